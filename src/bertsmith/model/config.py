@@ -1,0 +1,165 @@
+"""The configuration of a BERT encoder, with the field names of the published `config.json`.
+
+No torch is imported here, so that a configuration can be read, checked and counted at no cost.
+
+Source: Devlin et al. (2018), section 3; `BertConfig` in the original modeling.py; the released small models.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.settings import help_field, require, to_dict
+
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
+POSITIONS = ("absolute", "sinusoidal", "none")
+
+# layers, width, heads, feed-forward width
+NAMED_SIZES = {
+    "tiny": (2, 128, 2, 512),
+    "mini": (4, 256, 4, 1024),
+    "small": (4, 512, 8, 2048),
+    "medium": (8, 512, 8, 2048),
+    "base": (12, 768, 12, 3072),
+    "large": (24, 1024, 16, 4096),
+    # the encoder of Vaswani et al. (2017), for contrast
+    "transformer-2017": (6, 512, 8, 2048),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig:
+    """The shape of an encoder.
+
+    Raises:
+        ConfigError: a size is not positive, the width is not divisible by the heads, or a name is unknown.
+    """
+
+    vocab_size: int = help_field(30522, "pieces in the vocabulary")
+    hidden_size: int = help_field(768, "width of the hidden states")
+    num_hidden_layers: int = help_field(12, "encoder layers")
+    num_attention_heads: int = help_field(12, "attention heads; they divide the width")
+    intermediate_size: int = help_field(3072, "width inside the feed-forward network, 4 times the hidden size as a rule")
+    hidden_act: str = help_field("gelu", "activation: gelu (exact, erf), gelu_new (tanh approximation) or relu")
+    hidden_dropout_prob: float = help_field(0.1, "dropout on the embeddings and on both residual branches")
+    attention_probs_dropout_prob: float = help_field(0.1, "dropout on the attention probabilities")
+    max_position_embeddings: int = help_field(512, "longest sequence, in tokens")
+    type_vocab_size: int = help_field(2, "segments")
+    initializer_range: float = help_field(0.02, "standard deviation of the truncated normal at the start")
+    layer_norm_eps: float = help_field(1e-12, "added to the variance inside the square root")
+    pad_token_id: int = help_field(0, "id of [PAD]; kept for other tools, batches here hold no padding")
+    position_embedding_type: str = help_field("absolute", "positions: absolute (learned), sinusoidal or none")
+    is_causal: bool = help_field(False, "each token sees only those to its left (the left-to-right twin)")
+
+    def __post_init__(self) -> None:
+        for name in (
+            "vocab_size",
+            "hidden_size",
+            "num_hidden_layers",
+            "num_attention_heads",
+            "intermediate_size",
+            "max_position_embeddings",
+            "type_vocab_size",
+        ):
+            value = getattr(self, name)
+            require(
+                isinstance(value, int) and not isinstance(value, bool) and value > 0,
+                expected=f"{name} to be a whole number above 0",
+                found=repr(value),
+                fix=f"correct {name}",
+            )
+        require(
+            self.hidden_size % self.num_attention_heads == 0,
+            expected="hidden_size divisible by num_attention_heads",
+            found=f"{self.hidden_size} and {self.num_attention_heads}",
+            fix="change one of them",
+        )
+        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+            value = getattr(self, name)
+            require(
+                isinstance(value, int | float) and 0 <= value < 1,
+                expected=f"{name} from 0 up to, not including, 1",
+                found=repr(value),
+                fix=f"correct {name}",
+            )
+        for name in ("initializer_range", "layer_norm_eps"):
+            value = getattr(self, name)
+            require(
+                isinstance(value, int | float) and value > 0,
+                expected=f"{name} above 0",
+                found=repr(value),
+                fix=f"correct {name}",
+            )
+        require(
+            isinstance(self.pad_token_id, int) and 0 <= self.pad_token_id < self.vocab_size,
+            expected=f"pad_token_id inside the vocabulary of {self.vocab_size}",
+            found=repr(self.pad_token_id),
+            fix="correct pad_token_id",
+        )
+        for name, known in (("hidden_act", ACTIVATIONS), ("position_embedding_type", POSITIONS)):
+            value = getattr(self, name)
+            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+
+    @property
+    def head_size(self) -> int:
+        """Width of one attention head."""
+        return self.hidden_size // self.num_attention_heads
+
+    @staticmethod
+    def named(name: str, **changes: Any) -> "BertConfig":
+        """The configuration of a published size: tiny, mini, small, medium, base, large.
+
+        >>> BertConfig.named("base").num_parameters()
+        109482240
+        >>> BertConfig.named("large").num_parameters()
+        335141888
+
+        Raises:
+            ConfigError: the name is unknown.
+        """
+        if name not in NAMED_SIZES:
+            raise ConfigError(expected="a known model size", found=repr(name), fix=nearest(name, NAMED_SIZES))
+        layers, width, heads, inner = NAMED_SIZES[name]
+        sizes = {
+            "num_hidden_layers": layers,
+            "hidden_size": width,
+            "num_attention_heads": heads,
+            "intermediate_size": inner,
+        }
+        return BertConfig(**{**sizes, **changes})
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> "BertConfig":
+        """The configuration in a `config.json` or `bert_config.json`; keys of other tools are left out.
+
+        Raises:
+            ConfigError: the file describes another kind of model, or an impossible one.
+        """
+        kind = values.get("model_type", "bert")
+        require(
+            kind == "bert", expected="model_type 'bert'", found=repr(kind), fix="give the folder of a BERT model"
+        )
+        known = {field.name for field in dataclasses.fields(BertConfig)}
+        taken = {key: value for key, value in values.items() if key in known and value is not None}
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            require(name in taken, expected=f"{name} in the configuration", found="no such key", fix="add it")
+        return BertConfig(**taken)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `config.json`."""
+        return to_dict(self)
+
+    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
+        """Parameters of the encoder, with its pooler and, if asked for, with the two pre-training heads."""
+        width, inner = self.hidden_size, self.intermediate_size
+        positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
+        embeddings = (self.vocab_size + positions + self.type_vocab_size + 2) * width
+        attention = 4 * (width * width + width) + 2 * width
+        feed_forward = width * inner + inner + inner * width + width + 2 * width
+        count = embeddings + self.num_hidden_layers * (attention + feed_forward)
+        if pooler:
+            count += width * width + width
+        if heads:
+            count += width * width + width + 2 * width + self.vocab_size + 2 * width + 2
+        return count

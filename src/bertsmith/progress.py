@@ -1,0 +1,124 @@
+"""Progress of long work on stderr: what is done, the rate, the time left.
+
+On a terminal it is one live line; elsewhere (a log file, a pipe) a plain line at most every ten seconds.
+Nothing is ever written to stdout.
+"""
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+SECONDS_BETWEEN_PLAIN_LINES = 10.0
+
+_silent = False
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences all progress inside the block, for tests and for use as a library."""
+    global _silent
+    before, _silent = _silent, True
+    try:
+        yield
+    finally:
+        _silent = before
+
+
+def duration(seconds: float) -> str:
+    """A time span for people.
+
+    >>> duration(5.2), duration(75), duration(3720)
+    ('5 s', '1 min 15 s', '1 h 02 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def amount(count: float) -> str:
+    """A count for people.
+
+    >>> amount(950), amount(12_300), amount(4_560_000)
+    ('950', '12.3 k', '4.6 M')
+    """
+    for limit, letter in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if count >= limit:
+            scale = {" G": 1e9, " M": 1e6, " k": 1e3}[letter]
+            return f"{count / scale:.1f}{letter}"
+    return f"{count:.0f}" if count >= 10 else f"{count:.3g}"
+
+
+class Progress:
+    """Shows how far a piece of work has come; use it as a context manager.
+
+    Args:
+        label: what is being done, e.g. "building the corpus".
+        total: how many units there are in all, or None where nobody knows.
+        unit: what is counted, e.g. "documents" or "bytes".
+        done: units that were done before, for work that is resumed.
+    """
+
+    def __init__(self, label: str, total: float | None = None, unit: str = "items", done: float = 0) -> None:
+        self.label, self.total, self.unit = label, total, unit
+        self.done, self._already = done, done
+        self.note = ""
+        self._started = self._last_line = time.monotonic()
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Progress":
+        self._started = self._last_line = time.monotonic()
+        if not _silent and sys.stderr.isatty():
+            console = Console(stderr=True)
+            self._live = Live(console=console, refresh_per_second=4, transient=True, get_renderable=self._text)
+            self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.__exit__(kind, error, trace)
+            self._live = None
+        if not _silent and kind is None:
+            spent = time.monotonic() - self._started
+            print(f"{self.label}: {amount(self.done)} {self.unit} in {duration(spent)}{self._tail()}", file=sys.stderr)
+
+    def advance(self, count: float = 1, note: str = "") -> None:
+        """Counts `count` more units; `note` stands at the end of the line."""
+        self.done += count
+        if note:
+            self.note = note
+        now = time.monotonic()
+        if self._live is None and not _silent and now - self._last_line >= SECONDS_BETWEEN_PLAIN_LINES:
+            self._last_line = now
+            print(self.line(), file=sys.stderr, flush=True)
+
+    def line(self) -> str:
+        """The line as it stands now."""
+        spent = max(time.monotonic() - self._started, 1e-9)
+        rate = (self.done - self._already) / spent
+        parts = [f"{self.label}: {amount(self.done)}"]
+        if self.total is not None:
+            share = self.done / self.total if self.total else 1.0
+            parts[0] += f" of {amount(self.total)} {self.unit} ({share:.0%})"
+        else:
+            parts[0] += f" {self.unit}"
+        parts.append(f"{amount(rate)} {self.unit}/s")
+        if self.total is not None and rate > 0:
+            parts.append(f"{duration(max(self.total - self.done, 0) / rate)} left")
+        return ", ".join(parts) + self._tail()
+
+    def _tail(self) -> str:
+        return f" · {self.note}" if self.note else ""
+
+    def _text(self) -> Text:
+        return Text(self.line(), overflow="ellipsis", no_wrap=True)

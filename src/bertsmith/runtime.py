@@ -1,0 +1,141 @@
+"""The machine: device, precision, threads, rank.
+
+Nothing is decided at import. A precision is used only where the processor computes in it; where it would be
+emulated, fp32 is taken, and whoever asked is told.
+"""
+
+import dataclasses
+import os
+import platform
+import sys
+from typing import Any
+
+import torch
+
+from bertsmith.errors import ConfigError, nearest
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Runtime:
+    """Where and how the arithmetic runs.
+
+    Attributes:
+        device: "cpu" or "cuda:N".
+        precision: the type of the matrix products: fp64, fp32, bf16 or fp16. Parameters stay fp32 in training.
+        note: why the precision is not the one that was asked for; empty if it is.
+    """
+
+    device: str
+    precision: str
+    note: str = ""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the activations."""
+        return DTYPES[self.precision]
+
+    @property
+    def torch_device(self) -> torch.device:
+        """The device as torch names it."""
+        return torch.device(self.device)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rank:
+    """The place of this process among those that train together."""
+
+    index: int = 0
+    count: int = 1
+    local_index: int = 0
+
+    @staticmethod
+    def from_environment() -> "Rank":
+        """The rank that `torchrun` gave this process; a single process where it gave none."""
+        return Rank(
+            index=int(os.environ.get("RANK", "0")),
+            count=int(os.environ.get("WORLD_SIZE", "1")),
+            local_index=int(os.environ.get("LOCAL_RANK", "0")),
+        )
+
+
+def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Runtime:
+    """The device and precision for what was asked; "auto" takes the best that the machine really has.
+
+    Args:
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: "auto", "fp32", "bf16", "fp16" or "fp64".
+        local_rank: which GPU "cuda" means when several processes train on one machine.
+
+    Raises:
+        ConfigError: the device is absent or a name is unknown.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    if device != "cpu" and not device.startswith("cuda"):
+        raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="name one of them")
+    if device.startswith("cuda"):
+        if not torch.cuda.is_available():
+            raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
+        device = f"cuda:{local_rank}" if device == "cuda" else device
+    if precision not in ("auto", *DTYPES):
+        raise ConfigError(expected="a precision", found=repr(precision), fix=nearest(precision, ["auto", *DTYPES]))
+    fast = fast_precisions(device)
+    if precision == "auto":
+        return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32")
+    if precision not in (*fast, "fp64"):
+        note = f"{precision} would be emulated on this {device.split(':')[0]}, so fp32 is used"
+        return Runtime(device=device, precision="fp32", note=note)
+    return Runtime(device=device, precision=precision)
+
+
+def fast_precisions(device: str) -> tuple[str, ...]:
+    """The precisions that the device computes in hardware."""
+    if device.startswith("cuda"):
+        return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
+    return ("fp32", "bf16") if _cpu_has_bf16() else ("fp32",)
+
+
+def _cpu_has_bf16() -> bool:
+    """Whether the processor multiplies bf16 itself (AVX512_BF16 or AMX, or the same on Arm)."""
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
+            for line in file:
+                if line.lower().startswith(("flags", "features")):
+                    flags = set(line.split(":", 1)[1].split())
+                    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}) and torch.backends.mkldnn.is_available()
+    except OSError:
+        return False
+    return False
+
+
+def machine() -> dict[str, Any]:
+    """What this machine is, for the records of a run: processor, cores, memory, versions."""
+    return {
+        "processor": _processor_name(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(_memory_bytes() / 2**30, 1),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{sys.platform} {platform.machine()}",
+    }
+
+
+def _processor_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("model name"):
+                    return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_bytes() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 0
