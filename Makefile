@@ -1,0 +1,57 @@
+# make demo and make test work on a fresh machine with git, make and Python; every target sets itself up.
+
+PYTHON ?= python3
+JOBS ?= auto
+BENCH ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+
+.PHONY: demo test test-slow check docs bench format clean
+
+# The whole chain on the documentation that is on this machine; ends with demo/report.html.
+demo: $(INSTALLED)
+	$(BIN)/bertsmith demo --out demo $(DEMO)
+
+# The suite: doctests in src/, tests/. No network, no GPU.
+test: $(INSTALLED)
+	$(BIN)/pytest -q -n $(JOBS) --maxprocesses 4 -m "not slow" $(TEST)
+
+# The tests that take minutes.
+test-slow: $(INSTALLED)
+	$(BIN)/pytest -q -m slow --timeout 1800 $(TEST)
+
+# Formatting, lint, types, and the rules of the house.
+check: $(INSTALLED)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_architecture.py tests/test_public_names.py
+	$(BIN)/python tools/command_reference.py --check
+
+# Runs every command line that README.md and docs/ show.
+docs: $(INSTALLED)
+	$(BIN)/python tools/check_docs.py
+
+# The benchmark lines that this machine can run; BENCH=wordpiece runs one.
+bench: $(INSTALLED)
+	@for script in $(if $(BENCH),benchmarks/bench_$(BENCH).py,$(wildcard benchmarks/bench_*.py)); do \
+		echo "$$script"; $(BIN)/python $$script || exit 1; \
+	done
+
+# Rewrites what `make check` would refuse and a program can mend.
+format: $(INSTALLED)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/python tools/command_reference.py
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis src/*.egg-info build dist
+
+# pip takes the torch build that its configured index offers; see CONTRIBUTING.md for another one.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else "make: expected Python 3.11 or newer; found " + sys.version.split()[0] + "; name another one: make PYTHON=/path/to/python3")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable '.[dev]'
+	@touch $@

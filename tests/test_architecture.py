@@ -1,0 +1,129 @@
+"""The rules of the house: who may import whom, where imports stand, how long a file is."""
+
+import ast
+import graphlib
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "bertsmith"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+FLOORS = {
+    "errors": 0, "files": 0, "randomness": 0, "settings": 0, "progress": 0, "runtime": 0,
+    "text": 1, "training": 1,
+    "model": 2, "corpus": 2,
+    "checkpoints": 3,
+    "tasks": 4,
+    "inference": 5,
+    "demo": 6,
+    "cli": 8,
+}  # fmt: skip
+SHORTEST, LONGEST = 40, 400
+NEVER_TORCH = ("text", "corpus")
+# Packages that a user may not have: whoever needs one imports it where it is used.
+OPTIONAL = {"tensorboard", "torch.utils.tensorboard"}
+DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
+
+MODULES = {
+    ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__"): file for file in FILES
+}
+
+
+def _imports(file: Path) -> Iterator[tuple[str, bool]]:
+    """The modules that a file imports, each with whether the import stands at the top level."""
+    tree = ast.parse(file.read_bytes())
+    inner = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, id(node) not in inner) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports relatively"
+            base = node.module or ""
+            for alias in node.names:
+                whole = f"{base}.{alias.name}"
+                yield (whole if whole in MODULES else base), id(node) not in inner
+
+
+def _room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def _name(file: Path) -> str:
+    return str(file.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("file", FILES, ids=_name)
+def test_imports_go_down_or_stay_in_the_room(file: Path) -> None:
+    room = file.relative_to(SOURCE).with_suffix("").parts[0]
+    if room in ("__init__", "__main__"):
+        return
+    assert room in FLOORS, f"{room} has no floor; give it one in FLOORS and in CONTRIBUTING.md"
+    for module, _ in _imports(file):
+        other = _room(module)
+        if module.startswith("bertsmith.") and other != room and other in FLOORS:
+            on_ground = FLOORS[room] == FLOORS[other] == 0
+            assert on_ground or FLOORS[other] < FLOORS[room], f"{_name(file)} may not import {module}"
+        assert not (room in NEVER_TORCH and module.split(".")[0] == "torch"), f"{_name(file)} may not import torch"
+
+
+def test_no_module_imports_itself_over_others() -> None:
+    graph = {
+        module: {other for other, _ in _imports(file) if other in MODULES and other != module}
+        for module, file in MODULES.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the cycle
+
+
+@pytest.mark.parametrize("file", FILES, ids=_name)
+def test_imports_stand_at_the_top(file: Path) -> None:
+    """Except optional packages; and in cli/, which imports a room when its command runs, so that --help is quick."""
+    in_cli = file.relative_to(SOURCE).parts[0] == "cli"
+    for module, at_top in _imports(file):
+        lazy = module in OPTIONAL or (in_cli and module.startswith("bertsmith."))
+        assert at_top or lazy, f"{_name(file)} imports {module} inside a function"
+
+
+@pytest.mark.parametrize("file", FILES, ids=_name)
+def test_a_file_is_as_long_as_one_idea(file: Path) -> None:
+    if file.name not in ("__init__.py", "__main__.py"):
+        lines = len(file.read_text(encoding="utf-8").splitlines())
+        assert SHORTEST <= lines <= LONGEST, f"{_name(file)} has {lines} lines"
+
+
+def test_every_package_that_is_imported_is_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    always = {re.match(r"[\w-]+", line)[0].lower().replace("_", "-") for line in project["dependencies"]}
+    sometimes = {re.match(r"[\w-]+", line)[0] for name, lines in extras.items() if name != "dev" for line in lines}
+    for file in FILES:
+        for module, at_top in _imports(file):
+            top = module.split(".")[0]
+            if top in sys.stdlib_module_names or top in ("bertsmith", "__future__"):
+                continue
+            package = DISTRIBUTION_NAMES.get(top, top).replace("_", "-")
+            assert package in always or (not at_top and package in sometimes), f"{_name(file)} imports {module}"
+
+
+def test_importing_the_package_is_silent_and_loads_nothing_heavy() -> None:
+    heavy = ["torch", "matplotlib", "pyarrow", "sklearn", "transformers", "rich", "typer", "huggingface_hub"]
+    program = f"import sys, bertsmith; loaded = set({heavy}) & set(sys.modules); sys.exit(' '.join(sorted(loaded)) or None)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_the_command_line_starts_without_torch() -> None:
+    program = "import sys, bertsmith.cli.app; sys.exit(' '.join({'torch', 'matplotlib', 'pyarrow'} & set(sys.modules)) or None)"
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

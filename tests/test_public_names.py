@@ -1,0 +1,55 @@
+"""What `import bertsmith` offers, and what docs/library.md promises, is there and nothing else."""
+
+import importlib
+import re
+import types
+from pathlib import Path
+
+import pytest
+
+import bertsmith
+import bertsmith.errors
+
+PAGE = Path(__file__).parent.parent / "docs" / "library.md"
+PROMISED = sorted(set(re.findall(r"`(bertsmith(?:\.\w+)+\.[A-Za-z_]\w*)`", PAGE.read_text(encoding="utf-8"))))
+
+
+def test_the_front_door_offers_exactly_what_it_lists() -> None:
+    public = {
+        name
+        for name, value in vars(bertsmith).items()
+        if not name.startswith("_") and not isinstance(value, types.ModuleType)
+    }
+    assert public | {"__version__"} == set(bertsmith.__all__)
+    assert bertsmith.__all__ == sorted(bertsmith.__all__)
+
+
+def test_every_error_is_offered_at_the_front_door() -> None:
+    tree = {
+        name
+        for name, value in vars(bertsmith.errors).items()
+        if isinstance(value, type) and issubclass(value, bertsmith.BertsmithError)
+    }
+    assert tree == set(bertsmith.__all__) - {"__version__"}
+
+
+def test_the_drawn_tree_shows_every_error() -> None:
+    drawn = set(re.findall(r"\w+Error", bertsmith.errors.__doc__ or ""))
+    assert drawn == set(bertsmith.__all__) - {"__version__"}
+
+
+def test_the_changelog_names_the_version() -> None:
+    changelog = (PAGE.parent.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{bertsmith.__version__}]" in changelog
+
+
+def test_the_version_is_the_one_that_is_installed() -> None:
+    project = (PAGE.parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'\nversion = "{bertsmith.__version__}"\n' in project
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_every_name_in_the_library_page_is_there(name: str) -> None:
+    module, attribute = name.rsplit(".", 1)
+    value = getattr(importlib.import_module(module), attribute)
+    assert value.__doc__ or not callable(value), f"{name} has no docstring"
