@@ -40,7 +40,7 @@ class BertConfig:
     hidden_size: int = help_field(768, "width of the hidden states")
     num_hidden_layers: int = help_field(12, "encoder layers")
     num_attention_heads: int = help_field(12, "attention heads; they divide the width")
-    intermediate_size: int = help_field(3072, "width inside the feed-forward network, 4 times the hidden size as a rule")
+    intermediate_size: int = help_field(3072, "width inside the feed-forward network; 4 times hidden_size as a rule")
     hidden_act: str = help_field("gelu", "activation: gelu (exact, erf), gelu_new (tanh approximation) or relu")
     hidden_dropout_prob: float = help_field(0.1, "dropout on the embeddings and on both residual branches")
     attention_probs_dropout_prob: float = help_field(0.1, "dropout on the attention probabilities")
@@ -137,9 +137,7 @@ class BertConfig:
             ConfigError: the file describes another kind of model, or an impossible one.
         """
         kind = values.get("model_type", "bert")
-        require(
-            kind == "bert", expected="model_type 'bert'", found=repr(kind), fix="give the folder of a BERT model"
-        )
+        require(kind == "bert", expected="model_type 'bert'", found=repr(kind), fix="give the folder of a BERT model")
         known = {field.name for field in dataclasses.fields(BertConfig)}
         taken = {key: value for key, value in values.items() if key in known and value is not None}
         for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):

@@ -1,0 +1,144 @@
+"""Scaled dot-product attention over flat batches: each sequence sees itself and nothing else.
+
+Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries a sequence.
+
+On the CPU each run of equal lengths is one call on views. On CUDA the whole batch is one call of PyTorch's
+variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves
+are wanted: for dropout on the CPU, and for the attention view.
+
+Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.model.batch import Run
+from bertsmith.model.noise import Noise
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    runs: Sequence[Run],
+    *,
+    heads: int,
+    causal: bool = False,
+    query_positions: Tensor | None = None,
+    dropout: float = 0.0,
+    noise: Noise | None = None,
+    probabilities: list[Tensor] | None = None,
+) -> Tensor:
+    """The context vectors of the queries, heads side by side: [R, A*d]. S10, S11, S15.
+
+    Args:
+        query: [R, A*d].
+        key: [T, A*d].
+        value: [T, A*d].
+        runs: how the flat rows fall into sequences.
+        causal: a query sees only keys at or before its own position.
+        query_positions: int64 [R], the position of each query in its sequence; needed for a causal reading of
+            fewer queries than keys.
+        dropout: probability with which an attention weight is dropped; needs `noise`.
+        probabilities: if given, the weights [A, r, s] of each sequence are appended to it, in order.
+    """
+    drops = noise is not None and dropout > 0
+    if query.is_cuda and probabilities is None and (not causal or query.shape[0] == key.shape[0]):
+        return _flash_attention(query, key, value, runs, heads, causal, dropout if drops else 0.0)
+    if drops:
+        assert noise is not None
+        sizes = [heads * run.queries * run.length for run in runs for _ in range(run.rows)]
+        kept = noise.keep(dropout, sizes, query.dtype)
+    contexts = []
+    taken = 0
+    for run in runs:
+        q = _heads_apart(query, run.query, run.rows, run.queries, heads)  # [n, A, r, d]
+        k = _heads_apart(key, run.token, run.rows, run.length, heads)  # [n, A, s, d]
+        v = _heads_apart(value, run.token, run.rows, run.length, heads)
+        mask = _causal_mask(run, query_positions, query.device) if causal else None
+        if drops or probabilities is not None:
+            keep = None
+            if drops:
+                count = run.rows * heads * run.queries * run.length
+                keep = kept[taken : taken + count].view(run.rows, heads, run.queries, run.length)
+                taken += count
+            context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
+            if probabilities is not None:
+                probabilities.extend(weights.detach().unbind(0))
+        else:
+            context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        contexts.append(context.transpose(1, 2).reshape(run.rows * run.queries, -1))
+    return contexts[0] if len(contexts) == 1 else torch.cat(contexts)
+
+
+def dense_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    keep: Tensor | None = None,
+    scale_kept: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """The context vectors [n, A, r, d] and the probabilities [n, A, r, s], as the formula reads.
+
+    Args:
+        query: [n, A, r, d].
+        key: [n, A, s, d].
+        value: [n, A, s, d].
+        mask: bool, True where a key may be seen; it broadcasts to [n, A, r, s].
+        keep: 1 or 0 for each probability [n, A, r, s]; the kept ones are multiplied by `scale_kept`.
+    """
+    scores = (query / math.sqrt(query.shape[-1])) @ key.transpose(-1, -2)  # [n, A, r, s]
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    weights = scores.softmax(-1)
+    if keep is None:
+        return weights @ value, weights
+    # The factor of the kept weights is applied to the much smaller result.
+    return (weights * keep) @ value * scale_kept, weights
+
+
+def _heads_apart(flat: Tensor, start: int, rows: int, length: int, heads: int) -> Tensor:
+    """[n, A, length, d], a view of `rows * length` flat rows from `start` on."""
+    return flat[start : start + rows * length].view(rows, length, heads, -1).transpose(1, 2)
+
+
+def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device) -> Tensor:
+    """A bool mask [n, 1, r, s] or [r, s]: True for keys at or before the query."""
+    keys = torch.arange(run.length, device=device)
+    if query_positions is None:
+        return keys[None, :] <= keys[:, None]
+    positions = query_positions[run.query : run.query + run.rows * run.queries]
+    return keys <= positions.view(run.rows, 1, run.queries, 1)
+
+
+def _flash_attention(
+    query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], heads: int, causal: bool, dropout: float
+) -> Tensor:
+    """`attention` on CUDA, one call for the whole batch. The type is fp16 or bf16."""
+    query_lengths = [run.queries for run in runs for _ in range(run.rows)]
+    key_lengths = [run.length for run in runs for _ in range(run.rows)]
+    context = torch.ops.aten._flash_attention_forward(
+        query.view(query.shape[0], heads, -1),
+        key.view(key.shape[0], heads, -1),
+        value.view(value.shape[0], heads, -1),
+        _cumulative(query_lengths, query.device),
+        _cumulative(key_lengths, query.device),
+        max(query_lengths),
+        max(key_lengths),
+        dropout,
+        causal,
+        False,
+    )[0]
+    assert isinstance(context, Tensor)
+    return context.reshape(query.shape[0], -1)
+
+
+def _cumulative(lengths: Sequence[int], device: torch.device) -> Tensor:
+    ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
+    return ends.to(device, non_blocking=True)

@@ -1,0 +1,159 @@
+"""The one batch type: sequences of any length as one flat row of real tokens.
+
+Letters: T tokens in the batch, N sequences, R positions that are read, s length of one sequence.
+
+There is no padding and no mask anywhere. Linear layers see [T, width]; attention works through runs of
+neighbouring sequences that have the same length, so a batch that is sorted by length costs the fewest calls.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+class Run(NamedTuple):
+    """Neighbouring sequences of one shape: the same length and the same number of queries."""
+
+    row: int  # first sequence
+    rows: int  # how many
+    token: int  # first token (keys)
+    length: int  # tokens of each
+    query: int  # first query
+    queries: int  # queries of each
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Batch:
+    """Flat sequences.
+
+    Attributes:
+        token_ids: int64 [T].
+        segment_ids: int64 [T].
+        positions: int64 [T], counted from 0 in each sequence.
+        lengths: tokens of each sequence; they add up to T.
+        row_ids: what each sequence is called in its step; names its dropout noise.
+    """
+
+    token_ids: Tensor
+    segment_ids: Tensor
+    positions: Tensor
+    lengths: tuple[int, ...]
+    row_ids: tuple[int, ...]
+
+    @staticmethod
+    def from_flat(
+        token_ids: npt.NDArray[np.integer],
+        segment_ids: npt.NDArray[np.integer],
+        lengths: Sequence[int] | npt.NDArray[np.integer],
+        row_ids: Sequence[int] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> "Batch":
+        """A batch from flat arrays, as `text.pack` makes them.
+
+        Args:
+            token_ids: [T].
+            segment_ids: [T].
+            lengths: [N], at least one token each.
+            row_ids: [N]; 0, 1, 2 ... if not given.
+        """
+        counts = np.asarray(lengths, dtype=np.int64)
+        assert counts.size, "a batch has a sequence"
+        assert counts.min() > 0, "each sequence has a token"
+        assert counts.sum() == len(token_ids) == len(segment_ids), "the lengths add up to the tokens"
+        starts = np.cumsum(counts) - counts
+        positions = np.arange(len(token_ids), dtype=np.int64) - np.repeat(starts, counts)
+        return Batch(
+            token_ids=_on(token_ids, device),
+            segment_ids=_on(segment_ids, device),
+            positions=_on(positions, device),
+            lengths=tuple(counts.tolist()),
+            row_ids=tuple(range(len(counts))) if row_ids is None else tuple(int(row) for row in row_ids),
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return int(self.token_ids.shape[0])
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return len(self.lengths)
+
+    @functools.cached_property
+    def first_positions(self) -> Tensor:
+        """int64 [N]: where each sequence begins, that is, its [CLS]."""
+        starts = np.cumsum(self.lengths) - np.asarray(self.lengths)
+        return _on(starts, self.token_ids.device)
+
+    @functools.cached_property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs of equal length, every token a query."""
+        return _runs(self.lengths, self.lengths)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Read:
+    """The positions that a head will read, so that the last layer computes nothing else.
+
+    Attributes:
+        positions: int64 [R], flat and ascending.
+        counts: how many of them each sequence has; at least one each.
+        runs: the runs of equal (length, count).
+    """
+
+    positions: Tensor
+    counts: tuple[int, ...]
+    runs: tuple[Run, ...]
+
+    @staticmethod
+    def at(batch: Batch, positions: npt.NDArray[np.integer]) -> "Read":
+        """The reading of flat ascending `positions` [R] of `batch`, at least one in each sequence."""
+        ends = np.cumsum(batch.lengths)
+        edges = np.searchsorted(positions, np.concatenate([[0], ends]))
+        counts = np.diff(edges)
+        assert counts.min() > 0, "each sequence has a position that is read"
+        assert np.all(np.diff(positions) > 0), "positions ascend"
+        read = tuple(int(count) for count in counts)
+        return Read(positions=_on(positions, batch.token_ids.device), counts=read, runs=_runs(batch.lengths, read))
+
+    @staticmethod
+    def first(batch: Batch) -> "Read":
+        """The reading of [CLS] alone."""
+        ones = (1,) * batch.num_rows
+        return Read(positions=batch.first_positions, counts=ones, runs=_runs(batch.lengths, ones))
+
+
+def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """Where the tokens of some `rows` stand in a flat array whose rows have `lengths`: int64 [their tokens].
+
+    >>> rows_index(np.array([2, 3, 1]), np.array([2, 0]))
+    array([5, 0, 1])
+    """
+    starts = np.cumsum(lengths, dtype=np.int64) - lengths
+    counts = np.asarray(lengths, dtype=np.int64)[rows]
+    return np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+
+
+def _runs(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]:
+    runs: list[Run] = []
+    token = query = 0
+    for row, (length, count) in enumerate(zip(lengths, queries, strict=True)):
+        last = runs[-1] if runs else None
+        if last is not None and (last.length, last.queries) == (length, count):
+            runs[-1] = last._replace(rows=last.rows + 1)
+        else:
+            runs.append(Run(row=row, rows=1, token=token, length=length, query=query, queries=count))
+        token += length
+        query += count
+    return tuple(runs)
+
+
+def _on(array: npt.NDArray[np.integer], device: torch.device | str) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)
