@@ -104,9 +104,7 @@ def _cpu_has_bf16() -> bool:
             for line in file:
                 if line.lower().startswith(("flags", "features")):
                     flags = set(line.split(":", 1)[1].split())
-                    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"}) and bool(
-                        torch.backends.mkldnn.is_available()
-                    )  # type: ignore[no-untyped-call]
+                    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
     except OSError:
         return False
     return False
