@@ -1,0 +1,6 @@
+"""`python -m bertsmith` and the console script `bertsmith`."""
+
+from bertsmith.cli.app import main
+
+if __name__ == "__main__":
+    main()

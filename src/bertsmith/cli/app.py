@@ -1,0 +1,84 @@
+"""The application: which commands there are, and what becomes of errors.
+
+Exit codes: 0 done; 1 a mistake that the user can mend, told in one line; 2 wrong usage; 130 stopped by Ctrl-C.
+"""
+
+import errno
+import sys
+from collections.abc import Callable
+from typing import NamedTuple, NoReturn
+
+import typer
+
+from bertsmith.cli import text
+from bertsmith.errors import BertsmithError
+
+
+class Command(NamedTuple):
+    """A command with the example that its help and docs/commands.md show."""
+
+    function: Callable[..., None]
+    name: str
+    example: str
+
+
+COMMANDS = (
+    Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
+    Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
+    Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
+)
+
+
+def _application() -> typer.Typer:
+    application = typer.Typer(
+        help="BERT from raw text to a pre-trained model.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    for command in COMMANDS:
+        # The control character keeps the command line as it is when the help is wrapped.
+        application.command(command.name, epilog=f"\b\nExample:\n  {command.example}")(command.function)
+
+    @application.callback(invoke_without_command=True)
+    def options(
+        context: typer.Context,
+        version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+    ) -> None:
+        if version:
+            from bertsmith import __version__
+
+            typer.echo(__version__)
+            raise typer.Exit
+
+    return application
+
+
+app = _application()
+
+
+def main() -> None:
+    """Runs the command line of this process and exits with its code."""
+    try:
+        app(prog_name="bertsmith")
+    except BertsmithError as error:
+        _fail(str(error))
+    except OSError as error:
+        _fail(_system_error(error))
+
+
+def _system_error(error: OSError) -> str:
+    """One line about what the operating system refused."""
+    place = f"'{error.filename}'" if error.filename else "a file"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"expected room on the disk; found none left for {place}; free some and run the same command again"
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"expected to read or write {place}; found: {reason}; check the path, its rights and the disk"
+
+
+def _fail(line: str) -> NoReturn:
+    sys.stdout.flush()
+    typer.echo(f"bertsmith: {line}", err=True)
+    sys.exit(1)

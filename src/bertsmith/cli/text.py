@@ -1,0 +1,127 @@
+"""Commands on text: learn a vocabulary, split lines into pieces, show what the model reads."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from bertsmith.cli.options import CasedOption, TextArguments, print_table
+from bertsmith.errors import InputError
+
+if TYPE_CHECKING:
+    from bertsmith.text.wordpiece import Tokenizer
+
+VocabularyOption = Annotated[Path | None, typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece a line")]
+ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="take the tokenizer of a model")]
+
+_READ_BYTES = 1 << 20
+
+
+def vocab(
+    texts: TextArguments,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="where the vocabulary goes")],
+    size: Annotated[int, typer.Option(help="pieces, the five special ones included")] = 30522,
+    cased: CasedOption = False,
+) -> None:
+    """Learn a WordPiece vocabulary and print its quality report."""
+    raise NotImplementedError
+
+
+def tokenize(
+    vocab: VocabularyOption = None,
+    model: ModelFolderOption = None,
+    cased: CasedOption = False,
+    ids: Annotated[bool, typer.Option("--ids", help="ids instead of pieces")] = False,
+    special_tokens: Annotated[bool, typer.Option(help="keep [MASK] and its like whole, as fill does")] = True,
+) -> None:
+    """Split the lines of stdin into pieces, separated by one space, a line each."""
+    tokenizer = _tokenizer(vocab, model, cased)
+    pieces = tokenizer.vocabulary.pieces
+    for lines in _line_blocks(sys.stdin.buffer):
+        encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
+        every, ends = encoded.ids.tolist(), encoded.offsets.tolist()
+        words = [str(one) for one in every] if ids else [pieces[one] for one in every]
+        rows = (" ".join(words[start:end]) for start, end in zip(ends, ends[1:], strict=False))
+        sys.stdout.buffer.write("".join(f"{row}\n" for row in rows).encode("utf-8"))
+        sys.stdout.buffer.flush()
+
+
+def inputs(
+    first: Annotated[str, typer.Argument(metavar="A", help="a text")],
+    second: Annotated[str | None, typer.Argument(metavar="[B]", help="a second text")] = None,
+    vocab: VocabularyOption = None,
+    model: ModelFolderOption = None,
+    cased: CasedOption = False,
+    max_length: Annotated[int, typer.Option(help="most tokens, special ones included")] = 512,
+) -> None:
+    """Print the three rows of ids that the model reads for a text or a pair: token, segment, position."""
+    from bertsmith.text.pack import pack_rows
+
+    tokenizer = _tokenizer(vocab, model, cased)
+    pieces = tokenizer.vocabulary.pieces
+    rows = pack_rows(
+        [tokenizer.encode(first, special_tokens=True)],
+        None if second is None else [tokenizer.encode(second, special_tokens=True)],
+        vocabulary=tokenizer.vocabulary,
+        max_length=max_length,
+    )
+    table = [
+        (pieces[token], token, segment, position)
+        for position, (token, segment) in enumerate(
+            zip(rows.token_ids.tolist(), rows.segment_ids.tolist(), strict=True)
+        )
+    ]
+    print_table(("piece", "token", "segment", "position"), table)
+    if rows.cut_tokens:
+        typer.echo(f"bertsmith: {rows.cut_tokens} tokens do not fit into {max_length} and were cut", err=True)
+
+
+def _tokenizer(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer":
+    """The tokenizer of a vocabulary file or of a model; a model knows its own casing."""
+    if (vocab is None) == (model is None):
+        raise typer.BadParameter("give one of --vocab and --model")
+    if model is not None:
+        if cased:
+            raise typer.BadParameter("--cased goes with --vocab; a model knows its own casing")
+        raise NotImplementedError
+    assert vocab is not None
+    from bertsmith.text.normalize import TextRules
+    from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+
+    return Tokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
+
+
+def _line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
+    """Lists of whole lines, as they arrive: a pipe that waits for an answer gets it.
+
+    Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr.
+    """
+    rest, number, bad = b"", 0, []
+    while True:
+        block = stream.read1(_READ_BYTES)  # type: ignore[attr-defined]
+        data = rest + block
+        if block:
+            cut = data.rfind(b"\n") + 1
+            data, rest = data[:cut], data[cut:]
+        if data:
+            lines = []
+            for raw in data.removesuffix(b"\n").split(b"\n"):
+                number += 1
+                try:
+                    lines.append(raw.decode("utf-8"))
+                except UnicodeDecodeError:
+                    bad.append(number)
+                    lines.append(raw.decode("utf-8", errors="replace"))
+            yield lines
+        if not block:
+            break
+    if bad:
+        typer.echo(
+            f"bertsmith: {len(bad)} of {number} lines are not UTF-8 (the first is line {bad[0]}); "
+            "what could not be read became U+FFFD",
+            err=True,
+        )
+    if not number:
+        raise InputError(expected="lines on stdin", found="none", fix="pipe a text in")

@@ -1,0 +1,137 @@
+"""Runs every command line that README.md and docs/ show, and fails when one of them fails.
+
+A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
+the next line). The lines of one page run one after the other in one folder, which at the start holds `my-text/`,
+a few small text files. An HTML comment just before the block changes that:
+
+    <!-- not run: needs the network -->           the block is left out, and the reason is printed
+    <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
+
+Usage: python tools/check_docs.py [PAGE ...]
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+SECONDS_A_COMMAND = 900
+BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
+
+SUBJECTS = ("The gardener", "A sailor", "Her neighbour", "The old judge", "My brother", "A stranger", "The miller")
+VERBS = ("mended", "carried", "painted", "forgot", "wanted", "described", "watched", "counted")
+OBJECTS = ("the broken gate", "a basket of apples", "the long letter", "seven candles", "an empty boat", "the map")
+ENDS = ("before the rain came", "without a word", "in the cold morning", "near the bridge", "as if nothing had happened")
+
+
+class CommandLine(NamedTuple):
+    """A command line of a page, and why it is not run, if it is not."""
+
+    page: Path
+    line: int
+    text: str
+    why_not: str
+
+
+def command_lines(page: Path) -> Iterator[CommandLine]:
+    """The command lines of a page, in order, as they are to be run."""
+    content = page.read_text(encoding="utf-8")
+    for block in BLOCK.finditer(content):
+        why_not, changes = "", []
+        for kind, value in MARK.findall(block[1]):
+            if kind == "not run":
+                why_not = value
+            else:
+                changes.append(value.split(" => "))
+        first = content[: block.start(2)].count("\n") + 1
+        unused = {old for old, _ in changes}
+        for number, text in _joined(block[2].splitlines(), first):
+            for old, new in changes:
+                if old in text:
+                    unused.discard(old)
+                    text = text.replace(old, new)
+            yield CommandLine(page, number, text, why_not)
+        if unused:
+            sys.exit(f"{page}:{first}: expected {sorted(unused)} in the block; found no such text; correct the mark")
+
+
+def write_texts(folder: Path) -> None:
+    """A few files with some hundred short documents, the same ones each time."""
+    folder.mkdir()
+    state = 1
+    for name in ("garden", "harbour", "village"):
+        documents = []
+        for _ in range(120):
+            sentences = []
+            for _ in range(8):
+                words = []
+                for choices in (SUBJECTS, VERBS, OBJECTS, ENDS):
+                    state = (state * 1103515245 + 12345) % 2**31
+                    words.append(choices[(state >> 16) % len(choices)])
+                sentences.append(f"{words[0]} {words[1]} {words[2]} {words[3]}.")
+            documents.append("\n".join(sentences))
+        (folder / f"{name}.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+
+
+def run_page(lines: list[CommandLine]) -> int:
+    """Runs the command lines of one page; the number that failed."""
+    failed = 0
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HF_HUB_OFFLINE": "1",
+    }
+    with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as folder:
+        write_texts(Path(folder) / "my-text")
+        for command in lines:
+            place = f"{command.page.relative_to(ROOT)}:{command.line}"
+            if command.why_not:
+                print(f"skip {place}: {command.text} ({command.why_not})")
+                continue
+            start = time.monotonic()
+            result = subprocess.run(
+                ["bash", "-o", "pipefail", "-c", command.text],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=SECONDS_A_COMMAND,
+                check=False,
+            )
+            mark = "ok  " if result.returncode == 0 else "FAIL"
+            print(f"{mark} {place}: {command.text} ({time.monotonic() - start:.0f} s)", flush=True)
+            if result.returncode:
+                failed += 1
+                print(result.stdout + result.stderr)
+    return failed
+
+
+def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:
+    number = 0
+    while number < len(lines):
+        start, line = number, lines[number]
+        while line.endswith("\\") and number + 1 < len(lines):
+            number += 1
+            line = line[:-1].rstrip() + " " + lines[number].strip()
+        if line.startswith("$ "):
+            yield first + start, line[2:]
+        number += 1
+
+
+def main() -> None:
+    """Runs the pages that are named, or all."""
+    named = [Path(name).resolve() for name in sys.argv[1:]]
+    pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    failed = sum(run_page(lines) for page in pages if (lines := list(command_lines(page))))
+    sys.exit(f"{failed} command lines failed" if failed else 0)
+
+
+if __name__ == "__main__":
+    main()
