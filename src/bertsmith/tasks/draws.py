@@ -1,0 +1,65 @@
+"""Many small draws at once, each a pure function of what it is for.
+
+A step of 256 rows needs some 60,000 draws, and each must depend on its instance alone: on (seed, pass, document,
+ordinal), never on the rows beside it. A generator object per instance would cost more than the rest of the data work,
+so the draws are *counted*: draw number `c` of an instance is the splitmix64 finalizer (Steele, Lea and Flood,
+"Fast splittable pseudorandom number generators", 2014) applied to the instance's key plus `c + 1` golden steps. That
+is output `c + 1` of splitmix64 started at the key.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.randomness import derive
+
+Words = npt.NDArray[np.uint64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def mix(words: Words) -> Words:
+    """The splitmix64 finalizer of each 64-bit word, a one-to-one map in which every input bit moves every output bit.
+
+    >>> [hex(int(word)) for word in mix(GOLDEN * np.arange(1, 3, dtype=np.uint64))]
+    ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
+    """
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    return words ^ (words >> np.uint64(31))
+
+
+def fold(keys: Words, index: npt.NDArray[np.integer]) -> Words:
+    """One key per (key, index) pair: output number `index + 1` of splitmix64 started at the key."""
+    return mix(keys + GOLDEN * (index.astype(np.uint64) + np.uint64(1)))
+
+
+def instance_keys(
+    seed: int, pass_number: int, documents: npt.NDArray[np.integer], ordinals: npt.NDArray[np.integer]
+) -> Words:
+    """The keys of instances, uint64 [N], from their documents and ordinals within the document, int [N] each."""
+    base = np.full(len(documents), derive(seed, "instance", pass_number), dtype=np.uint64)
+    return fold(fold(base, documents), ordinals)
+
+
+def purpose_keys(keys: Words, purpose: str) -> Words:
+    """The instances' keys for one purpose, so that the draws of two purposes have nothing in common."""
+    return mix(keys ^ np.uint64(derive(0, purpose)))
+
+
+def heads(keys: Words, purpose: str, tosses: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+    """How many of `tosses` fair coins fall on heads, int64 [N]; the coins of a row are the bits of its draws.
+
+    >>> keys = instance_keys(0, 0, np.arange(3), np.zeros(3, dtype=np.int64))
+    >>> heads(keys, "example", np.array([0, 1000, 2]))
+    array([  0, 505,   1])
+    """
+    tosses = tosses.astype(np.int64)
+    words = (tosses + 63) // 64
+    row = np.repeat(np.arange(len(tosses)), words)
+    column = np.arange(len(row)) - np.repeat(np.cumsum(words) - words, words)
+    bits = fold(purpose_keys(keys, purpose)[row], column)
+    unused = np.clip(64 * (column + 1) - tosses[row], 0, 63).astype(np.uint64)
+    counts = np.bitwise_count(bits >> unused).astype(np.int64)
+    return np.bincount(row, weights=counts, minlength=len(tosses)).astype(np.int64)
