@@ -1,0 +1,71 @@
+"""What a tokenizer gives back: flat arrays of ids, cut into texts by offsets."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+Offsets = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """The ids of N texts in one flat array of T ids, without [CLS] and [SEP].
+
+    Args:
+        ids: int32 [T].
+        offsets: int64 [N + 1]; text i has the ids `ids[offsets[i]:offsets[i + 1]]`.
+    """
+
+    ids: Ids
+    offsets: Offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> Ids:
+        """The ids of text `index`, a view of shape [length]; negative indices count from the end."""
+        index = index + len(self) if index < 0 else index
+        if not 0 <= index < len(self):
+            raise IndexError(f"text {index} of {len(self)}")
+        return self.ids[self.offsets[index] : self.offsets[index + 1]]
+
+    def __iter__(self) -> Iterator[Ids]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """The number of ids of every text, int64 [N]."""
+        return np.diff(self.offsets)
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[npt.ArrayLike]) -> "Encoded":
+        """One flat array from rows of ids.
+
+        >>> Encoded.from_rows([[7, 8], [], [9]])
+        Encoded(ids=array([7, 8, 9], dtype=int32), offsets=array([0, 2, 2, 3]))
+        """
+        arrays = [np.asarray(row, dtype=np.int32).reshape(-1) for row in rows]
+        offsets = np.zeros(len(arrays) + 1, dtype=np.int64)
+        np.cumsum([len(array) for array in arrays], out=offsets[1:])
+        return cls(np.concatenate([np.empty(0, np.int32), *arrays]), offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pieces:
+    """The pieces of one text with the characters they stand for.
+
+    Args:
+        ids: int32 [P].
+        starts: int32 [P], the first character of each piece in the original text.
+        ends: int32 [P], one past its last character.
+    """
+
+    ids: Ids
+    starts: Ids
+    ends: Ids
+
+    def __len__(self) -> int:
+        return len(self.ids)

@@ -1,0 +1,242 @@
+"""Rows as a model reads them: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with segments, truncation and windows.
+
+This is the only place that adds [CLS] and [SEP], makes segment ids and cuts texts that are too long. Rows stand one
+after another in flat arrays, without padding. What is cut is counted. (S31, S32, S33, S35)
+
+Shapes: N rows, T tokens of all rows.
+
+Source: Devlin et al. (2018), section 3; `convert_single_example` and `_truncate_seq_pair` in the original
+run_classifier.py; `truncate_seq_pair` in create_pretraining_data.py; Sun et al. (2019), section 5.3.1 (head and tail).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.settings import require
+from bertsmith.text.encoded import Encoded, Ids
+from bertsmith.text.vocabulary import Vocabulary
+
+Truncation = Literal["longest_first", "head", "tail", "head_tail", "random_ends", "error"]
+TRUNCATIONS: tuple[str, ...] = ("longest_first", "head", "tail", "head_tail", "random_ends", "error")
+MODEL_LIMIT = 512
+# Sun et al. keep the first 128 and the last 382 of 510 tokens.
+_HEAD_SHARE = (128, 510)
+
+Counts = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class PackedRows:
+    """N rows in flat arrays of T tokens.
+
+    Args:
+        token_ids: int32 [T], with [CLS] and [SEP].
+        segment_ids: int32 [T]: 0 from [CLS] to the first [SEP], 1 for the second text and its [SEP].
+        lengths: int32 [N].
+        cut_by_row: int32 [N], the tokens that each row lost.
+    """
+
+    token_ids: Ids
+    segment_ids: Ids
+    lengths: Ids
+    cut_by_row: Ids
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @functools.cached_property
+    def offsets(self) -> Counts:
+        """Where rows begin, int64 [N + 1]; row i is `token_ids[offsets[i]:offsets[i + 1]]`."""
+        return _offsets(self.lengths)
+
+    @property
+    def truncated(self) -> int:
+        """The number of rows that lost tokens."""
+        return int(np.count_nonzero(self.cut_by_row))
+
+    @property
+    def cut_tokens(self) -> int:
+        """The number of tokens that were cut, over all rows."""
+        return int(self.cut_by_row.sum())
+
+    def row(self, index: int) -> tuple[Ids, Ids]:
+        """(token_ids, segment_ids) of row `index`, views."""
+        begin, end = self.offsets[index], self.offsets[index + 1]
+        return self.token_ids[begin:end], self.segment_ids[begin:end]
+
+
+def pack_rows(
+    first: Encoded | Sequence[npt.ArrayLike],
+    second: Encoded | Sequence[npt.ArrayLike] | None = None,
+    *,
+    vocabulary: Vocabulary,
+    max_length: int,
+    truncation: Truncation = "longest_first",
+    rng: np.random.Generator | None = None,
+    model_limit: int = MODEL_LIMIT,
+) -> PackedRows:
+    """The rows [CLS] first [SEP], or [CLS] first [SEP] second [SEP], of at most `max_length` tokens.
+
+    Of a pair, the longer text loses tokens until the pair fits; at equal lengths the second loses one. Which tokens go:
+
+    - `longest_first`, `head`: the last ones, as in the paper's code.
+    - `tail`: the first ones.
+    - `head_tail`: those in the middle; 128 of 510 stay at the head, in that proportion for other lengths.
+    - `random_ends`: for each token that must go, the first or the last, by a coin (the rule of pre-training).
+    - `error`: none; a text that is too long is refused.
+
+    Args:
+        first: N texts, flat or as a list of rows of ids.
+        second: N more, for pairs.
+        vocabulary: gives the ids of [CLS] and [SEP].
+        max_length: tokens in a row at most, with [CLS] and [SEP].
+        truncation: see above.
+        rng: draws the coins of `random_ends`, one for each token that is cut, row after row.
+        model_limit: positions of the model that will read the rows; `max_length` may not be above it.
+
+    Raises:
+        ConfigError: `max_length` is above the limit or leaves no room for text, or `truncation` is unknown.
+        InputError: a row is too long and `truncation` is `error`.
+
+    >>> vocabulary = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
+    >>> rows = pack_rows([[7, 8, 9, 7]], [[5, 6]], vocabulary=vocabulary, max_length=8)
+    >>> rows.token_ids.tolist(), rows.segment_ids.tolist(), rows.cut_tokens
+    ([2, 7, 8, 9, 3, 5, 6, 3], [0, 0, 0, 0, 0, 1, 1, 1], 1)
+    """
+    texts = [_encoded(first)] if second is None else [_encoded(first), _encoded(second)]
+    assert len({len(text) for text in texts}) == 1, "as many second texts as first ones"
+    room = room_for_text(max_length, texts=len(texts), model_limit=model_limit)
+    require(
+        truncation in TRUNCATIONS,
+        expected=f"a truncation of {TRUNCATIONS}",
+        found=repr(truncation),
+        fix="use one of them",
+    )
+    lengths = [text.lengths for text in texts]
+    kept = _pair_lengths(lengths[0], lengths[1], room) if second is not None else [np.minimum(lengths[0], room)]
+    cuts = [length - keep for length, keep in zip(lengths, kept, strict=True)]
+    cut_by_row = np.sum(cuts, axis=0)
+    if truncation == "error" and cut_by_row.any():
+        row = int(np.argmax(cut_by_row > 0))
+        raise InputError(
+            expected=f"at most {room} tokens of text in a row",
+            found=f"{sum(int(length[row]) for length in lengths)} in row {row}",
+            fix="shorten the text, raise max_length or choose a truncation",
+        )
+    fronts = _front_cuts(cuts, lengths, kept, truncation, rng)
+    return _assemble(texts, kept, fronts, cuts, truncation, vocabulary, cut_by_row)
+
+
+def room_for_text(max_length: int, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
+    """The tokens that [CLS] and one [SEP] a text leave of `max_length`.
+
+    Raises:
+        ConfigError: `max_length` is above `model_limit`, or leaves less than one token a text.
+
+    >>> room_for_text(128, texts=2)
+    125
+    """
+    require(
+        max_length <= model_limit,
+        expected=f"max_length of at most {model_limit}, the positions of the model",
+        found=max_length,
+        fix="lower max_length; cut long texts (truncation) or read them in windows",
+    )
+    room = max_length - 1 - texts
+    if room < texts:
+        raise ConfigError(
+            expected=f"max_length of at least {2 * texts + 1} for {'one text' if texts == 1 else 'two texts'}",
+            found=str(max_length),
+            fix="raise max_length",
+        )
+    return room
+
+
+def _encoded(texts: Encoded | Sequence[npt.ArrayLike]) -> Encoded:
+    return texts if isinstance(texts, Encoded) else Encoded.from_rows(texts)
+
+
+def _offsets(lengths: npt.NDArray[np.integer]) -> Counts:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def _pair_lengths(first: Counts, second: Counts, room: int) -> list[Counts]:
+    """The lengths after the pair rule: first the longer text shrinks to the other, then both in turn, second first."""
+    excess = np.maximum(first + second - room, 0)
+    levelled = np.minimum(excess, np.abs(first - second))
+    rest = excess - levelled
+    cut_first = np.where(first > second, levelled, 0) + rest // 2
+    cut_second = np.where(second > first, levelled, 0) + (rest + 1) // 2
+    return [first - cut_first, second - cut_second]
+
+
+def _front_cuts(
+    cuts: list[Counts], lengths: list[Counts], kept: list[Counts], truncation: str, rng: np.random.Generator | None
+) -> list[Counts]:
+    """How many tokens of each text are cut at its front (`tail`, `random_ends`) or kept there (`head_tail`)."""
+    if truncation == "tail":
+        return cuts
+    if truncation == "head_tail":
+        head, whole = _HEAD_SHARE
+        return [np.where(cut > 0, keep * head // whole, keep) for cut, keep in zip(cuts, kept, strict=True)]
+    if truncation != "random_ends":
+        return [np.zeros_like(cut) for cut in cuts]
+    assert rng is not None, "random_ends needs a generator"
+    total = np.sum(cuts, axis=0)
+    begins = _offsets(total)
+    at_front = rng.random(int(begins[-1])) < 0.5
+    if len(cuts) == 1:
+        return [_sums(at_front, begins)]
+    # Coin k of a row is thrown for the longer text while they differ, then for the second and the first in turn.
+    row = np.repeat(np.arange(len(total)), total)
+    step = np.arange(int(begins[-1])) - begins[row]
+    difference = lengths[0] - lengths[1]
+    turn = step - np.abs(difference)[row]
+    second = np.where(turn < 0, difference[row] < 0, turn % 2 == 0)
+    return [_sums(at_front & ~second, begins), _sums(at_front & second, begins)]
+
+
+def _sums(flags: npt.NDArray[np.bool_], begins: Counts) -> Counts:
+    totals = _offsets(flags.astype(np.int64))
+    return np.diff(totals[begins])
+
+
+def _assemble(
+    texts: list[Encoded],
+    kept: list[Counts],
+    fronts: list[Counts],
+    cuts: list[Counts],
+    truncation: str,
+    vocabulary: Vocabulary,
+    cut_by_row: Counts,
+) -> PackedRows:
+    lengths = np.sum(kept, axis=0) + 1 + len(texts)
+    offsets = _offsets(lengths)
+    token_ids = np.empty(int(offsets[-1]), dtype=np.int32)
+    segment_ids = np.zeros(len(token_ids), dtype=np.int32)
+    token_ids[offsets[:-1]] = vocabulary.cls_id
+    begin = offsets[:-1] + 1
+    for segment, (text, keep, front, cut) in enumerate(zip(texts, kept, fronts, cuts, strict=True)):
+        within = _offsets(keep)
+        step = np.arange(int(within[-1])) - np.repeat(within[:-1], keep)
+        source = np.repeat(text.offsets[:-1], keep) + step
+        if truncation == "head_tail":
+            source += np.where(step >= np.repeat(front, keep), np.repeat(cut, keep), 0)
+        else:
+            source += np.repeat(front, keep)
+        target = np.repeat(begin, keep) + step
+        token_ids[target] = text.ids[source]
+        segment_ids[target] = segment
+        begin = begin + keep
+        token_ids[begin] = vocabulary.sep_id
+        segment_ids[begin] = segment
+        begin = begin + 1
+    return PackedRows(token_ids, segment_ids, lengths.astype(np.int32), cut_by_row.astype(np.int32))

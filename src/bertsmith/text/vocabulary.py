@@ -1,0 +1,140 @@
+"""A vocabulary: pieces, their ids, and the file they are kept in.
+
+The file is the one that BERT was published with: one piece a line, its id is the number of the line, from 0.
+Only the line end is taken off a line; the Chinese vocabulary holds pieces that are white space.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.errors import InputError, VocabularyError
+from bertsmith.files import atomic_file
+
+PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL_PIECES = (PAD, UNK, CLS, SEP, MASK)
+CONTINUATION = "##"
+
+
+class Vocabulary:
+    """Pieces and their ids; a piece that continues a word begins with `##`.
+
+    Args:
+        pieces: all pieces in the order of their ids.
+        source: what to call this vocabulary in errors, such as the path of its file.
+
+    Raises:
+        VocabularyError: a special piece is missing, or a piece is empty, doubled or holds a line end.
+    """
+
+    def __init__(self, pieces: Sequence[str], *, source: str = "the vocabulary") -> None:
+        self.pieces = tuple(pieces)
+        self.index = {piece: id for id, piece in enumerate(self.pieces)}
+        _check(self.pieces, self.index, source)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.index[p] for p in SPECIAL_PIECES)
+        self.special_ids = frozenset(self.index[piece] for piece in SPECIAL_PIECES)
+        self.digest = f"sha256:{hashlib.sha256(self._file_bytes()).hexdigest()}"
+
+    def __len__(self) -> int:
+        return len(self.pieces)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Vocabulary) and self.pieces == other.pieces
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({len(self)} pieces, {self.digest[:19]})"
+
+    @classmethod
+    def load(cls, path: Path | str) -> "Vocabulary":
+        """The vocabulary of a `vocab.txt` file.
+
+        Raises:
+            InputError: there is no such file or it cannot be read.
+            VocabularyError: it is not UTF-8, or not a vocabulary (see the class).
+        """
+        path = Path(path)
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise InputError(
+                expected=f"a vocabulary at '{path}'", found=str(error.strerror), fix="check the path and its rights"
+            ) from None
+        try:
+            lines = data.decode("utf-8").split("\n")
+        except UnicodeDecodeError as error:
+            raise VocabularyError(
+                expected=f"UTF-8 in '{path}'",
+                found=f"other bytes at {error.start}",
+                fix="save it as UTF-8, one piece a line",
+            ) from None
+        if lines[-1] == "":
+            lines.pop()
+        return cls([line.removesuffix("\r") for line in lines], source=f"'{path}'")
+
+    def save(self, path: Path | str) -> None:
+        """Writes the pieces to `path`, one a line; `digest` is the digest of these bytes."""
+        with atomic_file(Path(path)) as file:
+            file.write(self._file_bytes())
+
+    @property
+    def is_cased(self) -> bool:
+        """True if a piece other than the special ones holds a capital letter."""
+        specials = set(SPECIAL_PIECES)
+        return any(piece != piece.lower() for piece in self.pieces if piece not in specials)
+
+    def _file_bytes(self) -> bytes:
+        # A lone surrogate cannot be written, so a vocabulary with one never gets this far.
+        return "".join(f"{piece}\n" for piece in self.pieces).encode("utf-8")
+
+
+def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
+    """What is wrong where a cased vocabulary meets lower-cased text or the other way round; None where nothing is.
+
+    S34: such a model loads and runs, and is quietly worse.
+
+    >>> tiny = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris"])
+    >>> casing_mismatch(tiny, lowercase=True)
+    'the vocabulary has capital letters but the text is lower-cased: these pieces are never used'
+    >>> casing_mismatch(tiny, lowercase=False)
+    """
+    if lowercase and vocabulary.is_cased:
+        return "the vocabulary has capital letters but the text is lower-cased: these pieces are never used"
+    if not lowercase and not vocabulary.is_cased:
+        return "the vocabulary has no capital letters but the text keeps them: such words become [UNK]"
+    return None
+
+
+def _check(pieces: tuple[str, ...], index: dict[str, int], source: str) -> None:
+    for id, piece in enumerate(pieces):
+        if piece == "":
+            raise VocabularyError(
+                expected=f"one piece a line in {source}",
+                found=f"an empty line {id + 1}",
+                fix="remove it, if no model was trained with it; ids are line numbers",
+            )
+        if index[piece] != id:
+            raise VocabularyError(
+                expected=f"every piece once in {source}",
+                found=f"{piece!r} in lines {id + 1} and {index[piece] + 1}",
+                fix="rename one of them, for example to [unused0]",
+            )
+        if "\n" in piece or not _is_unicode(piece):
+            raise VocabularyError(
+                expected=f"pieces in {source} that a line of UTF-8 can hold",
+                found=f"{piece!r} as piece {id}",
+                fix="remove it",
+            )
+    missing = [piece for piece in SPECIAL_PIECES if piece not in index]
+    if missing:
+        raise VocabularyError(
+            expected=f"{' '.join(SPECIAL_PIECES)} in {source}",
+            found=f"no {' '.join(missing)} among its {len(pieces)} pieces",
+            fix="use the vocab.txt of the model, or learn one with `bertsmith vocab`",
+        )
+
+
+def _is_unicode(piece: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in piece)

@@ -1,0 +1,124 @@
+"""Windows over a text that is longer than the model: [CLS] question [SEP] part of the context [SEP].
+
+Windows overlap, so most tokens of the context stand in several. A token is scored in the window where it has the most
+context on both sides. (S32, S35)
+
+Shapes: N windows, T tokens of all rows, C tokens of the context.
+
+Source: `convert_examples_to_features` and `_check_is_max_context` in the original run_squad.py.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.settings import require
+from bertsmith.text.encoded import Encoded
+from bertsmith.text.pack import MODEL_LIMIT, PackedRows, pack_rows, room_for_text
+from bertsmith.text.vocabulary import Vocabulary
+
+MAX_QUESTION_TOKENS = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Windows:
+    """N windows over one context, as rows.
+
+    Args:
+        rows: the N rows; a question that was cut is counted in every row.
+        starts: int64 [N], the first token of the context in each window.
+        ends: int64 [N], one past the last.
+        first_position: where the context begins in every row; token c of the context stands at
+            `first_position + c - starts[n]` of row n.
+        has_max_context: bool [T], true for a token of the context in the window that has the most context for it. Each
+            token of the context is true once.
+    """
+
+    rows: PackedRows
+    starts: npt.NDArray[np.int64]
+    ends: npt.NDArray[np.int64]
+    first_position: int
+    has_max_context: npt.NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+def windows(
+    question_ids: npt.ArrayLike | None,
+    context_ids: npt.ArrayLike,
+    *,
+    vocabulary: Vocabulary,
+    max_length: int = 384,
+    stride: int = 128,
+    max_question: int = MAX_QUESTION_TOKENS,
+    model_limit: int = MODEL_LIMIT,
+) -> Windows:
+    """Windows of at most `max_length` tokens that together hold every token of the context.
+
+    Each window begins `stride` tokens after the one before it, or right behind it where it is shorter than that. An
+    empty context has one window without context.
+
+    Args:
+        question_ids: ids of the question, at most `max_question` are kept; None for windows over a single text.
+        context_ids: ids of the context.
+        vocabulary: gives the ids of [CLS] and [SEP].
+        max_length: tokens in a row at most, with [CLS] and [SEP].
+        stride: tokens between the beginnings of windows.
+        max_question: tokens of the question that are kept.
+        model_limit: positions of the model that will read the rows.
+
+    Raises:
+        ConfigError: `max_length` is above the limit or leaves no room for context beside the question, or `stride` or
+            `max_question` is below 1.
+    """
+    for name, value in (("stride", stride), ("max_question", max_question)):
+        require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
+    question = None if question_ids is None else np.asarray(question_ids, dtype=np.int32).reshape(-1)
+    context = np.asarray(context_ids, dtype=np.int32).reshape(-1)
+    room = room_for_text(max_length, texts=1 if question is None else 2, model_limit=model_limit)
+    asked = 0 if question is None else min(len(question), max_question)
+    require(
+        room > asked,
+        expected="room for context beside the question",
+        found=f"max_length {max_length} with {asked} tokens of question",
+        fix="raise max_length or lower max_question",
+    )
+    starts, ends = _spans(len(context), room - asked, stride)
+    parts = Encoded.from_rows([context[start:end] for start, end in zip(starts, ends, strict=True)])
+    if question is None:
+        rows = pack_rows(parts, vocabulary=vocabulary, max_length=max_length, model_limit=model_limit)
+        first_position = 1
+    else:
+        kept = Encoded.from_rows([question[:asked]] * len(starts))
+        rows = pack_rows(kept, parts, vocabulary=vocabulary, max_length=max_length, model_limit=model_limit)
+        rows = dataclasses.replace(rows, cut_by_row=np.full(len(starts), len(question) - asked, dtype=np.int32))
+        first_position = asked + 2
+    best = np.zeros(len(rows.token_ids), dtype=np.bool_)
+    best[_best_window(starts, ends, rows.offsets[:-1] + first_position, len(context))] = True
+    return Windows(rows, starts, ends, first_position, best)
+
+
+def _spans(length: int, room: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """First and past-the-last token of each window over `length` tokens."""
+    step = min(stride, room)
+    count = 1 + max(0, -(-(length - room) // step))
+    starts = np.arange(count, dtype=np.int64) * step
+    return starts, np.minimum(starts + room, length)
+
+
+def _best_window(
+    starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], length: int
+) -> npt.NDArray[np.int64]:
+    """For every token of the context its flat position in its best window, int64 [C]; the first window wins ties."""
+    best_score = np.full(length, -1.0)
+    best_position = np.zeros(length, dtype=np.int64)
+    for start, end, position in zip(starts.tolist(), ends.tolist(), positions.tolist(), strict=True):
+        token = np.arange(start, end)
+        # The small term prefers the longer window; the original code adds it in the same way.
+        score = np.minimum(token - start, end - 1 - token) + 0.01 * (end - start)
+        better = score > best_score[start:end]
+        best_score[start:end][better] = score[better]
+        best_position[start:end][better] = position + token[better] - start
+    return best_position
