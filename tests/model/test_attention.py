@@ -1,0 +1,87 @@
+"""Attention against a loop over heads, queries and keys."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bertsmith.model.attention import attention
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.noise import RowNoise
+
+HEADS, WIDTH = 3, 4
+
+
+def looped(query: Tensor, key: Tensor, value: Tensor, lengths: list[int], causal: bool) -> Tensor:
+    """softmax(q k / sqrt(d)) v, one number at a time."""
+    out = torch.zeros_like(query)
+    start = 0
+    for length in lengths:
+        for head in range(HEADS):
+            columns = slice(head * WIDTH, (head + 1) * WIDTH)
+            for i in range(start, start + length):
+                last = i + 1 if causal else start + length
+                scores = [sum(query[i, columns] * key[j, columns]) / math.sqrt(WIDTH) for j in range(start, last)]
+                total = sum(math.exp(score) for score in scores)
+                for j, score in zip(range(start, last), scores, strict=True):
+                    out[i, columns] += math.exp(score) / total * value[j, columns]
+        start += length
+    return out
+
+
+def flat(lengths: list[int]) -> tuple[Batch, Tensor, Tensor, Tensor]:
+    count = sum(lengths)
+    batch = Batch.from_flat(np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), lengths)
+    source = torch.Generator().manual_seed(count)
+    q, k, v = torch.randn((3, count, HEADS * WIDTH), generator=source, dtype=torch.float64)
+    return batch, q, k, v
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5))
+def test_attention_equals_a_loop_over_single_numbers(causal, lengths):
+    """S10, S11: scaled dot products and heads, one by one."""
+    batch, q, k, v = flat(lengths)
+    expected = looped(q, k, v, lengths, causal)
+    fused = attention(q, k, v, batch.runs, heads=HEADS, causal=causal)
+    assert torch.allclose(fused, expected, atol=1e-12)
+    seen: list[Tensor] = []
+    dense = attention(q, k, v, batch.runs, heads=HEADS, causal=causal, probabilities=seen)
+    assert torch.allclose(dense, expected, atol=1e-12)
+    assert [tuple(weights.shape) for weights in seen] == [(HEADS, n, n) for n in lengths]
+    for weights in seen:
+        assert torch.allclose(weights.sum(-1), torch.ones(()).double())
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_fewer_queries_give_the_rows_of_all_queries(causal):
+    batch, q, k, v = flat([4, 4, 2, 5])
+    positions = np.array([0, 2, 4, 5, 9, 10, 14])
+    read = Read.at(batch, positions)
+    some = attention(
+        q[positions], k, v, read.runs, heads=HEADS, causal=causal, query_positions=batch.positions[positions]
+    )
+    everything = attention(q, k, v, batch.runs, heads=HEADS, causal=causal)
+    assert torch.allclose(some, everything[positions], atol=1e-12)
+
+
+def test_dropped_attention_averages_to_undropped_attention():
+    batch, q, k, v = flat([5, 5, 3])
+    total = torch.zeros_like(q)
+    for step in range(2000):
+        noise = RowNoise(0, step, batch.row_ids)
+        total += attention(q, k, v, batch.runs, heads=HEADS, dropout=0.25, noise=noise)
+    assert torch.allclose(total / 2000, attention(q, k, v, batch.runs, heads=HEADS), atol=0.08)
+
+
+def test_runs_join_neighbours_of_equal_length_only():
+    batch, *_ = flat([2, 2, 3, 2])
+    assert [(run.row, run.rows, run.token, run.length) for run in batch.runs] == [
+        (0, 2, 0, 2),
+        (2, 1, 4, 3),
+        (3, 1, 7, 2),
+    ]
