@@ -118,7 +118,9 @@ def test_every_package_that_is_imported_is_declared() -> None:
 
 def test_importing_the_package_is_silent_and_loads_nothing_heavy() -> None:
     heavy = ["torch", "matplotlib", "pyarrow", "sklearn", "transformers", "rich", "typer", "huggingface_hub"]
-    program = f"import sys, bertsmith; loaded = set({heavy}) & set(sys.modules); sys.exit(' '.join(sorted(loaded)) or None)"
+    program = (
+        f"import sys, bertsmith; loaded = set({heavy}) & set(sys.modules); sys.exit(' '.join(sorted(loaded)) or None)"
+    )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 

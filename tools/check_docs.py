@@ -28,7 +28,13 @@ MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
 SUBJECTS = ("The gardener", "A sailor", "Her neighbour", "The old judge", "My brother", "A stranger", "The miller")
 VERBS = ("mended", "carried", "painted", "forgot", "wanted", "described", "watched", "counted")
 OBJECTS = ("the broken gate", "a basket of apples", "the long letter", "seven candles", "an empty boat", "the map")
-ENDS = ("before the rain came", "without a word", "in the cold morning", "near the bridge", "as if nothing had happened")
+ENDS = (
+    "before the rain came",
+    "without a word",
+    "in the cold morning",
+    "near the bridge",
+    "as if nothing had happened",
+)
 
 
 class CommandLine(NamedTuple):

@@ -34,7 +34,9 @@ def page() -> str:
         if result.exit_code:
             sys.exit(f"bertsmith {command.name} --help failed:\n{result.output}")
         help_text = "\n".join(line.rstrip() for line in result.output.split("\n  Example:")[0].strip().splitlines())
-        parts.append(f"## bertsmith {command.name}\n\n```console\n$ {command.example}\n```\n\n```text\n{help_text}\n```\n")
+        parts.append(
+            f"## bertsmith {command.name}\n\n```console\n$ {command.example}\n```\n\n```text\n{help_text}\n```\n"
+        )
     return "\n".join(parts)
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple, NoReturn
 
 import typer
 
-from bertsmith.cli import text
+from bertsmith import __version__
+from bertsmith.cli import sizes, text
 from bertsmith.errors import BertsmithError
 
 
@@ -26,6 +27,7 @@ COMMANDS = (
     Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
+    Command(sizes.sizes, "sizes", "bertsmith sizes"),
 )
 
 
@@ -48,8 +50,6 @@ def _application() -> typer.Typer:
         version: bool = typer.Option(False, "--version", help="Print the version and stop."),
     ) -> None:
         if version:
-            from bertsmith import __version__
-
             typer.echo(__version__)
             raise typer.Exit
 

@@ -81,7 +81,8 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     lines = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [
-        all(isinstance(row[column], int | float) or row[column] is None for row in rows) for column in range(len(header))
+        all(isinstance(row[column], int | float) or row[column] is None for row in rows)
+        for column in range(len(header))
     ]
     for line in lines:
         cells = [

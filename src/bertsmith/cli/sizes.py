@@ -41,7 +41,9 @@ def sizes(
             print_json(dict(zip(HEADER, row, strict=True)))
         return
     print_table(HEADER, rows)
-    typer.echo("GPT is a decoder alone; the Transformer has 6 encoder and 6 decoder layers and one table for both languages.")
+    typer.echo(
+        "GPT is a decoder alone; the Transformer has 6 encoder and 6 decoder layers and one table for both languages."
+    )
 
 
 def gpt_parameters() -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from bertsmith.cli.options import CasedOption, TextArguments, print_table
-from bertsmith.errors import InputError
 
 if TYPE_CHECKING:
     from bertsmith.text.wordpiece import Tokenizer
@@ -123,5 +122,3 @@ def _line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
             "what could not be read became U+FFFD",
             err=True,
         )
-    if not number:
-        raise InputError(expected="lines on stdin", found="none", fix="pipe a text in")

@@ -1,0 +1,57 @@
+"""Runs commands in this process, with real byte streams in the place of the terminal's."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from bertsmith.cli.app import main
+
+PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
+##ing xa ##nax . , ? ! [ ] mask é""".split()
+
+
+class Result(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A function that runs `bertsmith` with arguments and the bytes of stdin."""
+
+    def call(*arguments: object, stdin: bytes = b"") -> Result:
+        streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for name in ("stdout", "stderr")}
+        for name, stream in streams.items():
+            monkeypatch.setattr(sys, name, stream)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))
+        monkeypatch.setattr(sys, "argv", ["bertsmith", *map(str, arguments)])
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        texts = []
+        for stream in streams.values():
+            stream.flush()
+            texts.append(stream.buffer.getvalue().decode("utf-8"))  # type: ignore[attr-defined]
+        return Result(code, *texts)
+
+    return call
+
+
+@pytest.fixture
+def vocabulary(tmp_path: Path) -> Path:
+    """A vocabulary file of a few pieces."""
+    path = tmp_path / "vocab.txt"
+    path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
+    return path

@@ -1,0 +1,142 @@
+"""The frame of the command line: help, usage, errors, exit codes."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer
+
+from bertsmith.cli import app as application
+from bertsmith.cli.app import COMMANDS
+from bertsmith.cli.options import settings_from, settings_options
+from bertsmith.model.config import BertConfig
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+def test_every_command_has_a_help_with_an_example(run, command) -> None:
+    result = run(command.name, "--help")
+    assert result.code == 0
+    assert command.example in result.out
+    assert command.example.count(f"bertsmith {command.name}") == 1
+
+
+def test_the_help_lists_every_command(run) -> None:
+    result = run("--help")
+    listed = {line.split()[0] for line in result.out.split("Commands:")[1].splitlines() if line.strip()}
+    assert result.code == 0
+    assert {command.name for command in COMMANDS} <= listed
+
+
+def test_the_version_is_printed(run) -> None:
+    import bertsmith
+
+    assert run("--version") == (0, f"{bertsmith.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["sizes", "--nonsense"], ["sizes", "--vocab-size", "many"], ["vocab"]]
+)
+def test_wrong_usage_is_exit_code_two(run, arguments) -> None:
+    result = run(*arguments)
+    assert result.code == 2
+    assert result.out == ""
+    assert "Usage: bertsmith" in result.err
+
+
+def test_a_mistake_of_the_user_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:
+    result = run("tokenize", "--vocab", tmp_path / "absent.txt", stdin=b"x\n")
+    assert result.code == 1
+    assert result.out == ""
+    assert result.err.count("\n") == 1
+    assert result.err.startswith("bertsmith: expected ")
+    assert "absent.txt" in result.err
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "run/model"),
+            "room on the disk; found none left for 'run/model'",
+        ),
+        (PermissionError(errno.EACCES, "Permission denied", "vocab.txt"), "'vocab.txt'; found: Permission denied"),
+    ],
+)
+def test_what_the_system_refuses_is_one_line(run, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str) -> None:
+    _replace_the_command(monkeypatch, error)
+    result = run("fail")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert words in result.err
+
+
+def test_ctrl_c_is_exit_code_130(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace_the_command(monkeypatch, KeyboardInterrupt())
+    assert run("fail").code == 130
+
+
+def test_our_own_mistakes_keep_their_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    _replace_the_command(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        run("fail")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_a_reader_that_goes_away_ends_the_command_quietly(vocabulary: Path) -> None:
+    command = (
+        f"yes 'the man' | head -n 200000 | {sys.executable} -m bertsmith tokenize --vocab {vocabulary} | head -n 1"
+    )
+    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (result.stdout, result.stderr) == ("the man\n", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bertsmith", "tokenize", "--vocab", str(vocabulary)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"the man\n")
+    process.stdin.flush()
+    assert process.stdout.readline() == b"the man\n"  # answers before stdin ends
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert b"Traceback" not in err
+
+
+def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def command(**values: object) -> None:
+        seen.append(settings_from(BertConfig, values, vocab_size=100))
+
+    _replace_the_command(monkeypatch, settings_options(BertConfig, skip=("vocab_size",))(command))
+    result = run("fail", "--hidden-size", 24, "--num-attention-heads", 2, "--is-causal", "--hidden-act", "relu")
+    assert result.code == 0, result.err
+    assert seen == [
+        BertConfig(vocab_size=100, hidden_size=24, num_attention_heads=2, is_causal=True, hidden_act="relu")
+    ]
+    shown = run("fail", "--help").out
+    assert "width of the hidden states [768]" in shown
+    assert "--vocab-size" not in shown
+    refused = run("fail", "--hidden-size", 25)
+    assert refused.code == 1
+    assert "hidden_size divisible by num_attention_heads" in refused.err
+
+
+def _replace_the_command(monkeypatch: pytest.MonkeyPatch, act: object) -> None:
+    fake = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+
+    def command() -> None:
+        assert isinstance(act, BaseException)
+        raise act
+
+    fake.command("fail")(command if isinstance(act, BaseException) else act)
+    fake.command("other")(lambda: None)
+    monkeypatch.setattr(application, "app", fake)

@@ -1,0 +1,88 @@
+"""tokenize, inputs and vocab as a user types them."""
+
+from pathlib import Path
+
+import pytest
+
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+
+
+def test_lines_become_pieces(run, vocabulary: Path) -> None:
+    """S26, S27, S28."""
+    result = run("tokenize", "--vocab", vocabulary, stdin=b"The man tweeting?\nxanax\n")
+    assert result == (0, "the man tweet ##ing ?\nxa ##nax\n", "")
+
+
+def test_lines_become_ids(run, vocabulary: Path) -> None:
+    result = run("tokenize", "--vocab", vocabulary, "--ids", stdin=b"a b\n")
+    assert result == (0, "5 6\n", "")
+
+
+@pytest.mark.parametrize(
+    ("given", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"a", ["a"]),
+        (b"a\n\nb\n", ["a", "", "b"]),
+        (b"a\r\nb\r\n", ["a", "b"]),
+        ("a\u2028b\x0bc\n".encode(), ["a b ##c"]),
+    ],
+)
+def test_there_is_one_line_out_for_every_line_in(run, vocabulary: Path, given: bytes, lines: list[str]) -> None:
+    result = run("tokenize", "--vocab", vocabulary, stdin=given)
+    assert result == (0, "".join(f"{line}\n" for line in lines), "")
+
+
+def test_many_lines_come_through_whole(run, vocabulary: Path) -> None:
+    given = [f"the man {'abcde'[number % 5]} tweeting {'bought ' * (number % 7)}" for number in range(60_000)]
+    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
+    result = run("tokenize", "--vocab", vocabulary, stdin="\n".join(given).encode())
+    lines = result.out.splitlines()
+    assert len(lines) == len(given)
+    for number in (0, 1, 29_999, 59_999):
+        assert lines[number] == " ".join(tokenizer.tokenize(given[number]))
+
+
+def test_bytes_that_are_not_utf8_are_counted(run, vocabulary: Path) -> None:
+    result = run("tokenize", "--vocab", vocabulary, stdin=b"a\nb \xff\xfe\na\n")
+    assert result.code == 0
+    assert result.out.splitlines()[0::2] == ["a", "a"]
+    assert "1 of 3 lines are not UTF-8 (the first is line 2)" in result.err
+
+
+def test_cased_text_keeps_its_capitals(run, vocabulary: Path) -> None:
+    lower = run("tokenize", "--vocab", vocabulary, stdin="É the\n".encode()).out
+    cased = run("tokenize", "--vocab", vocabulary, "--cased", stdin="é The\n".encode()).out
+    assert (lower, cased) == ("e the\n", "é [UNK]\n")
+
+
+def test_special_tokens_of_a_line_stay_whole_unless_told_otherwise(run, vocabulary: Path) -> None:
+    whole = run("tokenize", "--vocab", vocabulary, stdin=b"[MASK]\n").out
+    split = run("tokenize", "--vocab", vocabulary, "--no-special-tokens", stdin=b"[MASK]\n").out
+    assert (whole, split) == ("[MASK]\n", "[ mask ]\n")
+
+
+@pytest.mark.parametrize("options", [[], ["--vocab", "a", "--model", "b"], ["--model", "b", "--cased"]])
+def test_one_source_of_the_tokenizer_is_needed(run, options: list[str]) -> None:
+    assert run("tokenize", *options).code == 2
+
+
+def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
+    """S23, S31."""
+    result = run("inputs", "--vocab", vocabulary, "the man", "he tweeting")
+    rows = [line.split() for line in result.out.splitlines()[1:]]
+    assert result.code == 0
+    assert [row[0] for row in rows] == ["[CLS]", "the", "man", "[SEP]", "he", "tweet", "##ing", "[SEP]"]
+    tokenizer = Tokenizer(Vocabulary.load(vocabulary), TextRules())
+    assert [int(row[1]) for row in rows] == [tokenizer.vocabulary.index[row[0]] for row in rows]
+    assert [row[2] for row in rows] == ["0"] * 4 + ["1"] * 4
+    assert [int(row[3]) for row in rows] == list(range(8))
+
+
+def test_an_input_that_is_too_long_is_cut_and_says_so(run, vocabulary: Path) -> None:
+    """S35."""
+    result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
+    assert len(result.out.splitlines()) == 1 + 5
+    assert "2 tokens do not fit into 5" in result.err
