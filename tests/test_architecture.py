@@ -126,6 +126,7 @@ def test_importing_the_package_is_silent_and_loads_nothing_heavy() -> None:
 
 
 def test_the_command_line_starts_without_torch() -> None:
-    program = "import sys, bertsmith.cli.app; sys.exit(' '.join({'torch', 'matplotlib', 'pyarrow'} & set(sys.modules)) or None)"
+    heavy = {"torch", "matplotlib", "pyarrow"}
+    program = f"import sys, bertsmith.cli.app; sys.exit(' '.join({heavy} & set(sys.modules)) or None)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

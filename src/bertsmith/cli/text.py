@@ -1,5 +1,6 @@
 """Commands on text: learn a vocabulary, split lines into pieces, show what the model reads."""
 
+import itertools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -42,7 +43,7 @@ def tokenize(
         encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
         every, ends = encoded.ids.tolist(), encoded.offsets.tolist()
         words = [str(one) for one in every] if ids else [pieces[one] for one in every]
-        rows = (" ".join(words[start:end]) for start, end in zip(ends, ends[1:], strict=False))
+        rows = (" ".join(words[start:end]) for start, end in itertools.pairwise(ends))
         sys.stdout.buffer.write("".join(f"{row}\n" for row in rows).encode("utf-8"))
         sys.stdout.buffer.flush()
 
