@@ -1,0 +1,248 @@
+"""Model folders in the layout of Hugging Face, read and written; with `bertsmith.json`, the model's passport.
+
+What is written here loads in `transformers` with the same numbers and the same token ids, without this package.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import bertsmith
+from bertsmith.checkpoints.model_folder import (
+    ModelFolder,
+    fit_vocabulary,
+    parts_of,
+    require_file,
+    require_floats,
+)
+from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
+from bertsmith.checkpoints.plan import POSITIONS, Plan, plan_loading
+from bertsmith.checkpoints.tokenizer_files import (
+    SPECIAL_TOKENS,
+    read_tokenizer,
+    tokenizer_config,
+    tokenizer_json,
+)
+from bertsmith.checkpoints.weights import SAFETENSORS, read_weights, write_safetensors
+from bertsmith.errors import CheckpointError, InputError
+from bertsmith.files import atomic_folder, digest_file, read_json, write_json
+from bertsmith.model.bert import sinusoidal_positions
+from bertsmith.model.config import BertConfig
+from bertsmith.settings import to_dict
+from bertsmith.text.wordpiece import Tokenizer
+
+PASSPORT = "bertsmith.json"
+PASSPORT_FORMAT = 1
+# Written by us on every save; what a caller hands on from an older passport is replaced.
+RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
+
+CLASSIFIERS = {
+    "tagging": "BertForTokenClassification",
+    "choice": "BertForMultipleChoice",
+    "regression": "BertForSequenceClassification",
+}
+
+
+def read_model_folder(path: Path | str, *, allow_unknown: bool = False, verify: bool = False) -> ModelFolder:
+    """The model in a Hugging Face folder, ours or another's. S100, S105.
+
+    Args:
+        allow_unknown: leave out tensors whose names mean nothing here, and report them.
+        verify: compare the files with the digests in `bertsmith.json`.
+
+    Raises:
+        InputError: a file is missing or unreadable.
+        ConfigError: `config.json` describes no BERT that can be built here.
+        CheckpointError: weights are damaged, missing, of another shape, or unknown.
+        VocabularyError: the vocabulary is damaged or not that of the model.
+    """
+    folder = Path(path)
+    source = f"'{folder}'"
+    values = _read_config(folder)
+    config = BertConfig.from_dict(values | {"is_causal": bool(values.get("is_causal") or values.get("is_decoder"))})
+    info = _read_passport(folder, verify)
+    tokenizer, notes = read_tokenizer(folder, info)
+    if tokenizer is not None:
+        padding = fit_vocabulary(tokenizer.vocabulary, config, source)
+        notes += [padding] if padding else []
+    else:
+        notes.append("no vocabulary in the folder")
+    stored = read_weights(folder)
+    shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+    plan = plan_loading(shapes, from_huggingface, config, source, allow_unknown=allow_unknown)
+    _require_equal_copies(plan, stored, source)
+    tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
+    require_floats(tensors, source)
+    if "labels" not in info and (labels := _labels(values, tensors, source)):
+        info["labels"] = labels
+    return ModelFolder(
+        path=folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        info=info,
+        report=plan.report.with_notes(*notes),
+    )
+
+
+def write_model_folder(
+    path: Path | str,
+    *,
+    config: BertConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    info: Mapping[str, Any] | None = None,
+    replace: bool = False,
+) -> None:
+    """Writes a model as a folder that is whole or not there. S100, S101.
+
+    Args:
+        tensors: parameters by our name, with or without `bert.` in front of the encoder's.
+        info: what else is known of the model, for `bertsmith.json`: `task`, `labels` (names in the order of the
+            classifier's rows), scores, digests of the data.
+        replace: write over an existing folder.
+
+    Raises:
+        InputError: the folder exists and `replace` is not given.
+        CheckpointError: the tensors are not those of the configuration.
+        VocabularyError: the tokenizer does not fit the configuration.
+    """
+    folder, info = Path(path), dict(info or {})
+    ours = {whole(name): tensor for name, tensor in tensors.items()}
+    plan_loading({name: tuple(tensor.shape) for name, tensor in ours.items()}, Match, config, "the model to be written")
+    if tokenizer is not None:
+        fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
+    labels = info.get("labels")
+    if labels and "classifier.bias" in ours and len(labels) != len(ours["classifier.bias"]):
+        raise CheckpointError(
+            expected=f"{len(ours['classifier.bias'])} labels, one for each row of the classifier",
+            found=f"{len(labels)}: {', '.join(map(str, labels))}",
+            fix="name every class once",
+        )
+    if config.position_embedding_type != "absolute":
+        ours[POSITIONS] = _fixed_positions(config, ours)
+    architecture = architecture_of(parts_of(ours), info.get("task"))
+    # transformers saves a bare encoder without the prefix.
+    named = {
+        plain(to_huggingface(name)) if architecture == "BertModel" else to_huggingface(name): tensor
+        for name, tensor in ours.items()
+    }
+    with atomic_folder(folder, replace=replace) as partial:
+        dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
+        write_json(partial / "config.json", config_json(config, architecture, dtype, info))
+        write_safetensors(partial / SAFETENSORS, named)
+        passport = {"format": PASSPORT_FORMAT, "bertsmith": bertsmith.__version__}
+        passport |= {key: value for key, value in info.items() if key not in RESERVED}
+        if tokenizer is not None:
+            tokenizer.vocabulary.save(partial / "vocab.txt")
+            write_json(partial / "tokenizer.json", tokenizer_json(tokenizer))
+            write_json(partial / "tokenizer_config.json", tokenizer_config(tokenizer, config.max_position_embeddings))
+            write_json(partial / "special_tokens_map.json", SPECIAL_TOKENS)
+            passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
+        passport["digests"] = {file.name: digest_file(file) for file in sorted(partial.iterdir())}
+        write_json(partial / PASSPORT, passport)
+
+
+def config_json(config: BertConfig, architecture: str, dtype: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of `config.json`; `labels` of `info` become `id2label`."""
+    values = {
+        "architectures": [architecture],
+        "model_type": "bert",
+        **config.to_dict(),
+        "is_decoder": config.is_causal,
+        "dtype": dtype,
+        "tie_word_embeddings": True,
+    }
+    labels = info.get("labels")
+    if labels:
+        values["id2label"] = {str(number): str(label) for number, label in enumerate(labels)}
+        values["label2id"] = {str(label): number for number, label in enumerate(labels)}
+    if info.get("task") == "regression":
+        values["problem_type"] = "regression"
+    return values
+
+
+def architecture_of(parts: tuple[str, ...], task: str | None) -> str:
+    """The class of `transformers` that holds these parts.
+
+    >>> architecture_of(("pooler", "mlm", "nsp"), None), architecture_of(("pooler", "classifier"), "choice")
+    ('BertForPreTraining', 'BertForMultipleChoice')
+    """
+    if "classifier" in parts:
+        without_pooler = "BertForSequenceClassification" if "pooler" in parts else "BertForTokenClassification"
+        return CLASSIFIERS.get(task or "", without_pooler)
+    if "span" in parts:
+        return "BertForQuestionAnswering"
+    if "mlm" in parts:
+        return "BertForPreTraining" if "nsp" in parts else "BertForMaskedLM"
+    return "BertForNextSentencePrediction" if "nsp" in parts else "BertModel"
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    require_file(folder / "config.json", "the configuration of a model")
+    values = read_json(folder / "config.json")
+    if not isinstance(values, dict):
+        raise InputError(
+            expected=f"a JSON object in '{folder / 'config.json'}'", found=type(values).__name__, fix="restore the file"
+        )
+    return values
+
+
+def _read_passport(folder: Path, verify: bool) -> dict[str, Any]:
+    path = folder / PASSPORT
+    info = read_json(path) if path.exists() else {}
+    if not isinstance(info, dict):
+        raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
+    if not verify:
+        return info
+    digests = info.get("digests")
+    if not isinstance(digests, dict) or not digests:
+        raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verifying it")
+    altered = [
+        name
+        for name, digest in digests.items()
+        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
+    ]
+    if altered:
+        raise CheckpointError(
+            expected=f"the files that '{path}' describes",
+            found=f"others: {', '.join(altered)}",
+            fix="copy the folder again, or remove bertsmith.json if you changed them",
+        )
+    return info
+
+
+def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> list[str] | None:
+    """The label names of another tool's classifier, in the order of its rows; None where it names none."""
+    names = values.get("id2label")
+    if not isinstance(names, dict) or "classifier.bias" not in tensors:
+        return None
+    rows = len(tensors["classifier.bias"])
+    if set(names) != {str(number) for number in range(rows)}:
+        raise CheckpointError(
+            expected=f"{rows} labels in config.json of {source}, one for each row of the classifier",
+            found=f"{len(names)}",
+            fix="correct id2label",
+        )
+    return [str(names[str(number)]) for number in range(rows)]
+
+
+def _require_equal_copies(plan: Plan, stored: Mapping[str, Tensor], source: str) -> None:
+    untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
+    if untied:
+        raise CheckpointError(
+            expected=f"the decoder tied to the word table in {source}",
+            found=f"other values in {', '.join(untied)}",
+            fix="use a model whose decoder shares the word table, as BERT's does",
+        )
+
+
+def _fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The positions that this model computes, as a table that other tools can load."""
+    word = tensors["bert.embeddings.word.weight"]
+    if config.position_embedding_type == "none":
+        return word.new_zeros(config.max_position_embeddings, config.hidden_size)
+    return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word.dtype)

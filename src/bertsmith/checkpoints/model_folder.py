@@ -1,0 +1,113 @@
+"""What every reader of checkpoints gives back, and the checks that do not depend on the format."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bertsmith.checkpoints.names import PARTS, part_of
+from bertsmith.checkpoints.plan import LoadReport
+from bertsmith.errors import CheckpointError, InputError, VocabularyError
+from bertsmith.model.config import BertConfig
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+# A model may have a few rows more than pieces, to make the height of its table a round number.
+ROUND_HEIGHTS = (8, 16, 32, 64, 128)
+
+_POINTER = b"version https://git-lfs.github.com/"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelFolder:
+    """A model as it lies on a disk, read.
+
+    Attributes:
+        path: where it was read from.
+        config: the shape of the encoder.
+        tensors: parameters by our name, encoder names with `bert.` in front; dtype as stored.
+        tokenizer: vocabulary and rules; None where the folder has no vocabulary.
+        info: the content of `bertsmith.json` (task, labels, digests); what other tools say where there is none.
+        report: what became of every stored name.
+    """
+
+    path: Path
+    config: BertConfig
+    tensors: dict[str, Tensor]
+    tokenizer: Tokenizer | None
+    info: dict[str, Any]
+    report: LoadReport
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts beyond embeddings and layers that are there: pooler, mlm, nsp, classifier, span."""
+        return parts_of(self.tensors)
+
+
+def parts_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
+    """The parts beyond embeddings and layers that have a tensor.
+
+    >>> parts_of({"bert.pooler.bias": 0, "bert.embeddings.norm.bias": 0, "mlm.bias": 0})
+    ('pooler', 'mlm')
+    """
+    present = {part_of(name) for name in tensors}
+    return tuple(part for part in PARTS if part in present)
+
+
+def require_file(path: Path, what: str) -> None:
+    """Returns if `path` is a file with content of its own.
+
+    Raises:
+        InputError: it is missing, is no file, is empty, or cannot be read.
+        CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
+    """
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_POINTER))
+    except OSError as error:
+        raise InputError(
+            expected=f"{what} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its rights"
+        ) from None
+    if not start:
+        raise InputError(expected=f"{what} at '{path}'", found="an empty file", fix="download or copy it again")
+    if start == _POINTER:
+        raise CheckpointError(
+            expected=f"{what} at '{path}'",
+            found="a git-lfs pointer, which only names the file",
+            fix="fetch it with `git lfs pull`, or download the file itself",
+        )
+
+
+def fit_vocabulary(vocabulary: Vocabulary, config: BertConfig, source: str) -> str | None:
+    """None if the vocabulary has a piece for every row of the word table; a note if some rows only fill up.
+
+    Raises:
+        VocabularyError: the vocabulary is not that of the model.
+    """
+    pieces, rows = len(vocabulary), config.vocab_size
+    if pieces == rows:
+        return None
+    if pieces < rows and any(-(-pieces // height) * height == rows for height in ROUND_HEIGHTS):
+        return f"the word table has {rows} rows for {pieces} pieces; the last {rows - pieces} are never used"
+    raise VocabularyError(
+        expected=f"{rows} pieces in the vocabulary of {source}, as the configuration says",
+        found=str(pieces),
+        fix="use the vocab.txt that the model was trained with",
+    )
+
+
+def require_floats(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Returns if all tensors hold floating-point numbers.
+
+    Raises:
+        CheckpointError: some do not, as in a quantised model.
+    """
+    wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
+    if wrong:
+        raise CheckpointError(
+            expected=f"floating-point weights in {source}",
+            found=", ".join(wrong),
+            fix="use the model before it was quantised",
+        )

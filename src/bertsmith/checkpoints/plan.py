@@ -1,0 +1,164 @@
+"""What is taken from a checkpoint: every name accounted for, every shape compared, before a tensor is read.
+
+All that is wrong is said at once. A name is mapped, skipped on purpose (with the reason), or unknown; a parameter is
+there or missing. Unknown names are an error unless the caller allows them, because a model that quietly lost
+its head scores like one that never learned.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bertsmith.checkpoints.names import PARTS, Match, Skip, part_of, part_shapes, required_shapes
+from bertsmith.errors import CheckpointError
+from bertsmith.model.config import BertConfig
+
+Shape = tuple[int, ...]
+
+POSITIONS = "bert.embeddings.position.weight"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LoadReport:
+    """What became of every name in a checkpoint.
+
+    Attributes:
+        source: the file or folder.
+        mapped: name there to name here.
+        skipped: name there to the reason why it is left out.
+        unknown: names there that mean nothing here; they are not loaded.
+        missing: parts of the full model that the checkpoint does not hold, such as "mlm".
+        notes: anything else a reader should know.
+    """
+
+    source: str
+    mapped: dict[str, str]
+    skipped: dict[str, str]
+    unknown: tuple[str, ...]
+    missing: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """The report for people; unknown names are listed one by one, skipped ones are counted by reason."""
+        reasons = sorted(set(self.skipped.values()))
+        counts = [f"{list(self.skipped.values()).count(reason)} {reason}" for reason in reasons]
+        lines = [f"{self.source}: {len(self.mapped)} tensors mapped"]
+        lines += [f"skipped: {', '.join(counts)}"] if counts else []
+        lines += [f"unknown, not loaded: {name}" for name in self.unknown]
+        lines += [f"not in this checkpoint: {', '.join(self.missing)}"] if self.missing else []
+        return lines + [f"note: {note}" for note in self.notes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return dataclasses.asdict(self)
+
+    def with_notes(self, *notes: str) -> "LoadReport":
+        """The same report with more notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """Which stored tensor fills which parameter.
+
+    Attributes:
+        take: our name to (stored name, whether to transpose).
+        copies: (stored name, stored name, our name) of tensors that must hold the same values.
+        report: every stored name accounted for.
+    """
+
+    take: dict[str, tuple[str, bool]]
+    copies: list[tuple[str, str, str]]
+    report: LoadReport
+
+
+def plan_loading(
+    stored: Mapping[str, Shape],
+    translate: Callable[[str], Match | Skip | None],
+    config: BertConfig,
+    source: str,
+    *,
+    allow_unknown: bool = False,
+) -> Plan:
+    """The plan for a checkpoint whose tensors have these names and shapes.
+
+    Args:
+        stored: names and shapes as they lie on the disk.
+        translate: `names.from_huggingface` or `names.from_google`.
+        source: what to call the checkpoint in the report and in errors.
+        allow_unknown: report unknown names instead of refusing them.
+
+    Raises:
+        CheckpointError: parameters are missing, have another shape than the configuration says, stand there
+            twice, or are unknown. All of them are named.
+    """
+    take: dict[str, tuple[str, bool]] = {}
+    mapped: dict[str, str] = {}
+    skipped: dict[str, str] = {}
+    unknown: list[str] = []
+    copies: list[tuple[str, str, str]] = []
+    second: list[tuple[str, Match]] = []
+    problems: list[str] = []
+
+    for name in stored:
+        match translate(name):
+            case Match() as found if found.copy:
+                second.append((name, found))
+            case Match() as found if found.ours == POSITIONS and config.position_embedding_type != "absolute":
+                skipped[name] = "a table that this configuration computes"
+            case Match() as found if found.ours in take:
+                problems.append(f"{take[found.ours][0]} and {name} are the same parameter")
+            case Match() as found:
+                take[found.ours] = (name, found.transposed)
+                mapped[name] = found.ours
+            case Skip(reason):
+                skipped[name] = reason
+            case None:
+                unknown.append(name)
+    for name, found in second:
+        if found.ours in take:
+            copies.append((take[found.ours][0], name, found.ours))
+            skipped[name] = "a copy of a parameter"
+        else:
+            take[found.ours] = (name, found.transposed)
+            mapped[name] = found.ours
+
+    shapes, missing = _expected(take, stored, config)
+    problems += [f"no {ours}" for ours in shapes if ours not in take]
+    for ours, (name, transposed) in take.items():
+        shape = stored[name][::-1] if transposed else stored[name]
+        if ours not in shapes:
+            problems.append(f"{name} belongs to no part of this configuration")
+        elif shape != shapes[ours]:
+            problems.append(f"{name} is {list(shape)} and not {list(shapes[ours])}")
+    problems += [
+        f"{name} is {list(stored[name])} and not {list(stored[first])}"
+        for first, name, _ in copies
+        if stored[first] != stored[name]
+    ]
+    if unknown and not allow_unknown:
+        problems += [f"unknown {name}" for name in unknown]
+    if problems:
+        raise CheckpointError(
+            expected=f"the {len(shapes)} tensors of a BERT with {config.num_hidden_layers} layers of width "
+            f"{config.hidden_size} in {source}",
+            found="; ".join(problems),
+            fix="check that configuration and weights belong together"
+            + (" (unknown tensors can be left out with allow_unknown=True)" if unknown and not allow_unknown else ""),
+        )
+    report = LoadReport(source=source, mapped=mapped, skipped=skipped, unknown=tuple(unknown), missing=missing)
+    return Plan(take, copies, report)
+
+
+def _expected(
+    take: Mapping[str, tuple[str, bool]], stored: Mapping[str, Shape], config: BertConfig
+) -> tuple[dict[str, Shape], tuple[str, ...]]:
+    """The shapes that must be there, given the parts of which anything is there; and the absent parts."""
+    shapes: dict[str, Shape] = dict(required_shapes(config))
+    present = {part_of(ours) for ours in take}
+    for part in PARTS:
+        if part in present:
+            labels = {stored[take[ours][0]][0] for ours in take if part_of(ours) == part and stored[take[ours][0]]}
+            # Where weight and bias disagree, the larger is expected, so that the other one is named.
+            shapes |= part_shapes(part, config, max(labels, default=0))
+    return shapes, tuple(part for part in PARTS if part not in present)

@@ -1,0 +1,148 @@
+"""The weight files of a Hugging Face folder: safetensors or `.bin`, whole or in shards.
+
+Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, and refused if it holds
+anything but tensors.
+"""
+
+import pickle
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from bertsmith.checkpoints.model_folder import require_file
+from bertsmith.errors import CheckpointError, InputError
+from bertsmith.files import read_json
+
+SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
+# In the order in which they are looked for; an index lists the files of a model that is cut into shards.
+WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
+OTHER_TOOLS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
+
+# What a damaged pickle or zip archive makes torch.load raise; weights_only leaves no way to raise anything else.
+_UNREADABLE = (
+    pickle.UnpicklingError, zipfile.BadZipFile, struct.error, OSError, EOFError, RuntimeError, ValueError, KeyError,
+    TypeError, AttributeError, IndexError, AssertionError, OverflowError, MemoryError,
+)  # fmt: skip
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """All tensors of a folder by their stored name, on the CPU, in their stored dtype.
+
+    Raises:
+        InputError: the folder has no weight file that can be read here.
+        CheckpointError: a file is damaged, incomplete or holds something else than tensors.
+    """
+    path = weight_file(folder)
+    if not path.name.endswith(".index.json"):
+        return _read_file(path)
+    tensors: dict[str, Tensor] = {}
+    for shard, names in _shards(path).items():
+        found = _read_file(folder / shard)
+        if set(found) != names or names & set(tensors):
+            absent, extra = sorted(names - set(found)), sorted(set(found) - names)
+            raise CheckpointError(
+                expected=f"in '{folder / shard}' the tensors that '{path.name}' lists",
+                found=f"{len(absent)} missing and {len(extra)} others: {', '.join([*absent, *extra][:8])}",
+                fix="copy all files of the model again",
+            )
+        tensors |= found
+    return tensors
+
+
+def weight_file(folder: Path) -> Path:
+    """The weight file, or the index of the weight files, of a folder.
+
+    Raises:
+        InputError: there is none.
+    """
+    for name in WEIGHT_FILES:
+        if (folder / name).exists():
+            return folder / name
+    other = [name for name in OTHER_TOOLS if (folder / name).exists()]
+    raise InputError(
+        expected=f"{SAFETENSORS} or {BIN} in '{folder}'",
+        found=f"only {', '.join(other)}" if other else "neither",
+        fix="convert the model with the tool that wrote it" if other else "give the folder of a model",
+    )
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Writes tensors in the order of their names; those that share memory are written out each."""
+    seen: set[int] = set()
+    separate: dict[str, Tensor] = {}
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in seen or storage.nbytes() != tensor.nbytes:
+            tensor = tensor.clone()
+        seen.add(tensor.untyped_storage().data_ptr())
+        separate[name] = tensor
+    safetensors.torch.save_file(separate, path, metadata={"format": "pt"})
+
+
+def _read_file(path: Path) -> dict[str, Tensor]:
+    require_file(path, "model weights")
+    if path.suffix == ".safetensors":
+        try:
+            return safetensors.torch.load_file(path)
+        except (safetensors.SafetensorError, ValueError, KeyError, OverflowError) as error:
+            raise _damaged(path, error) from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except _UNREADABLE as error:
+        raise _damaged(path, error) from None
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
+    ):
+        raise CheckpointError(
+            expected=f"nothing but named tensors in '{path}'",
+            found=_kinds(content),
+            fix="save the state_dict of the model alone",
+        )
+    return dict(content)
+
+
+def _shards(path: Path) -> dict[str, set[str]]:
+    """The names of the tensors in each shard that an index lists."""
+    index = read_json(path)
+    places = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise CheckpointError(expected=f"a weight_map in '{path}'", found="none", fix="restore the file")
+    shards: dict[str, set[str]] = {}
+    for name, shard in places.items():
+        # A file name that leads out of the folder is an attack or a mistake.
+        if (
+            not isinstance(shard, str)
+            or Path(shard).name != shard
+            or Path(shard).suffix not in (".safetensors", ".bin")
+        ):
+            raise CheckpointError(
+                expected=f"names of weight files in '{path}'", found=repr(shard), fix="restore the file"
+            )
+        shards.setdefault(shard, set()).add(name)
+    return shards
+
+
+def _kinds(content: Any) -> str:
+    def kinds() -> Iterator[str]:
+        for name, value in content.items():
+            if not isinstance(name, str) or not isinstance(value, Tensor):
+                yield f"{name!r}: {type(value).__name__}"
+
+    return ", ".join(list(kinds())[:8]) if isinstance(content, dict) else type(content).__name__
+
+
+def _damaged(path: Path, error: BaseException) -> CheckpointError:
+    reason = (str(error).splitlines() or [""])[0][:160]
+    return CheckpointError(
+        expected=f"readable weights in '{path}'",
+        found=f"a damaged file or one that holds more than tensors ({type(error).__name__}: {reason})",
+        fix="copy or download it again",
+    )
