@@ -1,0 +1,134 @@
+"""From a budget in steps, tokens or minutes to a number of steps, before training starts.
+
+A budget in minutes is measured: some steps from all over the run are tried and their work is thrown away.
+The number of steps that comes of it is recorded, and a run that is given that number ends with the same
+parameters.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from bertsmith.errors import ConfigError
+from bertsmith.training import distributed
+from bertsmith.training.checkpoint import model_tensors
+from bertsmith.training.trainer import Trainer
+
+EVALUATIONS = 10
+_TRIAL_RUN = 100  # steps of the run that trial steps are taken from, while the true number is unknown
+# Where in the run the trials stand: its middle tenths in an order that covers it early, the first one twice
+# since the first step of a process is slow (memory, compilation).
+_TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
+_TRIAL_SHARE = 0.1  # of the budget, after which no further trial is made
+_EVALUATION_SHARE = 0.1  # of the budget, where the number of evaluations is not given
+_RESERVE = 0.03  # of the budget, for what the trials did not show
+
+
+def resolve(
+    trainer: Trainer, *, evaluate: Callable[[], None], save: Callable[[], None], elapsed: Callable[[], float]
+) -> dict[str, Any]:
+    """What is recorded of the budget: "steps", "evaluate_every" and, for minutes, what was measured.
+
+    Args:
+        trainer: whose workload is measured; its parameters and moments are the same afterwards.
+        evaluate: makes the evaluation of step 0.
+        save: writes the checkpoint of step 0.
+        elapsed: seconds of the budget that are spent.
+
+    Raises:
+        ConfigError: there is no time for a single step.
+        KeyboardInterrupt: someone asked to stop during the trials.
+    """
+    settings = trainer.settings
+    if settings.minutes is not None:
+        return _resolve_minutes(trainer, settings.minutes * 60, evaluate, save, elapsed)
+    steps = settings.steps or _steps_for_tokens(trainer, settings.tokens or 0)
+    return {"steps": steps, "evaluate_every": settings.evaluate_every or -(-steps // EVALUATIONS)}
+
+
+def _steps_for_tokens(trainer: Trainer, tokens: int) -> int:
+    """Steps that hold `tokens` tokens, by the mean over steps from all over the run."""
+    trainer.workload.fix_steps(_TRIAL_RUN)
+    counts = [plan.tokens for _, plan in trainer.plans(sorted(set(_TRIALS)))]
+    return max(1, round(tokens * len(counts) / sum(counts)))
+
+
+def _resolve_minutes(
+    trainer: Trainer,
+    seconds: float,
+    evaluate: Callable[[], None],
+    save: Callable[[], None],
+    elapsed: Callable[[], float],
+) -> dict[str, Any]:
+    settings = trainer.settings
+
+    def agreed(value: float) -> float:
+        return distributed.from_first_rank(value, trainer.rank, trainer.device)
+
+    def timed(action: Callable[[], None]) -> float:
+        start = time.monotonic()
+        action()
+        return agreed(time.monotonic() - start)
+
+    step_seconds = _time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) > _TRIAL_SHARE * seconds)
+    trainer.workload.fix_steps(_TRIAL_RUN)
+    evaluation_seconds, save_seconds = timed(evaluate), timed(save)
+    usable = seconds * (1 - _RESERVE) - agreed(elapsed())
+    each = step_seconds
+    # The last checkpoint and the model folder, which is about a third of one.
+    fixed = 2 * save_seconds
+    if settings.save_every is not None:
+        each += save_seconds / settings.save_every
+    if settings.save_minutes is not None:
+        fixed += save_seconds * (usable // (settings.save_minutes * 60))
+    evaluations = max(1, min(EVALUATIONS, int(_EVALUATION_SHARE * usable / max(evaluation_seconds, 1e-9))))
+    if settings.evaluate_every is not None:
+        each += evaluation_seconds / settings.evaluate_every
+        fixed += evaluation_seconds
+    else:
+        fixed += evaluations * evaluation_seconds
+    steps = int((usable - fixed) / each)
+    if steps < 1:
+        raise ConfigError(
+            expected="a budget with room for one step",
+            found=f"{seconds / 60:g} minutes, where a step takes {step_seconds:.1f} s and evaluating and saving"
+            f" {evaluation_seconds + save_seconds:.1f} s",
+            fix="allow more minutes or train a smaller model",
+        )
+    return {
+        "steps": steps,
+        "evaluate_every": settings.evaluate_every or -(-steps // evaluations),
+        "seconds_per_step": round(step_seconds, 4),
+        "seconds_per_evaluation": round(evaluation_seconds, 4),
+        "seconds_per_checkpoint": round(save_seconds, 4),
+    }
+
+
+def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], enough: Callable[[], bool]) -> float:
+    """Seconds of one step, by the mean of some trials; the model and the optimizer are the same afterwards."""
+    before = {name: tensor.clone() for name, tensor in model_tensors(trainer.workload.model).items()}
+    trainer.workload.fix_steps(_TRIAL_RUN)
+    times: list[float] = []
+    plans = trainer.plans(_TRIALS)
+    try:
+        start = time.monotonic()
+        for step, plan in plans:
+            outcome = trainer.gradient(step, plan)
+            if outcome.stop:
+                raise KeyboardInterrupt
+            trainer.apply(outcome, 0.0)
+            now = time.monotonic()
+            times.append(now - start)
+            start = now
+            if len(times) > 2 and enough():
+                break
+    finally:
+        plans.close()
+        with torch.no_grad():
+            for name, tensor in model_tensors(trainer.workload.model).items():
+                tensor.copy_(before[name])
+        trainer.optimizer.reset()
+        trainer.optimizer.clear_gradients()
+    return agreed(sum(times[1:]) / len(times[1:]))

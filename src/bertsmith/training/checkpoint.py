@@ -1,0 +1,137 @@
+"""One checkpoint of a run: a folder with the model, the optimizer and the place in the run.
+
+::
+
+    step-00000100/
+        model.safetensors       parameters and buffers
+        optimizer.safetensors   m.<parameter>, v.<parameter>
+        state.json              counters, and the digests of the two files above
+
+A checkpoint is written beside its place and renamed, so it is whole or absent. The digests tell a file that
+was damaged later.
+"""
+
+import re
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import safetensors
+import safetensors.torch
+from torch import Tensor, nn
+
+from bertsmith.errors import CheckpointError, InputError, TrainingError
+from bertsmith.files import atomic_folder, digest_file, read_json, write_json
+from bertsmith.training.optimizer import Optimizer, copy_tensors
+
+MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
+
+_NAME = re.compile(r"step-(\d{8,})")
+
+
+@dataclass
+class Position:
+    """How far a run has come; all that it needs besides tensors to go on as if it had not stopped.
+
+    Attributes:
+        step: steps done, skipped ones included.
+        tokens: real tokens of these steps, over all ranks.
+        sequences: sequences of these steps, over all ranks.
+        seconds: wall-clock time of the run, in all its processes one after the other.
+        updates: updates of the optimizer; steps that were not finite made none.
+        guard: the memory of the loss guard.
+        pending: sums of the steps since the last line of the log.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    sequences: int = 0
+    seconds: float = 0.0
+    updates: int = 0
+    guard: dict[str, Any] = field(default_factory=dict)
+    pending: dict[str, float] = field(default_factory=dict)
+
+
+def checkpoint_folder(parent: Path, step: int) -> Path:
+    """Where the checkpoint after `step` steps lies."""
+    return parent / f"step-{step:08d}"
+
+
+def checkpoint_steps(parent: Path) -> list[int]:
+    """The steps that have a checkpoint, in rising order."""
+    if not parent.is_dir():
+        return []
+    return sorted(int(match[1]) for entry in parent.iterdir() if (match := _NAME.fullmatch(entry.name)))
+
+
+def write_checkpoint(parent: Path, position: Position, model: nn.Module, optimizer: Optimizer) -> Path:
+    """The folder of the checkpoint that was written.
+
+    Raises:
+        TrainingError: it could not be written; older checkpoints are as they were.
+    """
+    folder = checkpoint_folder(parent, position.step)
+    try:
+        with atomic_folder(folder, replace=True) as partial:
+            _save(model_tensors(model), partial / MODEL_FILE)
+            _save(optimizer.state_tensors(), partial / OPTIMIZER_FILE)
+            digests = {name: digest_file(partial / name) for name in (MODEL_FILE, OPTIMIZER_FILE)}
+            write_json(partial / STATE_FILE, {"format": 1, **asdict(position), "digests": digests})
+    except (OSError, safetensors.SafetensorError) as error:
+        kept = checkpoint_steps(parent)
+        raise TrainingError(
+            expected=f"room for a checkpoint in '{parent}'",
+            found=getattr(error, "strerror", None) or str(error),
+            fix="free some space and resume; "
+            + (f"the checkpoint of step {kept[-1]} is whole" if kept else "no checkpoint was written before"),
+        ) from error
+    return folder
+
+
+def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Position:
+    """The position of the checkpoint, after its tensors were copied into `model` and `optimizer`.
+
+    Nothing is copied before all files have been found whole.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, or belongs to another model.
+    """
+    try:
+        state = read_json(folder / STATE_FILE)
+        digests = state.pop("digests")
+        state.pop("format")
+        position = Position(**state)
+    except (InputError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(folder, STATE_FILE, str(error)) from error
+    tensors = {}
+    for name in (MODEL_FILE, OPTIMIZER_FILE):
+        try:
+            if digest_file(folder / name) != digests.get(name):
+                raise _damaged(folder, name, "its digest is not the recorded one")
+            tensors[name] = safetensors.torch.load_file(folder / name)
+        except (OSError, safetensors.SafetensorError) as error:
+            raise _damaged(folder, name, str(error)) from error
+    copy_tensors(tensors[MODEL_FILE], model_tensors(model), "the model")
+    optimizer.load_state_tensors(tensors[OPTIMIZER_FILE], position.updates)
+    return position
+
+
+def _damaged(folder: Path, name: str, reason: str) -> CheckpointError:
+    """The error for a file of a checkpoint that cannot be used."""
+    return CheckpointError(
+        expected=f"a whole file '{folder / name}'", found=reason, fix="use an older checkpoint of the run"
+    )
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and saved buffers by name; what is tied appears once, under its first name."""
+    saved = model.state_dict(keep_vars=True).keys()
+    found: dict[str, Tensor] = {}
+    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
+        if name in saved:
+            found[name] = tensor.detach()
+    return found
+
+
+def _save(tensors: dict[str, Tensor], path: Path) -> None:
+    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)

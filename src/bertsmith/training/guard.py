@@ -1,0 +1,88 @@
+"""Watches over a run: losses that are not numbers, losses that jump, and requests to stop."""
+
+import math
+import signal
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import Any, Literal
+
+Verdict = Literal["fine", "spike", "skip"]
+
+_MEMORY = 0.98  # share of the running mean that each step keeps: about the last 50 steps
+_STEPS_BEFORE_SPIKES = 50  # the loss falls steeply at first; before this many steps nothing counts as a jump
+_SPIKE_DEVIATIONS = 6.0
+_SPIKE_SHARE = 0.2
+
+
+def warn(text: str) -> None:
+    """Writes one line to stderr."""
+    sys.stderr.write(f"warning: {' '.join(text.split())}\n")
+    sys.stderr.flush()
+
+
+@dataclass
+class LossGuard:
+    """Judges the loss of each step against the running mean of the losses before it.
+
+    A step is skipped when its loss or its gradient norm is not finite. It is a spike when the loss is above
+    the mean by six mean deviations and by a fifth: applied all the same, but reported.
+    """
+
+    mean: float = 0.0
+    deviation: float = 0.0
+    steps: int = 0
+    skipped: int = 0
+    skipped_in_a_row: int = 0
+    spikes: int = 0
+
+    def judge(self, loss: float, gradient_norm: float) -> Verdict:
+        """What to do with a step, from its loss and gradient norm; remembers it."""
+        if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+            self.skipped += 1
+            self.skipped_in_a_row += 1
+            return "skip"
+        self.skipped_in_a_row = 0
+        limit = self.mean + max(_SPIKE_DEVIATIONS * self.deviation, _SPIKE_SHARE * abs(self.mean))
+        spike = self.steps >= _STEPS_BEFORE_SPIKES and loss > limit
+        self.spikes += spike
+        # A spike enters the mean as if it stood at the limit: one outlier hardly moves it, a lasting rise does.
+        seen = min(loss, limit) if spike else loss
+        keep = min(_MEMORY, self.steps / (self.steps + 1))
+        self.deviation = keep * self.deviation + (1 - keep) * abs(seen - (self.mean if self.steps else seen))
+        self.mean = keep * self.mean + (1 - keep) * seen
+        self.steps += 1
+        return "spike" if spike else "fine"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The memory as plain values, for the checkpoint."""
+        return asdict(self)
+
+
+class StopRequest:
+    """Turns Ctrl-C and SIGTERM into a flag, inside a `with` block of the main thread.
+
+    A second Ctrl-C interrupts at once. In any other thread signals stay as they are, since Python lets only
+    the main thread handle them.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopRequest":
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.requested:
+            raise KeyboardInterrupt
+        self.requested = True
+        warn("stopping after this step; a checkpoint will be written (once more to stop at once)")

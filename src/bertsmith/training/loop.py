@@ -1,0 +1,297 @@
+"""The one training loop; it is handed its work and writes a run folder.
+
+After a crash at any moment the loop goes on from the last checkpoint, and the parameters it ends with are
+those of a run that never stopped, bit for bit on a CPU: the work of a step is a function of (seed, step), and
+a checkpoint holds all the rest.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from bertsmith.errors import CheckpointError, TrainingError
+from bertsmith.progress import Progress, amount
+from bertsmith.runtime import Rank
+from bertsmith.training import budget, distributed
+from bertsmith.training.checkpoint import Position
+from bertsmith.training.guard import LossGuard, StopRequest, warn
+from bertsmith.training.metrics import MetricsLog
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.schedule import learning_rate
+from bertsmith.training.settings import TrainSettings
+from bertsmith.training.trainer import StepOutcome, Trainer
+from bertsmith.training.workload import StepPlan, Workload
+
+__all__ = ["TIMES", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
+
+# What the loop adds up beside the sums of the workload; no workload may use these names.
+_LOSS, _NORM, _STEPS, _TOKENS, _SECONDS = "loop.loss", "loop.norm", "loop.steps", "loop.tokens", "loop.seconds"
+
+# Values of a log line that differ between two equal runs.
+TIMES = ("tokens_per_second", "seconds", "time_left")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainResult:
+    """What came of a run.
+
+    Attributes:
+        steps: steps done, skipped ones included.
+        tokens: real tokens of these steps.
+        sequences: sequences of these steps.
+        seconds: wall-clock time, over all continuations.
+        skipped: steps that were not applied because loss or gradient was not finite.
+        spikes: steps whose loss jumped.
+        metrics: the values of the last line of the log and of the last evaluation.
+    """
+
+    steps: int
+    tokens: int
+    sequences: int
+    seconds: float
+    skipped: int
+    spikes: int
+    metrics: Mapping[str, float]
+
+
+WriteModel = Callable[[Path, TrainResult], None]
+
+
+def train(
+    workload: Workload,
+    settings: TrainSettings,
+    run: RunFolder,
+    *,
+    rank: Rank | None = None,
+    write_model: WriteModel | None = None,
+) -> TrainResult:
+    """What came of the run in `run`, begun or gone on with until its budget is spent.
+
+    Args:
+        workload: the model, on its device, and the work. Its model is trained in place.
+        settings: how long and how; must be those in the run folder.
+        run: where everything is written, by rank 0 alone.
+        rank: this process among those that train together (see `distributed.process_group`).
+        write_model: is called by rank 0 at the end, with the folder RUN/model and the result.
+
+    Raises:
+        TrainingError: several steps in a row were not finite, or the disk or the GPU memory is full.
+        ConfigError: the budget is too small for one step, or the settings do not fit it.
+        CheckpointError: there are checkpoints, but none that can be used.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
+    """
+    rank = rank or Rank()
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices), StopRequest() as stop:
+        workload.model.train()
+        trainer = Trainer(workload, settings, rank, stop)
+        try:
+            with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
+                return _Course(trainer, run, log).go(write_model)
+        except torch.OutOfMemoryError as error:
+            raise TrainingError(
+                expected="enough memory on the GPU for a micro-batch",
+                found=str(error).split(". ")[0],
+                fix="use fewer tokens in a micro-batch and resume",
+            ) from error
+
+
+class _Course:
+    """The course of a run: where it stands, and what is done between its steps."""
+
+    def __init__(self, trainer: Trainer, run: RunFolder, log: MetricsLog) -> None:
+        self.trainer, self.run, self.log = trainer, run, log
+        self.settings, self.rank = trainer.settings, trainer.rank
+        self.first = self.rank.index == 0
+        self.started = self.last_saved = time.monotonic()
+        self.position = self._load()
+        self.guard = LossGuard(**self.position.guard)
+        self.seconds_before, self.steps_before = self.position.seconds, self.position.step
+        self.saved_step = self.position.step if run.last_step() is not None else None
+        self.evaluations = {line["step"]: line for line in run.metrics("evaluation")}
+        self.total = self.evaluate_every = 0
+
+    def _load(self) -> Position:
+        """Where the run stands; rank 0 looks first, since it may set damaged checkpoints aside."""
+        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        position = (self.run.load(model, optimizer) if self.first else None) or Position()
+        step = distributed.from_first_rank(position.step, self.rank, self.trainer.device)
+        if not self.first:
+            position = self.run.load(model, optimizer, repair=False) or Position()
+        if position.step != step:
+            raise CheckpointError(
+                expected=f"the checkpoint of step {step:.0f} for every process",
+                found=f"that of step {position.step} for process {self.rank.index}",
+                fix="put the run on a disk that all processes share",
+            )
+        return position
+
+    def seconds(self) -> float:
+        """Seconds of the run so far."""
+        return self.seconds_before + time.monotonic() - self.started
+
+    def go(self, write_model: WriteModel | None) -> TrainResult:
+        """Runs to the end."""
+        self._fix_budget()
+        warmup = self.settings.warmup(self.total)
+        self._evaluate_if_due()
+        with (
+            Progress("training", self.total, "steps", done=self.position.step) as progress,
+            contextlib.closing(self.trainer.plans(range(self.position.step, self.total))) as plans,
+        ):
+            for step, plan in plans:
+                rate = learning_rate(
+                    self.settings.schedule, step, peak=self.settings.learning_rate, warmup=warmup, total=self.total
+                )
+                outcome = self._step(step, plan, rate)
+                progress.advance(1, self._note(outcome))
+                if self.position.step % self.settings.log_every == 0 or self.position.step == self.total:
+                    self._log_line(rate)
+                if self._save_is_due() or outcome.stop:
+                    self._save()
+                if outcome.stop:
+                    raise KeyboardInterrupt
+                self._evaluate_if_due()
+        result = self._result()
+        if self.first and write_model is not None:
+            try:
+                write_model(self.run.model, result)
+            except OSError as error:
+                raise TrainingError(
+                    expected=f"room for the model in '{self.run.model}'",
+                    found=error.strerror or str(error),
+                    fix="free some space and resume; the last checkpoint is whole",
+                ) from error
+        return result
+
+    def _fix_budget(self) -> None:
+        """Decides how many steps there are, once, and tells the run folder and the workload."""
+        resolved = self.run.resolved
+        if not resolved:
+            resolved = budget.resolve(
+                self.trainer, evaluate=self._evaluate, save=self._save, elapsed=lambda: time.monotonic() - self.started
+            )
+            self.settings.warmup(resolved["steps"])
+            if self.first:
+                self.run.resolve(resolved)
+        self.total = int(resolved["steps"])
+        self.evaluate_every = self.settings.evaluate_every or int(resolved["evaluate_every"])
+        self.trainer.workload.fix_steps(self.total)
+
+    def _step(self, step: int, plan: StepPlan, rate: float) -> StepOutcome:
+        start = time.monotonic()
+        outcome = self.trainer.gradient(step, plan)
+        verdict = self.guard.judge(outcome.loss, outcome.gradient_norm)
+        added = {_TOKENS: float(plan.tokens)}
+        if verdict == "skip":
+            self._report_skip(step + 1, outcome)
+        else:
+            if verdict == "spike":
+                self._report_spike(step + 1, outcome)
+            self.trainer.apply(outcome, rate)
+            added |= {_LOSS: outcome.loss, _NORM: outcome.gradient_norm, _STEPS: 1.0, **outcome.sums}
+        added[_SECONDS] = time.monotonic() - start
+        position = self.position
+        for name, value in added.items():
+            position.pending[name] = position.pending.get(name, 0.0) + value
+        position.step = step + 1
+        position.tokens += plan.tokens
+        position.sequences += plan.sequences
+        return outcome
+
+    def _report_skip(self, step: int, outcome: StepOutcome) -> None:
+        if self.first:
+            self.log.write(
+                "skipped", step, {"skipped_loss": str(outcome.loss), "skipped_norm": str(outcome.gradient_norm)}
+            )
+            warn(f"step {step} is not applied: loss {outcome.loss}, gradient norm {outcome.gradient_norm}")
+        if self.guard.skipped_in_a_row >= self.settings.skip_limit:
+            last = self.run.last_step()
+            raise TrainingError(
+                expected="a finite loss and gradient",
+                found=f"{self.guard.skipped_in_a_row} steps in a row without, up to step {step}",
+                fix="lower the learning rate or use fp32; "
+                + (f"the last good checkpoint is that of step {last}" if last else "there is no checkpoint yet"),
+            )
+
+    def _report_spike(self, step: int, outcome: StepOutcome) -> None:
+        if self.first:
+            self.log.write("spike", step, {"spike_loss": outcome.loss, "usual_loss": self.guard.mean})
+            warn(f"the loss jumped to {outcome.loss:.4g} in step {step}, from about {self.guard.mean:.4g}")
+
+    def _note(self, outcome: StepOutcome) -> str:
+        return f"loss {outcome.loss:.3f}, {amount(self._tokens_per_second())} tokens/s"
+
+    def _tokens_per_second(self) -> float:
+        pending = self.position.pending
+        return pending[_TOKENS] / max(pending[_SECONDS], 1e-9)
+
+    def _log_line(self, rate: float) -> None:
+        """Writes the means since the last line, and starts new ones."""
+        position, pending = self.position, self.position.pending
+        values: dict[str, float] = {"tokens": position.tokens, "sequences": position.sequences}
+        if steps := pending.get(_STEPS):
+            sums = {name: value for name, value in pending.items() if not name.startswith("loop.")}
+            values["loss"] = pending[_LOSS] / steps
+            values |= self.trainer.workload.summarize(sums)
+            values["gradient_norm"] = pending[_NORM] / steps
+        done = position.step - self.steps_before
+        values |= {
+            "learning_rate": rate,
+            "skipped": self.guard.skipped,
+            "tokens_per_second": round(self._tokens_per_second(), 1),
+            "seconds": round(self.seconds(), 3),
+            "time_left": round((time.monotonic() - self.started) / done * (self.total - position.step), 1),
+        }
+        if self.first:
+            self.log.write("train", position.step, values)
+        position.pending = {}
+
+    def _save_is_due(self) -> bool:
+        step, s = self.position.step, self.settings
+        by_step = s.save_every is not None and step % s.save_every == 0
+        by_time = s.save_minutes is not None and time.monotonic() - self.last_saved >= s.save_minutes * 60
+        return step == self.total or by_step or by_time
+
+    def _save(self) -> None:
+        if not self.first or self.saved_step == self.position.step:
+            return
+        self.position.seconds = self.seconds()
+        self.position.updates = self.trainer.optimizer.updates
+        self.position.guard = self.guard.to_dict()
+        model, optimizer = self.trainer.workload.model, self.trainer.optimizer
+        self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints)
+        self.saved_step, self.last_saved = self.position.step, time.monotonic()
+
+    def _evaluate_if_due(self) -> None:
+        step = self.position.step
+        if step in (0, self.total) or step % self.evaluate_every == 0:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Evaluates and writes a line, unless this step has one."""
+        position = self.position
+        if not self.first or position.step in self.evaluations:
+            return
+        values = {f"held_out_{name}": value for name, value in self.trainer.evaluate().items()}
+        if values:
+            self.log.write(
+                "evaluation", position.step, {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
+            )
+        self.evaluations[position.step] = values
+
+    def _result(self) -> TrainResult:
+        latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
+        return TrainResult(
+            steps=self.position.step,
+            tokens=self.position.tokens,
+            sequences=self.position.sequences,
+            seconds=self.seconds(),
+            skipped=self.guard.skipped,
+            spikes=self.guard.spikes,
+            metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
+        )

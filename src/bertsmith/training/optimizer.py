@@ -1,0 +1,252 @@
+"""BERT's Adam and LAMB, with their state as plain named tensors.
+
+Parameters are fp32 (or fp64) masters; whoever computes in bf16 casts on the way. The rate is an argument of
+every step, since a schedule is a pure function of the step. Sources: `AdamWeightDecayOptimizer` in the
+original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep Learning" (LAMB).
+"""
+
+import abc
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import CheckpointError
+
+# Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1,
+# which is how the fused kernel is told to leave the correction out.
+_NO_CORRECTION = 1e9
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Named parameters that share one weight decay; `decay` is per unit of learning rate."""
+
+    names: tuple[str, ...]
+    parameters: tuple[nn.Parameter, ...]
+    decay: float
+
+
+def parameter_groups(module: nn.Module, weight_decay: float) -> tuple[ParameterGroup, ParameterGroup]:
+    """The parameters of `module` that train, as (decayed, not decayed); each stands in exactly one group.
+
+    Names with "norm" or "bias" in them are not decayed. Embedding tables are. A parameter that is used under
+    two names (tied) counts once, under its first name.
+    """
+    trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    exempt = {name for name in trained if "norm" in name.lower() or "bias" in name.lower()}
+    groups = tuple(
+        ParameterGroup(tuple(names), tuple(trained[name] for name in names), decay)
+        for names, decay in (
+            ([name for name in trained if name not in exempt], weight_decay),
+            ([name for name in trained if name in exempt], 0.0),
+        )
+    )
+    members = [id(p) for group in groups for p in group.parameters]
+    assert len(members) == len(set(members)), "a parameter stands in two groups"
+    assert set(members) == {id(p) for p in module.parameters() if p.requires_grad}, "a parameter is in no group"
+    return groups[0], groups[1]
+
+
+def global_norm(tensors: list[Tensor]) -> Tensor:
+    """The Euclidean norm of all tensors together, as a scalar tensor on their device; 0 for none."""
+    if not tensors:
+        return torch.zeros(())
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
+    return norm
+
+
+def clip(gradients: list[Tensor], norm: float, limit: float) -> None:
+    """Scales `gradients` in place so that their global norm, which is `norm`, is at most `limit`.
+
+    The scale is limit / max(norm, limit), as `tf.clip_by_global_norm` has it.
+    """
+    if norm > limit and gradients:
+        torch._foreach_mul_(gradients, limit / norm)
+
+
+class Optimizer(abc.ABC):
+    """What both optimizers share: groups, moments `m` and `v` of every parameter, and their names on disk.
+
+    Args:
+        module: whose parameters are trained.
+        weight_decay: share of a decayed parameter that is added to its update.
+        betas: how much of the first and of the second moment each update keeps.
+        epsilon: is added to the root of the second moment, outside the root.
+        bias_correction: divide the moments by 1 - beta**updates. The 2018 code does not.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        *,
+        weight_decay: float = 0.01,
+        betas: tuple[float, float] = (0.9, 0.999),
+        epsilon: float = 1e-6,
+        bias_correction: bool = False,
+    ) -> None:
+        self.groups = parameter_groups(module, weight_decay)
+        self.betas, self.epsilon, self.bias_correction = betas, epsilon, bias_correction
+        self.updates = 0
+        self.moments = {
+            name: (torch.zeros_like(p, requires_grad=False), torch.zeros_like(p, requires_grad=False))
+            for group in self.groups
+            for name, p in zip(group.names, group.parameters, strict=True)
+        }
+
+    def gradients(self) -> list[Tensor]:
+        """The gradients that are there."""
+        return [p.grad for group in self.groups for p in group.parameters if p.grad is not None]
+
+    def clear_gradients(self) -> None:
+        """Drops all gradients."""
+        for group in self.groups:
+            for p in group.parameters:
+                p.grad = None
+
+    @torch.no_grad()
+    def step(self, learning_rate: float) -> None:
+        """One update of every parameter that has a gradient; the others stay as they are."""
+        self.updates += 1
+        for group in self.groups:
+            present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
+            if present:
+                self._update(
+                    [p for _, p in present],
+                    [p.grad for _, p in present if p.grad is not None],
+                    [self.moments[name][0] for name, _ in present],
+                    [self.moments[name][1] for name, _ in present],
+                    learning_rate,
+                    group.decay,
+                )
+
+    @abc.abstractmethod
+    def _update(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        m: list[Tensor],
+        v: list[Tensor],
+        learning_rate: float,
+        decay: float,
+    ) -> None:
+        """Updates `parameters`, `m` and `v` in place."""
+
+    def reset(self) -> None:
+        """Forgets all moments, as if no update had been done."""
+        self.updates = 0
+        torch._foreach_zero_([tensor for pair in self.moments.values() for tensor in pair])
+
+    def state_tensors(self) -> dict[str, Tensor]:
+        """The moments as `m.<parameter>` and `v.<parameter>`; `updates` is kept by the caller."""
+        return {f"{kind}.{name}": pair[i] for name, pair in self.moments.items() for i, kind in enumerate("mv")}
+
+    @torch.no_grad()
+    def load_state_tensors(self, tensors: Mapping[str, Tensor], updates: int) -> None:
+        """Takes over what `state_tensors` gave after `updates` updates.
+
+        Raises:
+            CheckpointError: a name or shape is not that of this optimizer.
+        """
+        copy_tensors(tensors, self.state_tensors(), "the optimizer state")
+        self.updates = updates
+
+
+class BertAdam(Optimizer):
+    """Adam with decoupled decay and, by default, without bias correction.
+
+    Per tensor: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p -= rate (m / (sqrt(v) + eps) + decay p).
+    The update runs in one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
+    """
+
+    def _update(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        m: list[Tensor],
+        v: list[Tensor],
+        learning_rate: float,
+        decay: float,
+    ) -> None:
+        updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
+        count = torch.tensor(updates, dtype=torch.float32, device=parameters[0].device)
+        torch._fused_adamw_(
+            parameters,
+            gradients,
+            m,
+            v,
+            [],
+            [count] * len(parameters),
+            lr=learning_rate,
+            beta1=self.betas[0],
+            beta2=self.betas[1],
+            weight_decay=decay,
+            eps=self.epsilon,
+            amsgrad=False,
+            maximize=False,
+        )
+
+
+class Lamb(Optimizer):
+    """LAMB: Adam's update of a tensor, decay included, scaled to the norm of the tensor; for large batches.
+
+    The trust ratio is |p| / |update|, and 1 where either norm is 0. Tensors that are not decayed (norms and
+    biases) have ratio 1, as in the code that Google published with ALBERT.
+    """
+
+    def _update(
+        self,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        m: list[Tensor],
+        v: list[Tensor],
+        learning_rate: float,
+        decay: float,
+    ) -> None:
+        (b1, b2), t = self.betas, self.updates
+        torch._foreach_lerp_(m, gradients, 1 - b1)
+        torch._foreach_mul_(v, b2)
+        torch._foreach_addcmul_(v, gradients, gradients, 1 - b2)
+        update = torch._foreach_sqrt(v)
+        if self.bias_correction:
+            torch._foreach_div_(update, (1 - b2**t) ** 0.5)
+        torch._foreach_add_(update, self.epsilon)
+        torch._foreach_reciprocal_(update)
+        torch._foreach_mul_(update, m)
+        if self.bias_correction:
+            torch._foreach_div_(update, 1 - b1**t)
+        if decay:
+            torch._foreach_add_(update, parameters, alpha=decay)
+            sizes = torch.stack(torch._foreach_norm(parameters))
+            lengths = torch.stack(torch._foreach_norm(update))
+            ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))
+            torch._foreach_mul_(update, list(ratios.unbind()))
+        torch._foreach_add_(parameters, update, alpha=-learning_rate)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb}
+
+
+@torch.no_grad()
+def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], what: str) -> None:
+    """Copies `source` into the tensors of `target`, which has the same names and shapes.
+
+    Raises:
+        CheckpointError: a name or shape differs; the message names the first.
+    """
+    if source.keys() != target.keys():
+        wrong = sorted(source.keys() ^ target.keys())
+        raise CheckpointError(
+            expected=f"the {len(target)} tensors of {what}",
+            found=f"{len(wrong)} that are missing or unknown, first {wrong[0]!r}",
+            fix="use the checkpoint of this model",
+        )
+    for name, tensor in target.items():
+        if tensor.shape != source[name].shape:
+            raise CheckpointError(
+                expected=f"{name!r} of {what} as {tuple(tensor.shape)}",
+                found=str(tuple(source[name].shape)),
+                fix="use the checkpoint of this model",
+            )
+        tensor.copy_(source[name])

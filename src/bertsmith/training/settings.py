@@ -1,0 +1,89 @@
+"""What can be set about training, whatever is trained."""
+
+from dataclasses import dataclass
+
+from bertsmith.errors import nearest
+from bertsmith.settings import help_field, require
+from bertsmith.training.optimizer import OPTIMIZERS
+from bertsmith.training.schedule import SCHEDULES
+
+# These may differ between a run and its continuation: they change what is written, not what is learned.
+MAY_CHANGE_ON_RESUME = ("log_every", "evaluate_every", "save_every", "save_minutes", "keep_checkpoints", "tensorboard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How long, how fast and with what care to train; exactly one of steps, tokens and minutes is given.
+
+    Raises:
+        ConfigError: a value is impossible.
+    """
+
+    seed: int = help_field(1, "seed of everything that is drawn")
+    steps: int | None = help_field(None, "budget in optimizer steps")
+    tokens: int | None = help_field(None, "budget in tokens; becomes a number of steps before training starts")
+    minutes: float | None = help_field(None, "budget in minutes; becomes a number of steps after a few trial steps")
+    learning_rate: float = help_field(1e-4, "highest learning rate")
+    warmup_share: float = help_field(0.1, "share of the steps in which the rate rises (2018 recipe: 0.01)")
+    warmup_steps: int | None = help_field(None, "steps in which the rate rises; overrides warmup_share")
+    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
+    optimizer: str = help_field("adam", "adam (2018) or lamb (for large batches)")
+    weight_decay: float = help_field(0.01, "decoupled weight decay, not on biases and norms")
+    beta1: float = help_field(0.9, "how much of the first moment each update keeps")
+    beta2: float = help_field(0.999, "how much of the second moment each update keeps")
+    epsilon: float = help_field(1e-6, "added to the root of the second moment")
+    bias_correction: bool = help_field(False, "correct the moments of the first updates (the 2018 code does not)")
+    clip_norm: float = help_field(1.0, "highest global norm of the gradient")
+    skip_limit: int = help_field(5, "steps in a row that are not finite before training gives up")
+    log_every: int = help_field(10, "steps between lines of metrics.jsonl")
+    evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten times in the run")
+    save_every: int | None = help_field(None, "steps between checkpoints; default: by time alone")
+    save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
+    keep_checkpoints: int = help_field(2, "how many checkpoints are kept")
+    tensorboard: bool = help_field(False, "write TensorBoard files too (needs the package tensorboard)")
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("steps", "tokens", "minutes") if getattr(self, name) is not None]
+        require(
+            len(given) == 1,
+            expected="one budget",
+            found=" and ".join(given) or "none",
+            fix="give one of steps, tokens and minutes",
+        )
+        for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes"):
+            value = getattr(self, name)
+            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="raise it or leave it out")
+        for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix="raise it")
+        for name in ("warmup_share", "beta1", "beta2"):
+            value = getattr(self, name)
+            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="use a share")
+        require(self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="raise it")
+        require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="raise it")
+        for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
+            value = getattr(self, name)
+            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+        if self.steps is not None:
+            self.warmup(self.steps)
+        require(
+            self.warmup_steps is None or self.warmup_steps >= 0,
+            expected="warmup_steps of at least 0",
+            found=self.warmup_steps,
+            fix="raise it",
+        )
+
+    def warmup(self, total: int) -> int:
+        """Steps of the linear rise in a run of `total` steps.
+
+        Raises:
+            ConfigError: the rise would take the whole run.
+        """
+        steps = round(self.warmup_share * total) if self.warmup_steps is None else self.warmup_steps
+        require(
+            steps < total,
+            expected=f"a warm-up shorter than the {total} steps of the run",
+            found=f"{steps} steps",
+            fix="lower warmup_steps or train longer",
+        )
+        return steps

@@ -1,0 +1,108 @@
+"""One optimizer step: micro-batches forward and backward, sums over ranks, clip, update."""
+
+from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import ConfigError
+from bertsmith.randomness import derive
+from bertsmith.runtime import Rank
+from bertsmith.training import distributed
+from bertsmith.training.guard import StopRequest
+from bertsmith.training.optimizer import OPTIMIZERS, Optimizer, clip, global_norm
+from bertsmith.training.settings import TrainSettings
+from bertsmith.training.workload import StepPlan, Workload
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What one step came to, summed over its micro-batches and ranks."""
+
+    loss: float
+    gradient_norm: float
+    sums: Mapping[str, float]
+    stop: bool
+
+
+class Trainer:
+    """Model and optimizer of one rank, and what is done with them in a step; `train` and the budget drive it.
+
+    Args:
+        workload: the model and the work.
+        settings: of the training.
+        rank: this process among those that train together.
+        stop: whether someone asked to stop; every step tells all ranks.
+    """
+
+    def __init__(self, workload: Workload, settings: TrainSettings, rank: Rank, stop: StopRequest) -> None:
+        self.workload, self.settings, self.rank, self.stop = workload, settings, rank, stop
+        self.optimizer: Optimizer = OPTIMIZERS[settings.optimizer](
+            workload.model,
+            weight_decay=settings.weight_decay,
+            betas=(settings.beta1, settings.beta2),
+            epsilon=settings.epsilon,
+            bias_correction=settings.bias_correction,
+        )
+        self.device = next(workload.model.parameters()).device
+        self.model = distributed.replicate(workload.model, rank)
+
+    def plans(self, steps: Iterable[int]) -> Generator[tuple[int, StepPlan]]:
+        """Each step with its plan; the next plan is made in a thread while the caller works on this one."""
+        upcoming = iter(steps)
+        with ThreadPoolExecutor(1, "bertsmith-plan") as thread:
+            step = next(upcoming, None)
+            future = None if step is None else thread.submit(self._plan, step)
+            while future is not None and step is not None:
+                plan = future.result()
+                following = next(upcoming, None)
+                future = None if following is None else thread.submit(self._plan, following)
+                yield step, plan
+                step = following
+
+    def _plan(self, step: int) -> StepPlan:
+        return self.workload.plan(step, self.rank.index, self.rank.count)
+
+    def gradient(self, step: int, plan: StepPlan) -> StepOutcome:
+        """The outcome of all micro-batches of a step; their gradients are left in the parameters."""
+        if not plan.micro_batches:
+            raise ConfigError(
+                expected=f"work for each of {self.rank.count} processes in every step",
+                found=f"none for process {self.rank.index} in step {step}",
+                fix="use larger steps or fewer processes",
+            )
+        # Whoever draws from torch's own generators (nn.Dropout) gets the draws of this step, resumed or not.
+        torch.manual_seed(derive(self.settings.seed, "step", step, self.rank.index))
+        self.optimizer.clear_gradients()
+        totals: dict[str, Tensor] = {}
+        for index, micro_batch in enumerate(plan.micro_batches):
+            with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
+                loss, sums = self.workload.loss(self.model, micro_batch)
+                (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
+            for name, value in (("", loss.detach()), *sums.items()):
+                value = value.to(self.device, torch.float64)
+                totals[name] = totals[name] + value if name in totals else value
+        names = sorted(totals)
+        flag = torch.tensor(float(self.stop.requested), dtype=torch.float64, device=self.device)
+        values = distributed.sum_over_ranks(torch.stack([flag, *(totals[name] for name in names)]), self.rank)
+        norm = global_norm(self.optimizer.gradients()).to(self.device, torch.float64)
+        # The only place of a step where the host waits for the device.
+        stop, *numbers, gradient_norm = torch.cat([values, norm.reshape(1)]).tolist()
+        found = dict(zip(names, numbers, strict=True))
+        return StepOutcome(found.pop(""), gradient_norm, found, stop > 0)
+
+    def apply(self, outcome: StepOutcome, rate: float) -> None:
+        """Clips the gradient and updates the parameters."""
+        clip(self.optimizer.gradients(), outcome.gradient_norm, self.settings.clip_norm)
+        self.optimizer.step(rate)
+
+    @torch.no_grad()
+    def evaluate(self) -> dict[str, float]:
+        """What the workload says about held-out data."""
+        self.workload.model.eval()
+        try:
+            return dict(self.workload.evaluate(self.workload.model))
+        finally:
+            self.workload.model.train()

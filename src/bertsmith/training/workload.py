@@ -1,0 +1,61 @@
+"""What a task hands to the training loop: the work of each step, its loss, its evaluation.
+
+Pre-training and fine-tuning are workloads. The loop knows nothing of text, and a workload knows nothing of
+learning rates, checkpoints or time.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepPlan:
+    """The work of one rank in one optimizer step.
+
+    Attributes:
+        micro_batches: what is run forward and backward at a time; at least one on every rank.
+        tokens: real tokens of the whole step, over all ranks.
+        sequences: sequences of the whole step, over all ranks.
+    """
+
+    micro_batches: Sequence[Any]
+    tokens: int
+    sequences: int
+
+
+class Workload(Protocol):
+    """A model and the work that trains it.
+
+    Everything is a function of (seed, step): the loop may ask for any step at any time, in another process,
+    from another thread (`plan` only), or twice.
+    """
+
+    model: nn.Module
+
+    def fix_steps(self, total: int) -> None:
+        """Is told how many steps the run has, before the plans of that run are asked for.
+
+        A workload whose work depends on the length of the run (a length curriculum) takes it from here. It
+        may be told twice: a run with a budget in minutes makes its trial steps as a run of another length.
+        """
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The work of `rank` among `world` ranks in step `step`, counted from 0. Called from a thread."""
+
+    def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The part of a micro-batch in the loss of the whole step, and sums to be logged.
+
+        The loss is a scalar that is already divided by the totals of the whole step (all micro-batches of all
+        ranks), so that the parts add up to the loss. The sums are detached scalars that add up as well
+        ("mlm_nll", "mlm_count"); every micro-batch has the same names. `model` is the workload's model or a
+        wrapper around it that exchanges gradients: it is called once, as `model(...)`.
+        """
+
+    def summarize(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        """The values of a line of the log, from the sums of one or several steps over all ranks."""
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        """Values on held-out data; empty if there are none. Runs in evaluation mode, without gradients."""

@@ -1,0 +1,153 @@
+"""A tiny workload for the loop's tests; as a program it makes a run that can be killed."""
+
+import argparse
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import BertsmithError
+from bertsmith.randomness import generator
+from bertsmith.runtime import Rank
+from bertsmith.settings import to_dict
+from bertsmith.training import RunFolder, StepPlan, TrainSettings, process_group, train
+
+ROWS = 8  # of a step
+
+
+class ToyModel(nn.Module):
+    """A regression with dropout from torch's own generator, a norm, and a tied weight."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, width)
+        self.norm = nn.LayerNorm(width)
+        self.drop = nn.Dropout(0.2)
+        self.last = nn.Linear(width, 1)
+        self.also_last = self.last
+        draws = torch.Generator().manual_seed(3)
+        with torch.no_grad():
+            for p in self.parameters():
+                p.copy_(torch.rand(p.shape, generator=draws) - 0.4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.drop(self.norm(self.first(x)).relu())).squeeze(-1)
+
+
+class ToyWorkload:
+    """Rows with a linear target. `broken` steps have a loss that is not a number."""
+
+    def __init__(
+        self,
+        *,
+        micro_batch: int = 8,
+        dropout: bool = True,
+        broken: tuple[int, ...] = (),
+        jumps: tuple[int, ...] = (),
+        pause: float = 0.0,
+        width: int = 8,
+    ) -> None:
+        self.model = ToyModel(width)
+        if not dropout:
+            self.model.drop.p = 0.0
+        self.micro_batch, self.broken, self.jumps, self.pause = micro_batch, broken, jumps, pause
+        self.told: list[int] = []
+        self.evaluations = 0
+
+    def fix_steps(self, total: int) -> None:
+        self.told.append(total)
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        x = torch.from_numpy(generator(5, "toy", step).random((ROWS, 4), dtype="float32"))
+        y = x @ torch.tensor([1.0, -2.0, 0.5, 0.0])
+        if step in self.broken:
+            y = y * torch.nan
+        if step in self.jumps:
+            y = y + 50.0
+        mine = range(rank, ROWS, world)
+        cuts = [list(mine)[i : i + self.micro_batch] for i in range(0, len(mine), self.micro_batch)]
+        return StepPlan(micro_batches=[(x[c], y[c]) for c in cuts], tokens=4 * ROWS, sequences=ROWS)
+
+    def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
+        time.sleep(self.pause)
+        x, y = micro_batch
+        squares = ((model(x) - y) ** 2).sum()
+        return squares / ROWS, {"squares": squares.detach(), "count": torch.tensor(float(len(y)))}
+
+    def summarize(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return {"mean_square": sums["squares"] / sums["count"], "unigram_entropy": 2.0}
+
+    def evaluate(self, model: nn.Module) -> Mapping[str, float]:
+        self.evaluations += 1
+        assert not model.training
+        x = torch.ones(3, 4)
+        return {"loss": float(((model(x) + 0.5) ** 2).mean())}
+
+
+def toy_settings(**changes: Any) -> TrainSettings:
+    values = {"steps": 20, "learning_rate": 0.01, "log_every": 1, "evaluate_every": 7, "save_every": 5}
+    if "minutes" in changes or "tokens" in changes:
+        del values["steps"]
+    return TrainSettings(**(values | changes))
+
+
+def toy_run(path: Path, workload: ToyWorkload, *, resume: bool = False, **changes: Any) -> Any:
+    """The result of a whole toy run in `path`."""
+    settings = toy_settings(**changes)
+    make = RunFolder.resume if resume else RunFolder.create
+    return train(workload, settings, make(path, {"train": to_dict(settings)}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--pause", type=float, default=0.0)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--width", type=int, default=8)
+    parser.add_argument("--plain", action="store_true", help="no dropout, micro-batches of 2")
+    parser.add_argument("--die-writing", type=int, help="kill -9 itself in the middle of writing this checkpoint")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    if arguments.die_writing is not None:
+        _die_while_writing(arguments.die_writing)
+    workload = ToyWorkload(
+        pause=arguments.pause,
+        dropout=not arguments.plain,
+        micro_batch=2 if arguments.plain else ROWS,
+        width=arguments.width,
+    )
+    settings = toy_settings(steps=arguments.steps)
+    rank = Rank.from_environment()
+    with process_group(rank, torch.device("cpu")):
+        run = RunFolder.prepare(arguments.path, {"train": to_dict(settings)}, resume=arguments.resume, rank=rank)
+        train(workload, settings, run, rank=rank)
+
+
+def _die_while_writing(step: int) -> None:
+    """Makes the write of the optimizer's file at `step` stop half way, with no chance to tidy up."""
+    from bertsmith.training import checkpoint
+
+    write = checkpoint._save
+
+    def half(tensors: dict[str, Tensor], path: Path) -> None:
+        write(tensors, path)
+        if path.name == checkpoint.OPTIMIZER_FILE and f"step-{step:08d}" in str(path):
+            with open(path, "r+b") as file:
+                file.truncate(path.stat().st_size // 2)
+            os.kill(os.getpid(), 9)
+
+    checkpoint._save = half
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except BertsmithError as error:
+        raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
