@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import sizes, text
+from bertsmith.cli import inference, sizes, text
 from bertsmith.errors import BertsmithError
 
 
@@ -27,6 +27,12 @@ COMMANDS = (
     Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
+    Command(inference.fill, "fill", "bertsmith fill --model my-run/model 'The man went to the [MASK] .'"),
+    Command(
+        inference.next_sentence,
+        "next",
+        "bertsmith next --model my-run/model 'The man went to the store.' 'He bought milk.'",
+    ),
     Command(sizes.sizes, "sizes", "bertsmith sizes"),
 )
 

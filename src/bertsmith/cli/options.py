@@ -18,6 +18,8 @@ ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model 
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep capitals and accents")]
 WorkersOption = Annotated[int | None, typer.Option(help="processes that work side by side; default: one a core")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line instead of text")]
+DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or fp64")]
 TextArguments = Annotated[
     list[Path],
     typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),

@@ -39,7 +39,7 @@ def tokenize(
     """Split the lines of stdin into pieces, separated by one space, a line each."""
     tokenizer = _tokenizer(vocab, model, cased)
     pieces = tokenizer.vocabulary.pieces
-    for lines in _line_blocks(sys.stdin.buffer):
+    for lines in line_blocks(sys.stdin.buffer):
         encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
         every, ends = encoded.ids.tolist(), encoded.offsets.tolist()
         words = [str(one) for one in every] if ids else [pieces[one] for one in every]
@@ -93,7 +93,7 @@ def _tokenizer(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer
     return Tokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
 
 
-def _line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
+def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     """Lists of whole lines, as they arrive: a pipe that waits for an answer gets it.
 
     Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr.

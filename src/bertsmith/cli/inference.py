@@ -1,0 +1,59 @@
+"""Commands that ask a pre-trained model: what is missing, and what comes next."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json
+from bertsmith.cli.text import line_blocks
+
+
+def fill(
+    model: ModelOption,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="a text with [MASK] in it, or - for lines on stdin")],
+    top: Annotated[int, typer.Option(min=1, help="candidates for each gap")] = 5,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Fill each [MASK] of a text with the likeliest pieces, each with its probability.
+
+    Gaps are filled independently of one another.
+    """
+    from bertsmith.inference.pretrained import PretrainedPredictor
+
+    predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["mlm"])
+    texts = [text] if text != "-" else (line for lines in line_blocks(sys.stdin.buffer) for line in lines)
+    for one in texts:
+        gaps = predictor.fill(one, top)
+        if json:
+            masks = [[{"piece": found.piece, "probability": found.probability} for found in gap] for gap in gaps]
+            print_json({"text": one, "masks": masks})
+            continue
+        for number, gap in enumerate(gaps, start=1):
+            if len(gaps) > 1:
+                typer.echo(f"[MASK] {number} of {len(gaps)}")
+            for found in gap:
+                typer.echo(f"{found.probability:.4f}  {found.piece}")
+
+
+def next_sentence(
+    model: ModelOption,
+    first: Annotated[str, typer.Argument(metavar="A", help="a sentence")],
+    seconds: Annotated[list[str], typer.Argument(metavar="B...", help="what may follow it, one or several")],
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Print the probability that B follows A; of several B, each one's, in their order."""
+    from bertsmith.inference.pretrained import PretrainedPredictor
+
+    predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["nsp"])
+    for found in predictor.next_sentence(first, seconds):
+        if json:
+            print_json({"first": first, "second": found.text, "probability": found.probability})
+        else:
+            typer.echo(f"{found.probability:.4f}  {found.text}")
+        if found.cut_tokens:
+            typer.echo(f"bertsmith: {found.cut_tokens} tokens do not fit and were cut: {found.text[:40]!r}", err=True)
