@@ -28,6 +28,8 @@ CJK_RANGES = (
     (0x2B820, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
+# The first code dropped every category C*. The Rust library, which reads our model folders, keeps the unassigned (Cn).
+_DROPPED_CATEGORIES = {"huggingface": ("Cc", "Cf", "Co", "Cs"), "google": ("Cc", "Cf")}
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 # Whitespace for Python, control characters for BERT: they are dropped, and join what stands around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -47,7 +49,7 @@ class TextRules:
     strip_accents: bool | None = help_field(None, "remove accents; by default only where the text is lower-cased")
     split_cjk: bool = help_field(True, "every Chinese character is a word of its own")
     control_rule: Literal["huggingface", "google"] = help_field(
-        "huggingface", "dropped characters: every category C* (huggingface) or only Cc and Cf (google, since 2019)"
+        "huggingface", "dropped categories: Cc, Cf, Co and Cs (huggingface) or only Cc and Cf (google, since 2019)"
     )
     max_word_characters: int = help_field(
         100, "a longer word becomes [UNK] (100 at first and in Hugging Face, later 200)"
@@ -106,9 +108,7 @@ def is_dropped(character: str, rules: TextRules) -> bool:
     """
     if character in "\t\n\r":
         return False
-    category = unicodedata.category(character)
-    control = category[0] == "C" if rules.control_rule == "huggingface" else category in ("Cc", "Cf")
-    return control or character == "\ufffd"
+    return unicodedata.category(character) in _DROPPED_CATEGORIES[rules.control_rule] or character == "\ufffd"
 
 
 def is_punctuation(character: str) -> bool:

@@ -5,12 +5,15 @@ of them give the pieces of `basic_tokens` cut by `Segmenter`, on every string. N
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from bertsmith.text.blocks import Strings
 from bertsmith.text.encoded import Encoded, Ids, Pieces
+from bertsmith.text.fast import FastEncoder
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
@@ -20,6 +23,8 @@ __all__ = ["Encoded", "Pieces", "TextRules", "Tokenizer", "Vocabulary"]
 _SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
 # A longer word is hardly ever met twice, and must not fill the memory.
 _LONGEST_REMEMBERED = 64
+# From this many characters on the fast path is quicker than the plain one.
+_SMALL = 20_000
 
 
 class Tokenizer:
@@ -28,7 +33,8 @@ class Tokenizer:
     Args:
         vocabulary: the pieces.
         rules: how text is cleaned and cut into words.
-        cache_entries: how many words are remembered with their pieces; memory stays below about 150 bytes a word.
+        cache_entries: words that are remembered with their pieces, at most; about 100 bytes each.
+        threads: threads that work in `encode_batch`; by default one for each core that this process may use.
 
     >>> words = ["want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
     >>> tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
@@ -37,17 +43,25 @@ class Tokenizer:
     """
 
     def __init__(
-        self, vocabulary: Vocabulary, rules: TextRules | None = None, *, cache_entries: int = 1_000_000
+        self,
+        vocabulary: Vocabulary,
+        rules: TextRules | None = None,
+        *,
+        cache_entries: int = 500_000,
+        threads: int | None = None,
     ) -> None:
         self.vocabulary = vocabulary
         self.rules = rules if rules is not None else TextRules()
         self.cache_entries = cache_entries
+        self.threads = threads
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
         self._memo: dict[str, tuple[int, ...]] = {}
+        self._fast: FastEncoder | None = None
 
-    def encode_batch(
-        self, texts: Sequence[str] | pa.Array | pa.ChunkedArray, *, special_tokens: bool = False
-    ) -> Encoded:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.vocabulary, self.rules, self.cache_entries, self.threads)
+
+    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
         """The ids of many texts in one flat array; no special pieces are added.
 
         Args:
@@ -55,17 +69,20 @@ class Tokenizer:
             special_tokens: `[MASK]` and the other special pieces in a text become their ids; by default ordinary text
                 cannot make special ids, and `[MASK]` is three tokens.
         """
-        plain = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
-        return Encoded.from_rows([self.encode(text or "", special_tokens=special_tokens) for text in plain])
+        if special_tokens:
+            return self._encode_around_specials(texts)
+        if _is_small(texts):
+            plain = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
+            return Encoded.from_rows([self._ids(text or "") for text in plain])
+        return self._fast_encoder().encode(texts)
 
     def encode(self, text: str, *, special_tokens: bool = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch` for `special_tokens`."""
+        if len(text) >= _SMALL:
+            return self.encode_batch([text], special_tokens=special_tokens).ids
         ids: list[int] = []
-        for part, special in self._parts(text, special_tokens):
-            if special:
-                ids.append(self.vocabulary.index[part])
-            else:
-                self._extend(ids, part)
+        for part, special in _parts(text, special_tokens):
+            ids += [self.vocabulary.index[part]] if special else self._ids(part)
         return np.array(ids, dtype=np.int32)
 
     def tokenize(self, text: str, *, special_tokens: bool = False) -> list[str]:
@@ -77,7 +94,7 @@ class Tokenizer:
         """The ids of one text with the characters of `text` that each piece stands for."""
         ids, starts, ends = [], [], []
         position = 0
-        for part, special in self._parts(text, special_tokens):
+        for part, special in _parts(text, special_tokens):
             if special:
                 ids.append(self.vocabulary.index[part])
                 starts.append(position)
@@ -110,25 +127,61 @@ class Tokenizer:
                 words.append(piece)
         return " ".join(words)
 
-    def _extend(self, ids: list[int], text: str) -> None:
-        memo, segment = self._memo, self._segmenter.ids
+    def _ids(self, text: str) -> list[int]:
+        """The ids of a text in which no special piece is protected, word by word."""
+        ids: list[int] = []
+        memo = self._memo
         for word in basic_tokens(text, self.rules):
             found = memo.get(word)
             if found is None:
-                found = segment(word)
+                found = self._segmenter.ids(word)
                 if len(memo) >= self.cache_entries:
                     memo.clear()
                 if len(word) <= _LONGEST_REMEMBERED:
                     memo[word] = found
-            ids.extend(found)
+            ids += found
+        return ids
 
-    @staticmethod
-    def _parts(text: str, special_tokens: bool) -> list[tuple[str, bool]]:
-        """The text cut at special pieces: (part, whether it is a special piece)."""
-        if not special_tokens:
-            return [(text, False)]
-        parts, position = [], 0
-        for match in _SPECIAL.finditer(text):
-            parts += [(text[position : match.start()], False), (match.group(), True)]
-            position = match.end()
-        return [*parts, (text[position:], False)]
+    def _fast_encoder(self) -> FastEncoder:
+        if self._fast is None:
+            self._fast = FastEncoder(
+                self.vocabulary, self.rules, cache_entries=self.cache_entries, threads=self.threads
+            )
+        return self._fast
+
+    def _encode_around_specials(self, texts: Strings) -> Encoded:
+        """Encodes what stands between the special pieces, then puts their ids in between."""
+        strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
+        rows = [_parts(text or "", True) for text in strings]
+        between = self.encode_batch([part for row in rows for part, special in row if not special])
+        ids = [self.vocabulary.index[part] for row in rows for part, special in row if special]
+        # A text with k special pieces has k + 1 parts between them.
+        num_parts = np.array([len(row) // 2 + 1 for row in rows], dtype=np.int64)
+        ends = np.cumsum(num_parts)
+        is_last = np.zeros(len(between), dtype=np.bool_)
+        is_last[ends - 1] = True
+        before = between.offsets[1:][~is_last]
+        offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+        offsets[1:] = between.offsets[ends] + np.cumsum(num_parts - 1)
+        return Encoded(np.insert(between.ids, before, ids).astype(np.int32), offsets)
+
+
+def _rebuild(vocabulary: Vocabulary, rules: TextRules, cache_entries: int, threads: int | None) -> Tokenizer:
+    return Tokenizer(vocabulary, rules, cache_entries=cache_entries, threads=threads)
+
+
+def _is_small(texts: Strings) -> bool:
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        return bool(texts.nbytes < _SMALL)
+    return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
+
+
+def _parts(text: str, special_tokens: bool) -> list[tuple[str, bool]]:
+    """The text cut at special pieces: (part, whether it is a special piece), ordinary parts at both ends."""
+    if not special_tokens:
+        return [(text, False)]
+    parts, position = [], 0
+    for match in _SPECIAL.finditer(text):
+        parts += [(text[position : match.start()], False), (match.group(), True)]
+        position = match.end()
+    return [*parts, (text[position:], False)]

@@ -1,0 +1,132 @@
+"""Greedy longest-match for many words at once; equal to `greedy.py` for words of ASCII letters and digits.
+
+All words take their next piece in the same round. In a round the longest length is tried for all of them, then the next
+shorter one for those that are left, each by one lookup of whole arrays.
+
+Shapes: n words, P pieces of all words.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.text.keys import (
+    LONGEST,
+    WIDTHS,
+    Bytes,
+    Integers,
+    KeyTable,
+    Values,
+    Words,
+    every_window,
+    keys_at,
+    keys_of,
+)
+from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
+
+
+class BatchSegmenter:
+    """Cuts arrays of words into pieces.
+
+    Args:
+        vocabulary: the pieces.
+        max_word_characters: a longer word is one [UNK].
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
+        self.unk_id = vocabulary.unk_id
+        self.max_word_characters = max_word_characters
+        pieces = {piece.encode(): id for piece, id in vocabulary.index.items()}
+        mark = CONTINUATION.encode()
+        self.initial = PieceTable(pieces)
+        self.inner = PieceTable({p[len(mark) :]: id for p, id in pieces.items() if p.startswith(mark) and p != mark})
+
+    @property
+    def is_usable(self) -> bool:
+        """False for a vocabulary made such that its pieces find no place in a hash table."""
+        return self.initial.is_complete and self.inner.is_complete
+
+    def segment(self, buffer: Bytes, starts: Integers, lengths: Integers) -> tuple[Values, Integers]:
+        """(ids of all pieces, int32 [P]; how many each word has, int64 [n]).
+
+        Args:
+            buffer: uint8, with at least `PADDING` bytes behind the last word.
+            starts: int64 [n], where the words begin.
+            lengths: int64 [n], from 1 to `LONGEST` bytes.
+        """
+        every = every_window(buffer)
+        is_unknown = lengths > self.max_word_characters
+        active = np.flatnonzero(~is_unknown)
+        words, ids = [np.flatnonzero(is_unknown)], [np.full(int(is_unknown.sum()), self.unk_id, dtype=np.int32)]
+        places, left = starts[active], lengths[active]
+        table = self.initial
+        while len(active):
+            found, taken = table.longest_at(every, places, left)
+            is_stuck = taken == 0
+            is_unknown[active[is_stuck]] = True
+            words.append(active)
+            ids.append(np.where(is_stuck, self.unk_id, found).astype(np.int32))
+            goes_on = (taken < left) & ~is_stuck
+            active = active[goes_on]
+            places, left = (places + taken)[goes_on], (left - taken)[goes_on]
+            table = self.inner
+        return _in_order(np.concatenate(words), np.concatenate(ids), is_unknown, self.unk_id)
+
+
+class PieceTable:
+    """The ids of pieces of up to `LONGEST` bytes, to be looked up in arrays.
+
+    A longer piece cannot be part of a word of at most that many bytes.
+    """
+
+    def __init__(self, pieces: dict[bytes, int]) -> None:
+        self._tables = []
+        self.is_complete = True
+        self.longest = 0
+        shorter = 0
+        for width in WIDTHS:
+            chosen = {piece: id for piece, id in pieces.items() if shorter < len(piece) <= 8 * width}
+            table = KeyTable(width)
+            left_out = table.insert(keys_of(list(chosen), width), np.array(list(chosen.values()), dtype=np.int32))
+            self.is_complete &= left_out == 0
+            self._tables.append(table)
+            self.longest = max([self.longest, *map(len, chosen)])
+            shorter = 8 * width
+
+    def longest_at(self, every: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
+        """(ids, lengths) of the longest piece that begins at each of `places`; the length is 0 where there is none.
+
+        Args:
+            every: the 8 bytes from each place on, as `every_window` gives them.
+            places: int64 [n].
+            left: int64 [n], how many bytes the piece may have at most.
+        """
+        ids = np.zeros(len(places), dtype=np.int32)
+        taken = np.zeros(len(places), dtype=np.int64)
+        order = np.argsort(-left, kind="stable")
+        open_from_longest = order
+        reach = -left[order]
+        for length in range(min(self.longest, LONGEST, int(left.max(initial=0))), 0, -1):
+            candidates = open_from_longest[: np.searchsorted(reach, -length, side="right")]
+            if not len(candidates):
+                continue
+            table = next(table for table in self._tables if length <= 8 * table.width)
+            sizes = np.full(len(candidates), length)
+            values, missing = table.find(keys_at(every, places[candidates], sizes, table.width))
+            is_found = np.ones(len(candidates), dtype=np.bool_)
+            is_found[missing] = False
+            hit = candidates[is_found]
+            ids[hit], taken[hit] = values[is_found], length
+            still = np.concatenate([~is_found, np.ones(len(open_from_longest) - len(candidates), dtype=np.bool_)])
+            open_from_longest, reach = open_from_longest[still], reach[still]
+        return ids, taken
+
+
+def _in_order(words: Integers, ids: Values, is_unknown: npt.NDArray[np.bool_], unk_id: int) -> tuple[Values, Integers]:
+    """The pieces word by word; of an unknown word one [UNK] stays."""
+    order = np.argsort(words, kind="stable")
+    words, ids = words[order], ids[order]
+    is_first = np.ones(len(words), dtype=np.bool_)
+    is_first[1:] = words[1:] != words[:-1]
+    kept = is_first | ~is_unknown[words]
+    ids = np.where(is_unknown[words], unk_id, ids).astype(np.int32)
+    return ids[kept], np.bincount(words[kept], minlength=len(is_unknown))

@@ -1,0 +1,113 @@
+"""Texts as blocks of UTF-8 bytes: the first step of the fast path.
+
+Strings become one buffer by way of Arrow, whose own arrays are read where they lie. A long buffer is cut into blocks
+between texts, or at white space inside a long text.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.text.encoded import Offsets
+from bertsmith.text.keys import Bytes
+
+# The arrays that a block of this size needs stay in the cache of a core.
+BLOCK_BYTES = 1 << 18
+_BATCH_BYTES = 1 << 20
+_SAMPLE = 1000
+
+# Strings, or an Arrow array of strings; pyarrow has no types to say so.
+Strings: TypeAlias = Sequence[str] | Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A part of a buffer with the places where texts begin.
+
+    Args:
+        data: uint8 [n] of UTF-8.
+        borders: int64, ascending; a text that began in an earlier block goes on here and has no border.
+    """
+
+    data: Bytes
+    borders: Offsets
+
+
+def batches(texts: Strings) -> Iterator[Strings]:
+    """The texts in batches of about a megabyte; a longer text is a batch of its own."""
+    if isinstance(texts, pa.ChunkedArray):
+        for chunk in texts.chunks:
+            yield from batches(chunk)
+        return
+    if isinstance(texts, pa.Array):
+        average = texts.nbytes / max(1, len(texts))
+    else:
+        sample = texts[:: max(1, len(texts) // _SAMPLE)]
+        average = sum(map(len, sample)) / max(1, len(sample))
+    count = max(1, int(_BATCH_BYTES / (average + 1)))
+    for begin in range(0, len(texts), count):
+        yield texts[begin : begin + count]
+
+
+def blocks_of(texts: Strings) -> list[Block]:
+    """The bytes of a batch, cut into blocks."""
+    data, offsets = _buffer_of(texts)
+    blocks, text, begin = [], 0, 0
+    while text < len(offsets) - 1 or begin < len(data):
+        end = _cut(data, offsets, begin)
+        # Empty texts at the very end begin where the last block ends.
+        next_text = int(np.searchsorted(offsets[:-1], end)) if end < len(data) else len(offsets) - 1
+        blocks.append(Block(data[begin:end], offsets[text:next_text] - begin))
+        text, begin = next_text, end
+    return blocks
+
+
+def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
+    """(the bytes of all texts, where each begins and the last one ends); a null is an empty text."""
+    if not isinstance(texts, pa.Array):
+        try:
+            texts = pa.array(texts, type=pa.large_string())
+        except UnicodeEncodeError:
+            # Half a surrogate pair is no text, but Python strings may hold one; the rules say what becomes of it.
+            parts = [text.encode("utf-8", "surrogatepass") for text in texts]
+            offsets = np.zeros(len(parts) + 1, dtype=np.int64)
+            np.cumsum([len(part) for part in parts], out=offsets[1:])
+            return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets
+    if texts.null_count:
+        texts = texts.fill_null("")
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
+        texts = texts.cast(pa.large_string())
+    _, places, data = texts.buffers()
+    width = np.int32 if pa.types.is_string(texts.type) else np.int64
+    if not len(texts):
+        return np.empty(0, dtype=np.uint8), np.zeros(1, dtype=np.int64)
+    offsets = np.frombuffer(places, dtype=width)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
+    whole = np.frombuffer(data, dtype=np.uint8) if data is not None else np.empty(0, dtype=np.uint8)
+    return whole[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+def _cut(data: Bytes, offsets: Offsets, begin: int) -> int:
+    """Where the block that begins at `begin` ends: at most `BLOCK_BYTES` on, unless there is no place to cut."""
+    limit = begin + BLOCK_BYTES
+    if limit >= len(data):
+        return len(data)
+    border = int(offsets[np.searchsorted(offsets, limit, side="right") - 1])
+    if border > begin:
+        return border
+    gap = _last_gap(data, begin, limit)
+    while gap is None and limit < len(data):
+        following = int(offsets[np.searchsorted(offsets, limit, side="right")])
+        begin, limit = limit, min(limit + BLOCK_BYTES, following)
+        gap = _last_gap(data, begin, limit)
+        if gap is None and limit == following:
+            return limit
+    return len(data) if gap is None else gap + 1
+
+
+def _last_gap(data: Bytes, begin: int, end: int) -> int | None:
+    part = data[begin:end]
+    gaps = np.flatnonzero((part == ord(" ")) | (part == ord("\n")))
+    return begin + int(gaps[-1]) if len(gaps) else None

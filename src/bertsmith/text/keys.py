@@ -1,0 +1,173 @@
+"""Short byte strings as 64-bit numbers, and hash tables over them that work on whole arrays.
+
+A string of up to 8 bytes is one number, up to 16 bytes two, up to 32 bytes four: its bytes in little-endian order,
+filled up with zeros. Whole arrays of strings are then compared, hashed and looked up by a few NumPy calls, which
+release the interpreter's lock. A string is found only if all its bytes are equal, so a collision of hashes costs time
+and never gives a wrong answer. Strings that differ only in zero bytes at the end are one string here; the tokenizer
+drops U+0000 anyway.
+
+Shapes: n strings; the keys of n strings of one width are a list of `width` arrays, uint64 [n].
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Keys = list[Words]
+Integers = npt.NDArray[np.int64]
+Values = npt.NDArray[np.int32]
+
+# Numbers a string takes; the longest string that fits has 8 times as many bytes.
+WIDTHS = (1, 2, 4)
+LONGEST = 8 * WIDTHS[-1]
+# Zero bytes behind the last string of a buffer, so that reading a whole key never leaves it.
+PADDING = LONGEST + 8
+MISSING = np.iinfo(np.int32).min
+
+_PROBES = 24
+_SMALLEST_BITS = 8
+_MASKS = np.array([(1 << (8 * length)) - 1 for length in range(9)], dtype=np.uint64)
+_MULTIPLIERS = [np.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xD6E8FEB86659FD93)]
+
+
+def every_window(buffer: Bytes) -> Words:
+    """The 8 bytes from each place on as a number, uint64 [len(buffer) - 7]."""
+    return np.ndarray((len(buffer) - 7,), "<u8", buffer.data, 0, (1,)).astype(np.uint64)
+
+
+def keys_at(every: Words, starts: Integers, lengths: Integers, width: int) -> Keys:
+    """The keys of the strings at `starts`, each of at most `8 * width` bytes."""
+    return [
+        every.take(starts + 8 * word) & _MASKS.take(np.clip(lengths - 8 * word, 0, 8), mode="clip")
+        for word in range(width)
+    ]
+
+
+def keys_of(strings: Sequence[bytes], width: int) -> Keys:
+    """The keys of byte strings of at most `8 * width` bytes."""
+    joined = b"".join(string.ljust(8 * width, b"\0") for string in strings)
+    table = np.frombuffer(joined, dtype="<u8").astype(np.uint64).reshape(-1, width)
+    return [np.ascontiguousarray(table[:, word]) for word in range(width)]
+
+
+def strings_of(keys: Keys) -> list[bytes]:
+    """The byte strings of keys, without zero bytes at the end."""
+    size = 8 * len(keys)
+    joined = np.stack(keys, axis=1).astype("<u8").tobytes()
+    return [joined[begin : begin + size].rstrip(b"\0") for begin in range(0, len(joined), size)]
+
+
+def distinct(keys: Keys) -> tuple[Integers, Integers]:
+    """(places of different keys, for every key the number of its place): `keys[k][places[number[i]]] == keys[k][i]`."""
+    hashes = hash_keys(keys)
+    order = np.argsort(hashes, kind="stable")
+    # Different keys with one hash may stand mixed; then one of them has two places, which does no harm.
+    is_new = np.ones(len(order), dtype=np.bool_)
+    is_new[1:] = False
+    for words in keys:
+        ordered = words.take(order)
+        is_new[1:] |= ordered[1:] != ordered[:-1]
+    number = np.empty(len(order), dtype=np.int64)
+    number[order] = np.cumsum(is_new) - 1
+    return order[is_new], number
+
+
+def hash_keys(keys: Keys) -> Words:
+    """A 64-bit hash of every key, good in the upper bits."""
+    mixed = keys[0] * _MULTIPLIERS[0]
+    for words, multiplier in zip(keys[1:], _MULTIPLIERS[1:], strict=False):
+        mixed ^= words * multiplier
+        mixed *= _MULTIPLIERS[0]
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= _MULTIPLIERS[1]
+    return mixed
+
+
+class KeyTable:
+    """A hash table from keys of one width to int32 values, with linear probing and at most a quarter full.
+
+    The key of nothing but zeros is always there, with the value `empty_value`.
+    """
+
+    def __init__(self, width: int, empty_value: int = MISSING) -> None:
+        self.width = width
+        self.count = 0
+        self._empty_value = empty_value
+        self._allocate(_SMALLEST_BITS)
+
+    def _allocate(self, bits: int) -> None:
+        size = (1 << bits) + _PROBES
+        self._shift = np.uint64(64 - bits)
+        self._words = [np.zeros(size, dtype=np.uint64) for _ in range(self.width)]
+        self._values = np.full(size, self._empty_value, dtype=np.int32)
+
+    def find(self, keys: Keys, *, ignore: npt.NDArray[np.bool_] | None = None) -> tuple[Values, Integers]:
+        """(values int32 [n], the places that are not found); the value at such a place means nothing.
+
+        Args:
+            keys: what to look for.
+            ignore: bool [n], places that are of no interest: their value means nothing, and they count as found.
+        """
+        slots = (hash_keys(keys) >> self._shift).view(np.int64)
+        found = self._equal(slots, keys)
+        values = self._values.take(slots, mode="clip")
+        if ignore is not None:
+            found |= ignore
+        left = np.flatnonzero(~found)
+        absent = []
+        for probe in range(1, _PROBES):
+            if not len(left):
+                break
+            # An empty slot ends the search, also for those that were just compared with it.
+            places = slots.take(left) + (probe - 1)
+            is_empty = self._words[0].take(places) == 0
+            absent.append(left[is_empty])
+            left = left[~is_empty]
+            places = slots.take(left) + probe
+            hit = self._equal(places, [words.take(left) for words in keys])
+            values[left[hit]] = self._values.take(places[hit])
+            left = left[~hit]
+        missing = np.concatenate([*absent, left]) if absent else left
+        missing.sort()
+        return values, missing
+
+    def insert(self, keys: Keys, values: Values) -> int:
+        """Adds keys that are not there yet; the number of those that find no place near their own and are left out."""
+        usable = np.flatnonzero(keys[0])
+        needed = self.count + len(usable)
+        left_out = len(keys[0]) - len(usable)
+        if 4 * needed > len(self._values) - _PROBES:
+            old_keys, old_values = self._contents()
+            self._allocate((8 * needed - 1).bit_length())
+            self.count = 0
+            left_out += self._place(old_keys, old_values, np.arange(len(old_values)))
+        return left_out + self._place(keys, values, usable)
+
+    def _place(self, keys: Keys, values: Values, left: Integers) -> int:
+        slots = (hash_keys(keys) >> self._shift).view(np.int64)
+        for probe in range(_PROBES):
+            if not len(left):
+                break
+            places = slots.take(left) + probe
+            free = np.flatnonzero(self._words[0].take(places) == 0)
+            _, first = np.unique(places[free], return_index=True)
+            chosen = free[first]
+            for words, new in zip(self._words, keys, strict=True):
+                words[places[chosen]] = new.take(left[chosen])
+            self._values[places[chosen]] = values.take(left[chosen])
+            self.count += len(chosen)
+            left = np.delete(left, chosen)
+        return len(left)
+
+    def _contents(self) -> tuple[Keys, Values]:
+        filled = np.flatnonzero(self._words[0])
+        return [words.take(filled) for words in self._words], self._values.take(filled)
+
+    def _equal(self, slots: Integers, keys: Keys) -> npt.NDArray[np.bool_]:
+        equal: npt.NDArray[np.bool_] = self._words[0].take(slots, mode="clip") == keys[0]
+        for words, wanted in zip(self._words[1:], keys[1:], strict=True):
+            equal &= words.take(slots, mode="clip") == wanted
+        return equal

@@ -1,0 +1,164 @@
+"""Cuts a buffer of UTF-8 into units: stretches of bytes that can be turned into ids one by one, in any order.
+
+A unit is a run of letters, digits and whatever else is neither white space nor a sign; or one punctuation character; or
+one Chinese character. The basic tokens of a text are the basic tokens of its units in order, because no rule of
+`normalize.py` looks across those borders, but for one: Σ becomes ς or σ by what stands around it, also beyond a full
+stop. Where Σ is to be lower-cased, everything up to the next white space is one unit.
+
+All work is done on whole arrays of bytes. ASCII letters are lower-cased on the way, which changes no later step.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.text.keys import PADDING, Bytes, Integers
+from bertsmith.text.normalize import TextRules, is_cjk, is_dropped, is_punctuation
+
+Flags = npt.NDArray[np.bool_]
+
+_PART, _GAP, _SOLO, _SIGMA, _NOT_LOOKED_UP = range(5)
+_PAGE = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """The units of a buffer.
+
+    Args:
+        buffer: uint8 [n + PADDING], the text with ASCII in lower case if the rules say so, then zeros.
+        starts: int64 [U], the first byte of each unit.
+        lengths: int64 [U], in bytes.
+        plain_ascii: true if units of nothing but ASCII hold nothing but letters and digits, or are one sign.
+    """
+
+    buffer: Bytes
+    starts: Integers
+    lengths: Integers
+    plain_ascii: bool
+
+
+class UnitFinder:
+    """Finds units by one set of rules."""
+
+    def __init__(self, rules: TextRules) -> None:
+        self.rules = rules
+        self._kinds = np.full(0x110000, _NOT_LOOKED_UP, dtype=np.uint8)
+
+    def find(self, data: Bytes, borders: Integers) -> Units:
+        """The units of `data`, uint8 [n] of UTF-8.
+
+        Args:
+            data: whole texts, or parts of texts cut at white space, one right behind the other.
+            borders: int64, where texts begin, in ascending order; no unit goes over a border.
+        """
+        size = len(data)
+        buffer = np.zeros(size + PADDING, dtype=np.uint8)
+        body = buffer[:size]
+        if self.rules.lowercase:
+            np.left_shift((data - np.uint8(ord("A")) < 26).view(np.uint8), 5, out=body)
+            body |= data
+        else:
+            body[:] = data
+        beyond_ascii = body >= 128
+        part = (body | 32) - np.uint8(ord("a")) < 26
+        part |= body - np.uint8(ord("0")) < 10
+        sign = body - np.uint8(33) < 94
+        sign &= ~part
+        part |= beyond_ascii
+        gap = body == 32
+        for other in (9, 10, 13):
+            gap |= body == other
+        # Control characters are dropped from the word they stand in; the unit takes them along.
+        control = ~(part | sign | gap)
+        plain = not control.any()
+        if not plain:
+            part |= control
+        sign_end = sign
+        if beyond_ascii.any():
+            sign_end = self._look_beyond_ascii(buffer, size, borders, part, sign)
+        return _units(buffer, part, sign, sign_end, borders, plain)
+
+    def _look_beyond_ascii(self, buffer: Bytes, size: int, borders: Integers, part: Flags, sign: Flags) -> Flags:
+        """Marks gaps and single characters beyond ASCII in `part` and `sign`; where they end is the result."""
+        leads = np.flatnonzero(buffer[:size] >= 0xC0)
+        codes, widths = _decode(buffer, leads)
+        kinds = self._kinds_of(codes)
+        sign_end = sign.copy()
+        for kind in (_GAP, _SOLO):
+            chosen = kinds == kind
+            first, width = leads[chosen], widths[chosen]
+            for byte in range(4):
+                part[first[width > byte] + byte] = False
+            if kind == _SOLO:
+                sign[first] = True
+                sign_end[first + width - 1] = True
+        sigmas = leads[kinds == _SIGMA]
+        if len(sigmas):
+            # Every byte of a character stands in `part` or, the single ones, between `sign` and `sign_end`.
+            covered = part | (buffer[:size] > 32)
+            covered[_bytes_of(leads[kinds == _GAP], widths[kinds == _GAP])] = False
+            _join_around(sigmas, covered, borders, part, sign, sign_end)
+        return sign_end
+
+    def _kinds_of(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
+        kinds = self._kinds.take(codes)
+        unknown = kinds == _NOT_LOOKED_UP
+        if unknown.any():
+            for page in np.unique(codes[unknown] // _PAGE).tolist():
+                for code in range(page * _PAGE, (page + 1) * _PAGE):
+                    self._kinds[code] = self._kind(chr(code))
+            kinds = self._kinds.take(codes)
+        return kinds
+
+    def _kind(self, character: str) -> int:
+        if is_dropped(character, self.rules):
+            return _PART
+        if character.isspace():
+            return _GAP
+        if is_punctuation(character) or (self.rules.split_cjk and is_cjk(character)):
+            return _SOLO
+        return _SIGMA if character == "Σ" and self.rules.lowercase else _PART
+
+
+def _decode(buffer: Bytes, leads: Integers) -> tuple[npt.NDArray[np.int32], Integers]:
+    """The code points that begin at the bytes `leads`, and how many bytes each has."""
+    lead = buffer.take(leads).astype(np.int32)
+    second, third, fourth = (buffer.take(leads + step).astype(np.int32) & 63 for step in (1, 2, 3))
+    two = (lead & 31) << 6 | second
+    three = (lead & 15) << 12 | second << 6 | third
+    four = (lead & 7) << 18 | second << 12 | third << 6 | fourth
+    codes = np.where(lead < 0xE0, two, np.where(lead < 0xF0, three, four))
+    return codes, 2 + (lead >= 0xE0).astype(np.int64) + (lead >= 0xF0)
+
+
+def _bytes_of(firsts: Integers, widths: Integers) -> Integers:
+    return np.concatenate([firsts[widths > byte] + byte for byte in range(4)])
+
+
+def _join_around(
+    sigmas: Integers, covered: Flags, borders: Integers, part: Flags, sign: Flags, sign_end: Flags
+) -> None:
+    """Makes one unit of everything between the gaps or borders around each place in `sigmas`."""
+    gaps = np.flatnonzero(~covered)
+    stops = np.unique(np.concatenate([[0], gaps, gaps + 1, borders, [len(covered)]]))
+    after = np.searchsorted(stops, sigmas, side="right")
+    for begin, end in {(int(stops[place - 1]), int(stops[place])) for place in after.tolist()}:
+        part[begin:end] = True
+        sign[begin:end] = False
+        sign_end[begin:end] = False
+
+
+def _units(buffer: Bytes, part: Flags, sign: Flags, sign_end: Flags, borders: Integers, plain: bool) -> Units:
+    inside = borders[(borders > 0) & (borders < len(part))]
+    first = part.copy()
+    np.greater(part[1:], part[:-1], out=first[1:])
+    first[inside] = part[inside]
+    first |= sign
+    last = part.copy()
+    np.greater(part[:-1], part[1:], out=last[:-1])
+    last[inside - 1] = part[inside - 1]
+    last |= sign_end
+    starts = np.flatnonzero(first)
+    return Units(buffer, starts, np.flatnonzero(last) + 1 - starts, plain)
