@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import bertsmith
 from bertsmith.errors import BertsmithError
 from bertsmith.randomness import generator
 from bertsmith.runtime import Rank
@@ -38,8 +39,21 @@ class ToyModel(nn.Module):
         return self.last(self.drop(self.norm(self.first(x)).relu())).squeeze(-1)
 
 
+class Clock:
+    """A clock that stands still unless work is done; in place of `time.monotonic`."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class ToyWorkload:
-    """Rows with a linear target. `broken` steps have a loss that is not a number."""
+    """Rows with a linear target. `broken` steps have a loss that is not a number, that of `jumps` is high.
+
+    With a `clock` a micro-batch takes one second of it and an evaluation two.
+    """
 
     def __init__(
         self,
@@ -49,12 +63,14 @@ class ToyWorkload:
         broken: tuple[int, ...] = (),
         jumps: tuple[int, ...] = (),
         pause: float = 0.0,
+        clock: "Clock | None" = None,
         width: int = 8,
     ) -> None:
         self.model = ToyModel(width)
         if not dropout:
             self.model.drop.p = 0.0
         self.micro_batch, self.broken, self.jumps, self.pause = micro_batch, broken, jumps, pause
+        self.clock = clock
         self.told: list[int] = []
         self.evaluations = 0
 
@@ -74,6 +90,8 @@ class ToyWorkload:
 
     def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
         time.sleep(self.pause)
+        if self.clock is not None:
+            self.clock.now += 1.0
         x, y = micro_batch
         squares = ((model(x) - y) ** 2).sum()
         return squares / ROWS, {"squares": squares.detach(), "count": torch.tensor(float(len(y)))}
@@ -83,13 +101,15 @@ class ToyWorkload:
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         self.evaluations += 1
+        if self.clock is not None:
+            self.clock.now += 2.0
         assert not model.training
         x = torch.ones(3, 4)
         return {"loss": float(((model(x) + 0.5) ** 2).mean())}
 
 
 def toy_settings(**changes: Any) -> TrainSettings:
-    values = {"steps": 20, "learning_rate": 0.01, "log_every": 1, "evaluate_every": 7, "save_every": 5}
+    values = {"steps": 20, "learning_rate": 0.01, "log_every": 1, "evaluate_every": 7}
     if "minutes" in changes or "tokens" in changes:
         del values["steps"]
     return TrainSettings(**(values | changes))
@@ -100,6 +120,11 @@ def toy_run(path: Path, workload: ToyWorkload, *, resume: bool = False, **change
     settings = toy_settings(**changes)
     make = RunFolder.resume if resume else RunFolder.create
     return train(workload, settings, make(path, {"train": to_dict(settings)}))
+
+
+def environment() -> dict[str, str]:
+    """The environment in which this file runs as a program, whether or not the package is installed."""
+    return {**os.environ, "PYTHONPATH": str(Path(bertsmith.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
 def main() -> None:
@@ -121,7 +146,7 @@ def main() -> None:
         micro_batch=2 if arguments.plain else ROWS,
         width=arguments.width,
     )
-    settings = toy_settings(steps=arguments.steps)
+    settings = toy_settings(steps=arguments.steps, save_every=5)
     rank = Rank.from_environment()
     with process_group(rank, torch.device("cpu")):
         run = RunFolder.prepare(arguments.path, {"train": to_dict(settings)}, resume=arguments.resume, rank=rank)

@@ -5,6 +5,7 @@ The number of steps that comes of it is recorded, and a run that is given that n
 parameters.
 """
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from bertsmith.errors import ConfigError
+from bertsmith.progress import Progress
 from bertsmith.training import distributed
 from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.trainer import Trainer
@@ -111,21 +113,24 @@ def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], enough: 
     before = {name: tensor.clone() for name, tensor in model_tensors(trainer.workload.model).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)
     times: list[float] = []
-    plans = trainer.plans(_TRIALS)
     try:
-        start = time.monotonic()
-        for step, plan in plans:
-            outcome = trainer.gradient(step, plan)
-            if outcome.stop:
-                raise KeyboardInterrupt
-            trainer.apply(outcome, 0.0)
-            now = time.monotonic()
-            times.append(now - start)
-            start = now
-            if len(times) > 2 and enough():
-                break
+        with (
+            Progress("timing some steps", len(_TRIALS), "steps") as progress,
+            contextlib.closing(trainer.plans(_TRIALS)) as plans,
+        ):
+            start = time.monotonic()
+            for step, plan in plans:
+                outcome = trainer.gradient(step, plan)
+                if outcome.stop:
+                    raise KeyboardInterrupt
+                trainer.apply(outcome, 0.0)
+                now = time.monotonic()
+                times.append(now - start)
+                start = now
+                progress.advance()
+                if len(times) > 2 and enough():
+                    break
     finally:
-        plans.close()
         with torch.no_grad():
             for name, tensor in model_tensors(trainer.workload.model).items():
                 tensor.copy_(before[name])

@@ -134,4 +134,4 @@ def model_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _save(tensors: dict[str, Tensor], path: Path) -> None:
-    safetensors.torch.save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+    safetensors.torch.save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, path)

@@ -27,7 +27,8 @@ class LossGuard:
     """Judges the loss of each step against the running mean of the losses before it.
 
     A step is skipped when its loss or its gradient norm is not finite. It is a spike when the loss is above
-    the mean by six mean deviations and by a fifth: applied all the same, but reported.
+    the mean by six mean deviations and by a fifth: applied all the same, but reported. A loss that stays
+    there is one spike.
     """
 
     mean: float = 0.0
@@ -36,6 +37,7 @@ class LossGuard:
     skipped: int = 0
     skipped_in_a_row: int = 0
     spikes: int = 0
+    high: bool = False
 
     def judge(self, loss: float, gradient_norm: float) -> Verdict:
         """What to do with a step, from its loss and gradient norm; remembers it."""
@@ -45,10 +47,11 @@ class LossGuard:
             return "skip"
         self.skipped_in_a_row = 0
         limit = self.mean + max(_SPIKE_DEVIATIONS * self.deviation, _SPIKE_SHARE * abs(self.mean))
-        spike = self.steps >= _STEPS_BEFORE_SPIKES and loss > limit
+        was_high, self.high = self.high, self.steps >= _STEPS_BEFORE_SPIKES and loss > limit
+        spike = self.high and not was_high
         self.spikes += spike
-        # A spike enters the mean as if it stood at the limit: one outlier hardly moves it, a lasting rise does.
-        seen = min(loss, limit) if spike else loss
+        # A high loss enters the mean as if it stood at the limit: one outlier hardly moves it, a lasting rise does.
+        seen = limit if self.high else loss
         keep = min(_MEMORY, self.steps / (self.steps + 1))
         self.deviation = keep * self.deviation + (1 - keep) * abs(seen - (self.mean if self.steps else seen))
         self.mean = keep * self.mean + (1 - keep) * seen

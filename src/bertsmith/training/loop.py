@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from bertsmith.errors import CheckpointError, TrainingError
-from bertsmith.progress import Progress, amount
+from bertsmith.progress import Progress, amount, quiet
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
@@ -155,7 +155,8 @@ class _Course:
                     self._save()
                 if outcome.stop:
                     raise KeyboardInterrupt
-                self._evaluate_if_due()
+                with quiet():
+                    self._evaluate_if_due()
         result = self._result()
         if self.first and write_model is not None:
             try:

@@ -1,0 +1,67 @@
+"""A budget in tokens or minutes becomes a number of steps that can be used again."""
+
+import time
+
+import pytest
+import torch
+
+from bertsmith.errors import ConfigError, TrainingError
+from bertsmith.training import RunFolder
+from bertsmith.training.checkpoint import model_tensors
+from training.test_loop import same_parameters
+from training.toy import ROWS, Clock, ToyWorkload, toy_run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+def test_a_budget_in_tokens_is_as_many_steps_as_hold_them(tmp_path):
+    result = toy_run(tmp_path, ToyWorkload(), tokens=12 * 4 * ROWS + 3)
+    assert result.steps == 12
+    assert RunFolder.open(tmp_path).resolved["steps"] == 12
+
+
+@pytest.mark.parametrize("changes", [{}, {"evaluate_every": None}, {"evaluate_every": 5}, {"evaluate_every": 1}])
+def test_a_budget_in_minutes_is_kept_and_used(tmp_path, clock, changes):
+    """Trials, evaluations and steps together take nearly all of the two minutes and no more."""
+    workload = ToyWorkload(clock=clock)
+    result = toy_run(tmp_path, workload, minutes=2, **changes)
+    resolved = RunFolder.open(tmp_path).resolved
+    assert result.steps == resolved["steps"] == workload.told[-1]
+    assert (resolved["seconds_per_step"], resolved["seconds_per_evaluation"]) == (1.0, 2.0)
+    assert 105 <= clock.now <= 120
+
+
+def test_a_budget_in_minutes_ends_as_a_run_with_its_recorded_steps(tmp_path, clock):
+    timed, counted = ToyWorkload(clock=clock), ToyWorkload()
+    result = toy_run(tmp_path / "timed", timed, minutes=1)
+    toy_run(tmp_path / "counted", counted, steps=result.steps)
+    assert same_parameters(timed, counted)
+
+
+def test_a_budget_in_minutes_is_measured_once_for_a_run_and_its_continuation(tmp_path, clock, capsys):
+    stopped, resumed = ToyWorkload(clock=clock, broken=tuple(range(13, 99))), ToyWorkload()
+    with pytest.raises(TrainingError):
+        toy_run(tmp_path, stopped, minutes=1, save_every=10)
+    steps = RunFolder.open(tmp_path).resolved["steps"]
+    assert toy_run(tmp_path, resumed, minutes=1, save_every=10, resume=True).steps == steps
+    assert resumed.told == [steps]
+
+
+def test_the_trial_steps_leave_the_model_as_it_was(tmp_path, clock):
+    workload = ToyWorkload(clock=clock)
+    before = {name: tensor.clone() for name, tensor in model_tensors(workload.model).items()}
+    with pytest.raises(ConfigError, match=r"room for one step; found 0\.1 minutes, where a step takes 1\.0 s"):
+        toy_run(tmp_path, workload, minutes=0.1)
+    assert all(torch.equal(before[name], tensor) for name, tensor in model_tensors(workload.model).items())
+    assert all(p.grad is None for p in workload.model.parameters())
+
+
+def test_evaluation_takes_about_a_tenth_of_a_budget_in_minutes(tmp_path, clock):
+    workload = ToyWorkload(clock=clock)
+    toy_run(tmp_path, workload, minutes=1, evaluate_every=None)
+    assert workload.evaluations == 3

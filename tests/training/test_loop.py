@@ -1,0 +1,200 @@
+"""What a run does and writes, on a tiny workload."""
+
+import os
+import signal
+import threading
+
+import pytest
+import torch
+
+from bertsmith.errors import ConfigError, TrainingError
+from bertsmith.settings import to_dict
+from bertsmith.training import RunFolder, train
+from bertsmith.training.checkpoint import checkpoint_steps, model_tensors
+from bertsmith.training.loop import TIMES
+from training.toy import ROWS, ToyWorkload, toy_run, toy_settings
+
+
+def same_parameters(a: ToyWorkload, b: ToyWorkload) -> bool:
+    x, y = model_tensors(a.model), model_tensors(b.model)
+    return x.keys() == y.keys() and all(torch.equal(x[name], y[name]) for name in x)
+
+
+def untimed(lines):
+    return [{name: value for name, value in line.items() if name not in TIMES} for line in lines]
+
+
+def test_the_loss_falls_and_the_log_tells_of_every_step(tmp_path):
+    workload = ToyWorkload(dropout=False)
+    result = toy_run(tmp_path, workload, steps=60, learning_rate=0.05)
+    lines = RunFolder.open(tmp_path).metrics("train")
+    assert [line["step"] for line in lines] == list(range(1, 61))
+    assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]
+    assert lines[-1]["loss"] == pytest.approx(lines[-1]["mean_square"])
+    wanted = {"tokens", "loss", "learning_rate", "gradient_norm", "tokens_per_second", "seconds", "time_left"}
+    assert all(wanted <= line.keys() for line in lines)
+    assert lines[0]["learning_rate"] == 0.0
+    assert lines[-1]["tokens"] == result.tokens == 60 * 4 * ROWS
+    assert result.sequences == 60 * ROWS
+    assert result.metrics["held_out_loss"] < 1
+    assert workload.told == [60]
+
+
+def test_a_line_of_several_steps_holds_their_mean(tmp_path):
+    toy_run(tmp_path / "one", ToyWorkload())
+    toy_run(tmp_path / "many", ToyWorkload(), log_every=8)
+    single = [line["loss"] for line in RunFolder.open(tmp_path / "one").metrics("train")]
+    lines = RunFolder.open(tmp_path / "many").metrics("train")
+    assert [line["step"] for line in lines] == [8, 16, 20]
+    means = [sum(single[a:b]) / (b - a) for a, b in ((0, 8), (8, 16), (16, 20))]
+    assert [line["loss"] for line in lines] == pytest.approx(means, rel=1e-12)
+
+
+def test_the_cut_into_micro_batches_changes_nothing_but_rounding(tmp_path):
+    """One step of 8 rows is the same step in pieces of 8, 3 or 1."""
+    whole, *cut = (ToyWorkload(dropout=False, micro_batch=size) for size in (8, 3, 1))
+    toy_run(tmp_path / "whole", whole)
+    for workload in cut:
+        toy_run(tmp_path / str(workload.micro_batch), workload)
+        for name, tensor in model_tensors(whole.model).items():
+            torch.testing.assert_close(tensor, model_tensors(workload.model)[name], rtol=1e-4, atol=1e-5)
+
+
+def test_the_same_settings_give_the_same_run(tmp_path):
+    first, second = ToyWorkload(), ToyWorkload()
+    toy_run(tmp_path / "first", first)
+    torch.rand(100)
+    toy_run(tmp_path / "second", second)
+    assert same_parameters(first, second)
+    lines = [untimed(RunFolder.open(tmp_path / name).metrics()) for name in ("first", "second")]
+    assert lines[0] == lines[1]
+
+
+def test_training_leaves_the_generator_of_the_caller_alone(tmp_path):
+    workload = ToyWorkload()
+    before = torch.get_rng_state()
+    toy_run(tmp_path, workload)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_evaluation_happens_at_the_start_at_the_interval_and_at_the_end(tmp_path):
+    toy_run(tmp_path, ToyWorkload())
+    lines = RunFolder.open(tmp_path).metrics("evaluation")
+    assert [line["step"] for line in lines] == [0, 7, 14, 20]
+    assert all("held_out_loss" in line for line in lines)
+
+
+def test_evaluation_happens_ten_times_where_no_interval_is_given(tmp_path):
+    toy_run(tmp_path, ToyWorkload(), evaluate_every=None)
+    lines = RunFolder.open(tmp_path).metrics("evaluation")
+    assert [line["step"] for line in lines] == list(range(0, 21, 2))
+
+
+def test_only_the_last_checkpoints_are_kept(tmp_path):
+    toy_run(tmp_path, ToyWorkload(), keep_checkpoints=3, save_every=4)
+    assert checkpoint_steps(tmp_path / "checkpoints") == [12, 16, 20]
+
+
+def test_time_alone_can_ask_for_a_checkpoint(tmp_path):
+    toy_run(tmp_path, ToyWorkload(), steps=4, save_every=None, save_minutes=1e-9, keep_checkpoints=9)
+    assert checkpoint_steps(tmp_path / "checkpoints") == [1, 2, 3, 4]
+
+
+def test_the_model_is_written_by_the_caller_at_the_end(tmp_path):
+    settings, calls = toy_settings(), []
+    run = RunFolder.create(tmp_path, {"train": to_dict(settings)})
+    result = train(ToyWorkload(), settings, run, write_model=lambda folder, result: calls.append((folder, result)))
+    assert calls == [(tmp_path / "model", result)]
+
+
+def test_a_step_that_is_not_a_number_is_not_applied(tmp_path, capsys):
+    workload = ToyWorkload(broken=(7,))
+    result = toy_run(tmp_path, workload)
+    run = RunFolder.open(tmp_path)
+    assert (result.skipped, result.steps) == (1, 20)
+    assert [line["step"] for line in run.metrics("skipped")] == [8]
+    assert "loss" not in run.metrics("train")[7]
+    assert all(bool(tensor.isfinite().all()) for tensor in model_tensors(workload.model).values())
+    assert "step 8 is not applied: loss nan" in capsys.readouterr().err
+
+
+def test_several_steps_in_a_row_that_are_not_numbers_end_the_run(tmp_path, capsys):
+    with pytest.raises(TrainingError) as caught:
+        toy_run(tmp_path, ToyWorkload(broken=tuple(range(11, 20))), skip_limit=3, save_every=5)
+    assert "3 steps in a row without, up to step 14" in caught.value.found
+    assert "the last good checkpoint is that of step 10" in caught.value.fix
+
+
+def test_a_jump_of_the_loss_is_reported_and_recorded(tmp_path, capsys):
+    result = toy_run(tmp_path, ToyWorkload(jumps=(70,), dropout=False), steps=80)
+    (line,) = RunFolder.open(tmp_path).metrics("spike")
+    assert result.spikes == 1
+    assert line["step"] == 71
+    assert line["spike_loss"] > 10 * line["usual_loss"]
+    assert "the loss jumped" in capsys.readouterr().err
+
+
+def test_an_error_in_the_plan_of_a_later_step_ends_the_run_as_it_is(tmp_path):
+    class Fails(ToyWorkload):
+        def plan(self, step, rank, world):
+            if step == 3:
+                raise ConfigError(expected="a", found="b", fix="c")
+            return super().plan(step, rank, world)
+
+    with pytest.raises(ConfigError, match="expected a; found b; c"):
+        toy_run(tmp_path, Fails())
+    assert [line["step"] for line in RunFolder.open(tmp_path).metrics("train")] == [1, 2, 3]
+    assert threading.active_count() == 1
+
+
+def test_a_step_without_work_is_refused(tmp_path):
+    class Idle(ToyWorkload):
+        def plan(self, step, rank, world):
+            return super().plan(step, ROWS, ROWS + 1)
+
+    with pytest.raises(ConfigError, match="found none for process 0 in step 0"):
+        toy_run(tmp_path, Idle())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_finishes_its_step_saves_and_goes_on_as_if_nothing_had_been(tmp_path, number, capsys):
+    class Stopped(ToyWorkload):
+        def loss(self, model, micro_batch):
+            if self.model.training and len(os.listdir(tmp_path / "stopped")) and self.countdown():
+                os.kill(os.getpid(), number)
+            return super().loss(model, micro_batch)
+
+        def countdown(self):
+            self.calls = getattr(self, "calls", 0) + 1
+            return self.calls == 9
+
+    straight, stopped, resumed = ToyWorkload(), Stopped(), ToyWorkload()
+    toy_run(tmp_path / "straight", straight)
+    with pytest.raises(KeyboardInterrupt):
+        toy_run(tmp_path / "stopped", stopped, save_every=5)
+    assert checkpoint_steps(tmp_path / "stopped" / "checkpoints") == [5, 9]
+    toy_run(tmp_path / "stopped", resumed, resume=True)
+    assert same_parameters(straight, resumed)
+    lines = [untimed(RunFolder.open(tmp_path / name).metrics()) for name in ("straight", "stopped")]
+    assert lines[0] == lines[1]
+
+
+def test_the_optimizer_can_be_lamb_with_another_schedule(tmp_path):
+    workload = ToyWorkload(dropout=False)
+    toy_run(tmp_path, workload, optimizer="lamb", schedule="hf_linear", bias_correction=True, steps=60)
+    lines = RunFolder.open(tmp_path).metrics("train")
+    assert lines[-1]["loss"] < 0.9 * lines[0]["loss"]
+    assert max(line["learning_rate"] for line in lines) == 0.01
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard", "ignore::DeprecationWarning:google")
+def test_tensorboard_files_are_written_on_request(tmp_path):
+    pytest.importorskip("tensorboard")
+    toy_run(tmp_path, ToyWorkload(), tensorboard=True)
+    assert [file.name.startswith("events") for file in (tmp_path / "tensorboard").iterdir()] == [True]
+
+
+def test_a_missing_tensorboard_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
+    with pytest.raises(ConfigError, match="pip install tensorboard"):
+        toy_run(tmp_path, ToyWorkload(), tensorboard=True)

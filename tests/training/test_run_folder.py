@@ -1,0 +1,197 @@
+"""What lies in a run folder, and what happens when it is damaged, full, or another's. Bad input."""
+
+import errno
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.errors import CheckpointError, InputError, RunError, TrainingError
+from bertsmith.settings import to_dict
+from bertsmith.training import RunFolder
+from bertsmith.training import checkpoint as checkpoint_module
+from bertsmith.training.checkpoint import checkpoint_steps
+from training.test_loop import same_parameters, untimed
+from training.toy import ToyWorkload, environment, toy_run, toy_settings
+
+TOY = Path(__file__).with_name("toy.py")
+
+
+def test_a_new_run_records_settings_versions_machine_and_digests(tmp_path):
+    settings = {"train": to_dict(toy_settings()), "model": {"layers": 2}}
+    RunFolder.create(tmp_path / "run", settings, {"corpus": "sha256:12"})
+    record = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert record["settings"] == settings
+    assert record["digests"] == {"corpus": "sha256:12"}
+    assert record["versions"]["torch"] == torch.__version__
+    assert record["machine"]["threads"] >= 1
+
+
+def test_a_run_in_its_place_is_not_overwritten(tmp_path):
+    RunFolder.create(tmp_path, {"train": {}})
+    with pytest.raises(RunError, match="found a run; continue it with --resume or name another folder"):
+        RunFolder.create(tmp_path, {"train": {}})
+
+
+def test_a_folder_with_other_things_or_a_file_is_refused(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(RunError, match=r"a folder that is not empty; name another folder"):
+        RunFolder.create(tmp_path, {})
+    with pytest.raises(RunError, match=r"found the file '.*letter\.txt'"):
+        RunFolder.create(tmp_path / "letter.txt", {})
+    with pytest.raises(RunError, match=r"a folder '.*' to write to"):
+        RunFolder.create(tmp_path / "letter.txt" / "run", {})
+
+
+def test_an_empty_folder_is_a_new_run(tmp_path):
+    assert RunFolder.create(tmp_path, {}).resolved == {}
+
+
+def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path):
+    with pytest.raises(RunError, match=r"found no settings\.json"):
+        RunFolder.resume(tmp_path, {})
+    (tmp_path / "settings.json").write_text("[]")
+    with pytest.raises(RunError, match=r"found another settings\.json"):
+        RunFolder.resume(tmp_path, {})
+    (tmp_path / "settings.json").write_text("{")
+    with pytest.raises(InputError, match="restore the file"):
+        RunFolder.resume(tmp_path, {})
+
+
+def test_resuming_with_other_settings_names_each_of_them(tmp_path):
+    old = {"train": to_dict(toy_settings()), "model": {"layers": 2, "shape": (1, 2)}}
+    RunFolder.create(tmp_path, old, {"corpus": "sha256:1"})
+    RunFolder.resume(tmp_path, old, {"corpus": "sha256:1"})
+    new = {"train": to_dict(toy_settings(learning_rate=0.5)), "model": {"layers": 3, "shape": (1, 2)}}
+    with pytest.raises(RunError) as caught:
+        RunFolder.resume(tmp_path, new, {"corpus": "sha256:2"})
+    assert caught.value.found == (
+        "model.layers = 3 (was 2); train.learning_rate = 0.5 (was 0.01); digest of corpus = 'sha256:2' (was 'sha256:1')"
+    )
+
+
+def test_intervals_may_change_on_resuming(tmp_path):
+    RunFolder.create(tmp_path, {"train": to_dict(toy_settings())})
+    run = RunFolder.resume(tmp_path, {"train": to_dict(toy_settings(log_every=3, save_every=1, keep_checkpoints=9))})
+    assert RunFolder.open(tmp_path).record["settings"]["train"]["log_every"] == 3
+    assert run.record["settings"]["train"]["keep_checkpoints"] == 9
+
+
+def test_going_on_with_another_version_is_told(tmp_path, capsys):
+    run = RunFolder.create(tmp_path, {})
+    run.record["versions"]["torch"] = "1.0"
+    run.resolve({})
+    RunFolder.resume(tmp_path, {})
+    assert f"torch {torch.__version__} (was 1.0)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])
+@pytest.mark.parametrize("harm", ["cut", "flip", "remove"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys, name, harm):
+    straight, first, resumed = ToyWorkload(), ToyWorkload(), ToyWorkload()
+    toy_run(tmp_path / "straight", straight)
+    run = tmp_path / "run"
+    toy_run(run, first, save_every=6, keep_checkpoints=9)
+    for step in (18, 20):
+        path = run / "checkpoints" / f"step-{step:08d}" / name
+        data = path.read_bytes()
+        path.unlink()
+        if harm == "cut":
+            path.write_bytes(data[: len(data) // 2])
+        elif harm == "flip":
+            path.write_bytes(data[:-9] + bytes([data[-9] ^ 64]) + data[-8:])
+    toy_run(run, resumed, resume=True, save_every=6, keep_checkpoints=9)
+    assert same_parameters(straight, resumed)
+    assert checkpoint_steps(run / "checkpoints") == [6, 12, 18, 20]
+    assert sorted(entry.name for entry in (run / "checkpoints").glob("damaged-*")) == [
+        "damaged-step-00000018",
+        "damaged-step-00000020",
+    ]
+    assert untimed(RunFolder.open(run).metrics()) == untimed(RunFolder.open(tmp_path / "straight").metrics())
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[1].strip() for line in lines] == [
+        "the checkpoint of step 20 cannot be used",
+        "the checkpoint of step 18 cannot be used",
+    ]
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path, capsys):
+    toy_run(tmp_path, ToyWorkload())
+    (tmp_path / "checkpoints" / "step-00000020" / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="found 1 that cannot be used"):
+        toy_run(tmp_path, ToyWorkload(), resume=True)
+    assert checkpoint_steps(tmp_path / "checkpoints") == [20]
+
+
+def test_a_checkpoint_of_another_model_is_refused(tmp_path, capsys):
+    toy_run(tmp_path, ToyWorkload())
+    with pytest.raises(CheckpointError, match=r"first\.weight' of the model as \(9, 4\)|the oldest: \(8, 4\)"):
+        toy_run(tmp_path, ToyWorkload(width=9), resume=True)
+
+
+def test_a_disk_that_is_full_while_saving_leaves_the_checkpoint_before(tmp_path, monkeypatch):
+    write = checkpoint_module._save
+
+    def full(tensors, path):
+        if path.name == "optimizer.safetensors" and "step-00000010" in str(path):
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(tensors, path)
+
+    monkeypatch.setattr(checkpoint_module, "_save", full)
+    with pytest.raises(TrainingError) as caught:
+        toy_run(tmp_path, ToyWorkload(), save_every=5)
+    assert caught.value.found == "No space left on device"
+    assert "the checkpoint of step 5 is whole" in caught.value.fix
+    assert [entry.name for entry in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
+    monkeypatch.setattr(checkpoint_module, "_save", write)
+    straight, resumed = ToyWorkload(), ToyWorkload()
+    toy_run(tmp_path, resumed, resume=True, save_every=5)
+    toy_run(tmp_path / "straight", straight)
+    assert same_parameters(straight, resumed)
+
+
+def test_a_disk_that_is_full_for_the_log_is_one_line(tmp_path, monkeypatch):
+    def full(path, value):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run = RunFolder.create(tmp_path, {})
+    monkeypatch.setattr("bertsmith.training.run_folder.append_json_line", full)
+    with pytest.raises(TrainingError, match=r"room for the log .* found No space left on device; free some space"):
+        run.log({"step": 1})
+
+
+def test_a_file_size_limit_of_the_system_ends_a_run_with_one_line(tmp_path):
+    """A real write that fails half way: no file may grow beyond 64 KiB, and the model is larger."""
+    program = [sys.executable, str(TOY), str(tmp_path / "run"), "--width", "4000", "--steps", "6"]
+    result = subprocess.run(
+        program,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY)),
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: expected room for a checkpoint")
+    assert "File too large" in result.stderr
+    assert "no checkpoint was written before" in result.stderr
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+def test_the_log_is_cut_back_with_a_last_line_that_was_cut_off(tmp_path):
+    run = RunFolder.create(tmp_path, {})
+    for step in (1, 2, 3):
+        run.log({"kind": "train", "step": step, "text": "é"})
+    with open(tmp_path / "metrics.jsonl", "ab") as file:
+        file.write(b'{"kind": "tr')
+    run.cut_metrics(2)
+    assert (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines() == [
+        '{"kind": "train", "step": 1, "text": "é"}',
+        '{"kind": "train", "step": 2, "text": "é"}',
+    ]
+    assert run.metrics("evaluation") == []

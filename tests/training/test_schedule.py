@@ -1,0 +1,48 @@
+"""The learning rate is a function of the step. S53."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.errors import ConfigError
+from bertsmith.training.schedule import SCHEDULES, learning_rate
+
+
+def test_the_first_update_of_a_warm_up_has_rate_zero():
+    for schedule in SCHEDULES:
+        assert learning_rate(schedule, 0, peak=1e-4, warmup=10_000, total=1_000_000) == 0.0
+
+
+def test_without_a_warm_up_the_first_update_has_the_peak_rate():
+    for schedule in SCHEDULES:
+        assert learning_rate(schedule, 0, peak=1e-4, warmup=0, total=100) == 1e-4
+
+
+def test_the_2018_rate_drops_a_little_where_the_warm_up_ends():
+    """S53: the falling line starts at step 0, so at 10,000 of 1,000,000 steps 99 % of the peak is left."""
+    rate = [learning_rate("tf_linear", t, peak=1e-4, warmup=10_000, total=1_000_000) for t in (9_999, 10_000, 505_000)]
+    assert rate == [1e-4 * 9_999 / 10_000, 1e-4 * (1 - 0.01), 1e-4 * (1 - 0.505)]
+
+
+def test_the_hugging_face_rate_falls_from_the_peak():
+    rate = [learning_rate("hf_linear", t, peak=2.0, warmup=10, total=110) for t in (5, 10, 60, 110)]
+    assert rate == [1.0, 2.0, 1.0, 0.0]
+
+
+def test_the_constant_rate_stays():
+    assert {learning_rate("constant", t, peak=3.0, warmup=4, total=10) for t in range(4, 10)} == {3.0}
+
+
+@given(st.sampled_from(sorted(SCHEDULES)), st.integers(1, 500), st.data())
+def test_a_rate_rises_in_the_warm_up_then_never_rises_and_stays_in_range(schedule, total, data):
+    warmup = data.draw(st.integers(0, total - 1))
+    rates = [learning_rate(schedule, t, peak=1.0, warmup=warmup, total=total) for t in range(total + 1)]
+    assert all(0.0 <= rate <= 1.0 for rate in rates)
+    assert rates[:warmup] == sorted(rates[:warmup])
+    assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
+    assert schedule == "constant" or rates[total] == 0.0
+
+
+def test_an_unknown_schedule_is_refused_with_the_nearest_name():
+    with pytest.raises(ConfigError, match="did you mean 'hf_linear'"):
+        learning_rate("hf_linaer", 0, peak=1.0, warmup=0, total=1)

@@ -1,0 +1,53 @@
+"""Settings that cannot be are refused in one line with three parts."""
+
+import pytest
+
+from bertsmith.errors import ConfigError
+from bertsmith.settings import from_dict, help_lines, to_dict
+from bertsmith.training.settings import MAY_CHANGE_ON_RESUME, TrainSettings
+
+
+@pytest.mark.parametrize(
+    ("values", "found"),
+    [
+        ({}, "expected one budget; found none"),
+        ({"steps": 5, "minutes": 1.0}, "found steps and minutes"),
+        ({"steps": 0}, "steps above 0; found 0"),
+        ({"minutes": -1.0}, "minutes above 0; found -1.0"),
+        ({"steps": 5, "learning_rate": 0.0}, "learning_rate above 0"),
+        ({"steps": 5, "warmup_share": 1.0}, "warmup_share from 0 to below 1"),
+        ({"steps": 5, "warmup_steps": 5}, "a warm-up shorter than the 5 steps"),
+        ({"steps": 5, "warmup_steps": -1}, "warmup_steps of at least 0"),
+        ({"steps": 5, "optimizer": "lam"}, "did you mean 'lamb'"),
+        ({"steps": 5, "schedule": "linear"}, "a known schedule; found 'linear'"),
+        ({"steps": 5, "weight_decay": -0.1}, "weight_decay of at least 0"),
+        ({"steps": 5, "save_every": 0}, "save_every above 0"),
+        ({"steps": 5, "keep_checkpoints": 0}, "keep_checkpoints above 0"),
+        ({"steps": 5, "beta2": 1.0}, "beta2 from 0 to below 1"),
+        ({"steps": 5, "clip_norm": float("nan")}, "clip_norm above 0"),
+        ({"steps": 5, "seed": -1}, "a seed of at least 0"),
+    ],
+)
+def test_an_impossible_setting_is_refused(values, found):
+    with pytest.raises(ConfigError) as caught:
+        TrainSettings(**values)
+    assert found in str(caught.value)
+    assert caught.value.fix
+
+
+def test_settings_come_back_from_plain_values():
+    settings = TrainSettings(tokens=1000, optimizer="lamb")
+    assert from_dict(TrainSettings, to_dict(settings), "a test") == settings
+
+
+def test_the_2018_warm_up_is_ten_thousand_of_a_million_steps():
+    """S53."""
+    assert TrainSettings(steps=1_000_000, warmup_share=0.01).warmup(1_000_000) == 10_000
+    assert TrainSettings(steps=100, warmup_steps=7).warmup(100) == 7
+    assert TrainSettings(steps=1).warmup(1) == 0
+
+
+def test_every_setting_has_a_line_of_help():
+    lines = help_lines(TrainSettings)
+    assert all(lines.values())
+    assert set(MAY_CHANGE_ON_RESUME) <= lines.keys()
