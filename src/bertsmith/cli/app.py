@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import inference, sizes, text
+from bertsmith.cli import convert, inference, sizes, text
 from bertsmith.errors import BertsmithError
 
 
@@ -33,6 +33,9 @@ COMMANDS = (
         "next",
         "bertsmith next --model my-run/model 'The man went to the store.' 'He bought milk.'",
     ),
+    Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
+    Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
+    Command(convert.models, "models", "bertsmith models"),
     Command(sizes.sizes, "sizes", "bertsmith sizes"),
 )
 

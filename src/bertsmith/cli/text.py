@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 from bertsmith.cli.options import CasedOption, TextArguments, print_table
+from bertsmith.errors import InputError
+from bertsmith.files import read_json
 
 if TYPE_CHECKING:
     from bertsmith.text.wordpiece import Tokenizer
@@ -85,12 +87,29 @@ def _tokenizer(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer
     if model is not None:
         if cased:
             raise typer.BadParameter("--cased goes with --vocab; a model knows its own casing")
-        raise NotImplementedError
+        return _tokenizer_of(model)
     assert vocab is not None
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.wordpiece import Tokenizer, Vocabulary
 
     return Tokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
+
+
+def _tokenizer_of(model: str) -> "Tokenizer":
+    """The tokenizer of a model; a local folder is read without its weights, and so without torch."""
+    from bertsmith.checkpoints.tokenizer_files import read_tokenizer
+
+    folder = Path(model)
+    passport = folder / "bertsmith.json"
+    if (folder / "config.json").exists():
+        tokenizer, _ = read_tokenizer(folder, read_json(passport) if passport.exists() else {})
+    else:
+        from bertsmith.checkpoints.load import load_any
+
+        tokenizer = load_any(model).tokenizer
+    if tokenizer is None:
+        raise InputError(expected=f"a vocabulary in '{model}'", found="none", fix="put the model's vocab.txt there")
+    return tokenizer
 
 
 def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:

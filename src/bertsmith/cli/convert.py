@@ -1,0 +1,100 @@
+"""Commands on checkpoints: from one format to another, what is inside one, which ones were published."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertsmith.cli.options import JsonOption, print_json, print_table
+
+SourceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SRC", help="model folder, run folder, Google checkpoint (folder, prefix or file) or hub id"
+    ),
+]
+UnknownOption = Annotated[bool, typer.Option("--allow-unknown", help="leave out tensors whose names mean nothing here")]
+
+
+def convert(
+    source: SourceArgument,
+    destination: Annotated[Path, typer.Argument(metavar="DST", help="a folder that does not exist yet")],
+    to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface or google")],
+    cased: Annotated[
+        bool | None,
+        typer.Option("--cased/--uncased", help="whether text keeps its capitals [what SRC says]", show_default=False),
+    ] = None,
+    allow_unknown: UnknownOption = False,
+    replace: Annotated[bool, typer.Option("--replace", help="write over DST")] = False,
+) -> None:
+    """Write a model in another format; the weights stay as they are, bit for bit."""
+    from bertsmith.checkpoints import load
+    from bertsmith.text.normalize import TextRules
+
+    model = load.convert(
+        source,
+        destination,
+        to=to,
+        rules=None if cased is None else TextRules(lowercase=not cased),
+        allow_unknown=allow_unknown,
+        replace=replace,
+    )
+    for line in model.report.lines():
+        typer.echo(line)
+    typer.echo(f"written: {destination}")
+
+
+def inspect(
+    source: SourceArgument,
+    names: Annotated[bool, typer.Option("--names", help="list every tensor: mapped, skipped or unknown")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Print what a checkpoint holds, and what becomes of each of its tensors here; nothing is written."""
+    from bertsmith.checkpoints import load
+    from bertsmith.checkpoints.google import inspect_google
+
+    if load.kind_of(Path(source)) == "google":
+        report = inspect_google(source)
+    else:
+        report = load.load_any(source, allow_unknown=True).report
+    if json:
+        print_json(report.to_dict())
+        return
+    for line in report.lines():
+        typer.echo(line)
+    if names:
+        rows = [(name, "mapped", ours) for name, ours in report.mapped.items()]
+        rows += [(name, "skipped", reason) for name, reason in report.skipped.items()]
+        rows += [(name, "unknown", "-") for name in report.unknown]
+        print_table(("tensor", "is", "name here, or reason"), sorted(rows))
+
+
+def models(
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="folders to look for them")] = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the published checkpoints, and which of them lie on this machine; nothing is fetched."""
+    from bertsmith.checkpoints.catalogue import CATALOGUE, local_copies
+
+    copies = local_copies(*(folders or []))
+    if json:
+        for model in CATALOGUE:
+            place = copies.get(model.name)
+            values = {"name": model.name, "hub_id": model.hub_id, "parameters": model.num_parameters}
+            values |= {"cased": model.cased, "languages": model.languages, "path": place and str(place)}
+            print_json(values)
+        return
+    print_table(
+        ("hub id", "parameters", "vocabulary", "casing", "languages", "on this machine"),
+        [
+            (
+                model.hub_id,
+                model.num_parameters,
+                model.config.vocab_size,
+                "cased" if model.cased else "uncased",
+                model.languages,
+                copies.get(model.name, "-"),
+            )
+            for model in CATALOGUE
+        ],
+    )

@@ -1,0 +1,101 @@
+"""convert, inspect and models as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+
+
+@pytest.fixture
+def model(tmp_path: Path, vocabulary: Path) -> Path:
+    """A tiny model folder with random weights."""
+    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
+    config = BertConfig(
+        vocab_size=len(tokenizer.vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    tensors = {name: tensor.detach() for name, tensor in BertForPreTraining(config).state_dict().items()}
+    folder = tmp_path / "model"
+    write_model_folder(folder, config=config, tensors=tensors, tokenizer=tokenizer, info={"task": "pretraining"})
+    return folder
+
+
+def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model: Path) -> None:
+    """S101, S105."""
+    there, back = tmp_path / "google", tmp_path / "back"
+    assert run("convert", model, there, "--to", "google").code == 0
+    assert {path.name for path in there.iterdir()} >= {"bert_model.ckpt.index", "bert_config.json", "vocab.txt"}
+    assert run("convert", there, back, "--to", "huggingface").code == 0
+    before, after = read_model_folder(model), read_model_folder(back)
+    assert before.config == after.config
+    assert before.tensors.keys() == after.tensors.keys()
+    assert all(torch.equal(tensor, after.tensors[name]) for name, tensor in before.tensors.items())
+    assert (model / "vocab.txt").read_bytes() == (back / "vocab.txt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--to", "onnx"], "expected a known format; found 'onnx'"),
+        (["--to", "gogle"], "did you mean 'google'?"),
+    ],
+)
+def test_an_unknown_format_is_refused(run, tmp_path: Path, model: Path, options: list[str], words: str) -> None:
+    result = run("convert", model, tmp_path / "out", *options)
+    assert (result.code, result.out) == (1, "")
+    assert words in result.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_exists_is_not_written_over_unless_told_so(run, tmp_path: Path, model: Path) -> None:
+    there = tmp_path / "google"
+    assert run("convert", model, there, "--to", "google").code == 0
+    marker = there / "mine.txt"
+    marker.write_text("keep", encoding="utf-8")
+    refused = run("convert", model, there, "--to", "google")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert marker.read_text(encoding="utf-8") == "keep"
+    assert run("convert", model, there, "--to", "google", "--replace").code == 0
+    assert not marker.exists()
+
+
+def test_a_checkpoint_is_listed_tensor_by_tensor(run, tmp_path: Path, model: Path) -> None:
+    run("convert", model, tmp_path / "google", "--to", "google")
+    result = run("inspect", tmp_path / "google", "--names")
+    rows = [line.split(maxsplit=2) for line in result.out.splitlines() if " mapped " in line]
+    assert ["bert/embeddings/word_embeddings", "mapped", "bert.embeddings.word.weight"] in rows
+    report = json.loads(run("inspect", model, "--json").out)
+    assert len(report["mapped"]) == len(rows)
+
+
+def test_nothing_there_is_one_line(run, tmp_path: Path) -> None:
+    result = run("inspect", tmp_path / "absent")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "absent" in result.err
+
+
+def test_the_published_models_are_listed_and_found(run, tmp_path: Path, model: Path) -> None:
+    """S105."""
+    (tmp_path / "shelf").mkdir()
+    model.rename(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
+    rows = [json.loads(line) for line in run("models", tmp_path / "shelf", "--json").out.splitlines()]
+    found = {row["name"]: row["path"] for row in rows}
+    assert found["uncased_L-2_H-128_A-2"] == str(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
+    assert found["uncased_L-12_H-768_A-12"] is None
+    assert "google-bert/bert-base-uncased" in run("models").out
+
+
+def test_a_model_brings_its_tokenizer(run, model: Path) -> None:
+    result = run("tokenize", "--model", model, stdin=b"The man tweeting\n")
+    assert result == (0, "the man tweet ##ing\n", "")
+    assert "[CLS]" in run("inputs", "--model", model, "the man").out
