@@ -33,13 +33,14 @@ from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.draws import Words, instance_keys
 from bertsmith.tasks.walk import FIELDS, NOWHERE, OPEN, WALKS, random_ends, uniforms
 from bertsmith.text.pack import pack_rows
-from bertsmith.text.wordpiece import Vocabulary
+from bertsmith.text.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 _CACHED_BLOCKS = 2  # a step rarely spans more; a block of 16 M tokens is planned in some 15 MB
+_SHORTEST_ROW = 3  # tokens
 _CACHED_COUNTS = 2**26  # instance counts kept for walking on, four bytes each
 
 
@@ -160,7 +161,9 @@ class PretrainingStream:
         self._epochs: dict[int, tuple[Ints, Ints]] = {}
         self._blocks: dict[tuple[int, int], Plan] = {}
         self._counts: dict[int, npt.NDArray[np.int32]] = {}
+        # Places that are known: the first step of each block that was walked through, and the step asked for last.
         self._marks: list[tuple[int, Cursor]] = [(0, Cursor())]
+        self._latest: tuple[int, Cursor] = self._marks[0]
 
     def step_rows(self, step: int) -> Rows:
         """The rows of a step (counted from 0), unmasked."""
@@ -177,12 +180,15 @@ class PretrainingStream:
         walked; `start_at` spares a resumed run that walk.
         """
         known, cursor = self._marks[bisect_right(self._marks, step, key=lambda mark: mark[0]) - 1]
+        if known <= self._latest[0] <= step:
+            known, cursor = self._latest
         while known < step:
             _, following = self._parts(cursor, self._budget, by_tokens=self._by_tokens)
             known += 1
             if following[:2] != cursor[:2] and known > self._marks[-1][0]:
                 self._marks.append((known, following))
             cursor = following
+        self._latest = (step, cursor)
         return cursor
 
     def start_at(self, step: int, cursor: Cursor) -> None:
@@ -208,10 +214,12 @@ class PretrainingStream:
                 second.append(read(other)[other_start:other_end])
         packed = pack_rows(
             first,
-            second if second else None,
+            second if self.settings.pairs else None,
             vocabulary=self.vocabulary,
             max_length=self.settings.max_length,
+            # The plan cut what was too long: pack's own coins would depend on the rows beside a row.
             truncation="error",
+            model_limit=self.settings.max_length,
         )
         return Rows(
             token_ids=packed.token_ids,
@@ -242,13 +250,15 @@ class PretrainingStream:
         epoch, block, start = cursor
         parts: list[tuple[int, int, int, int]] = []
         while True:
-            size = len(self._plan(epoch, block)) if by_tokens else self._block_size(epoch, block)
             if by_tokens:
-                ends = np.cumsum(self._plan(epoch, block).lengths[start : start + budget])
-                stop = start + int(np.searchsorted(ends, budget, side="right"))
-                stop = max(stop, start + 1) if not parts else stop
-                budget -= int(ends[stop - start - 1]) if stop > start else 0
+                plan = self._plan(epoch, block)
+                size = len(plan)
+                ends = np.cumsum(plan.select(slice(start, start + budget // _SHORTEST_ROW + 1)).lengths)
+                fits = max(int(np.searchsorted(ends, budget, side="right")), int(not parts))
+                stop = start + fits
+                budget -= int(ends[fits - 1]) if fits else 0
             else:
+                size = self._block_size(epoch, block)
                 stop = min(size, start + budget)
                 budget -= stop - start
             if stop > start:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from bertsmith.tasks.data_settings import LONGEST, PretrainingDataSettings
 from bertsmith.tasks.draws import Words, fold, purpose_keys
-from bertsmith.text.wordpiece import Vocabulary
+from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -48,7 +48,7 @@ class Masker:
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
         self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
-        self._continues = np.array([piece.startswith("##") for piece in vocabulary.pieces], dtype=np.bool_)
+        self._continues = np.array([piece.startswith(CONTINUATION) for piece in vocabulary.pieces], dtype=np.bool_)
 
     def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> MaskedRows:
         """The rows with round(share * length), at least 1 and at most `most_predictions`, positions to predict.
