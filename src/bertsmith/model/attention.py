@@ -53,12 +53,16 @@ def attention(
         assert noise is not None
         sizes = [heads * run.queries * run.length for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
+    # Split once: the gradient of a split is one concatenation, that of a slice a whole tensor of zeros.
+    queries = query.split([run.rows * run.queries for run in runs])
+    keys = key.split([run.rows * run.length for run in runs])
+    values = value.split([run.rows * run.length for run in runs])
     contexts = []
     taken = 0
-    for run in runs:
-        q = _heads_apart(query, run.query, run.rows, run.queries, heads)  # [n, A, r, d]
-        k = _heads_apart(key, run.token, run.rows, run.length, heads)  # [n, A, s, d]
-        v = _heads_apart(value, run.token, run.rows, run.length, heads)
+    for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):
+        q = _heads_apart(run_query, run.rows, heads)  # [n, A, r, d]
+        k = _heads_apart(run_key, run.rows, heads)  # [n, A, s, d]
+        v = _heads_apart(run_value, run.rows, heads)
         mask = _causal_mask(run, query_positions, query.device) if causal else None
         if drops or probabilities is not None:
             keep = None
@@ -103,9 +107,9 @@ def dense_attention(
     return (weights * keep) @ value * scale_kept, weights
 
 
-def _heads_apart(flat: Tensor, start: int, rows: int, length: int, heads: int) -> Tensor:
-    """[n, A, length, d], a view of `rows * length` flat rows from `start` on."""
-    return flat[start : start + rows * length].view(rows, length, heads, -1).transpose(1, 2)
+def _heads_apart(flat: Tensor, rows: int, heads: int) -> Tensor:
+    """The view [n, A, s, d] of flat rows [n*s, A*d]."""
+    return flat.view(rows, flat.shape[0] // rows, heads, -1).transpose(1, 2)
 
 
 def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device) -> Tensor:

@@ -3,8 +3,8 @@
 Letters: T tokens, N rows of a micro-batch, M predicted positions, R positions that are read, V vocabulary.
 
 A step is a fixed list of rows, the same on every rank. It is sorted by length, dealt out to the ranks, and cut into
-micro-batches by tokens. Losses are divided by the counts of the whole step, so micro-batches and ranks add up to the same
-gradient however the step is cut.
+micro-batches by tokens. Losses are divided by the counts of the whole step, so micro-batches and ranks add up to the
+same gradient however the step is cut.
 
 Source: Devlin et al. (2018), section 3.1 and appendix A; `model_fn_builder` in the original run_pretraining.py.
 """
@@ -27,7 +27,7 @@ from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.instances import Cursor, Documents, Plan, PretrainingStream, Rows
 from bertsmith.tasks.masking import Masker
 from bertsmith.text.wordpiece import Vocabulary
-from bertsmith.training.loop import StepPlan
+from bertsmith.training.workload import StepPlan
 
 # Added to the number of predictions, as the original does so that a batch without any divides by something.
 MASK_COUNT_EPSILON = 1e-5
@@ -113,7 +113,7 @@ class PretrainingTask:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
         self.unigram_entropy = unigram_entropy
-        self.total_steps: int | None = None
+        self._total_steps: int | None = None
         _freeze_unused(self.model, data)
         lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
         if long_length is not None:
@@ -133,6 +133,10 @@ class PretrainingTask:
             stream = PretrainingStream(held_out, dataclasses.replace(data, dupe_factor=1, dynamic=False), vocabulary)
             self._held_out = stream
         self._evaluation_rows = evaluation_rows
+
+    def fix_steps(self, total: int) -> None:
+        """Takes the number of steps of the run, on which the start of the long rows depends."""
+        self._total_steps = total
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
@@ -197,8 +201,8 @@ class PretrainingTask:
         """The phase of a step, and the step's number in it."""
         if len(self._phases) == 1:
             return self._phases[0], step
-        assert self.total_steps is not None, "the loop says how many steps there are"
-        border = round(self._phases[0].share * self.total_steps)
+        assert self._total_steps is not None, "the loop says how many steps there are"
+        border = round(self._phases[0].share * self._total_steps)
         return (self._phases[0], step) if step < border else (self._phases[1], step - border)
 
     def _evaluation_plan(self, stream: PretrainingStream) -> Plan:
@@ -247,7 +251,7 @@ class PretrainingTask:
 def _targets(
     rows: Rows, masker: Masker, data: PretrainingDataSettings
 ) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.int64], npt.NDArray[np.integer], npt.NDArray[np.int64]]:
-    """What the model reads [T], the predicted flat positions [M], what belongs there [M], and their number by row [N]."""
+    """What the model reads [T], the predicted flat positions [M], what belongs there [M], how many a row has [N]."""
     if data.masked:
         masked = masker.mask_rows(rows.token_ids, rows.lengths, rows.keys)
         return masked.token_ids, masked.positions, masked.original_ids, masked.per_row
