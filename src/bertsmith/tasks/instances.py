@@ -176,8 +176,8 @@ class PretrainingStream:
     def cursor(self, step: int) -> Cursor:
         """Where a step begins.
 
-        Walks on from the nearest known place, which costs a second or so per 10 million tokens that were never
-        walked; `start_at` spares a resumed run that walk.
+        Walks on from the nearest known place, which costs up to a second or so per 10 million tokens never
+        walked before; `start_at` spares a resumed run that walk.
         """
         known, cursor = self._marks[bisect_right(self._marks, step, key=lambda mark: mark[0]) - 1]
         if known <= self._latest[0] <= step:
