@@ -145,7 +145,7 @@ class RunFolder:
         run = RunFolder.open(path)
         differing = []
         for topic, given in (("settings", settings), ("digests", digests or {})):
-            old, new = _flat(run.record.get(topic, {})), _flat(given)
+            old, new = flat(run.record.get(topic, {})), flat(given)
             free = {f"train.{name}" for name in MAY_CHANGE_ON_RESUME} if topic == "settings" else set()
             names = [n for n in sorted(old.keys() | new.keys()) if n not in free and old.get(n) != new.get(n)]
             prefix = "" if topic == "settings" else "digest of "
@@ -280,7 +280,7 @@ class RunFolder:
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Nested settings as one level of dotted names, with tuples as the lists that JSON makes of them."""
     return dict(_leaves(values, prefix))
 

@@ -1,0 +1,125 @@
+"""Line charts as SVG text that stands inside a page and takes the page's text colour.
+
+Only this module loads matplotlib. No text of a user is drawn here: names and legends are the page's business.
+"""
+
+import io
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, MaxNLocator
+
+# Readable on white and on near-black.
+COLORS = ("#4878d0", "#e0812b", "#3c9d6d", "#9a63c6", "#d1495b", "#2a9d9d", "#a0761f", "#7f7f7f")
+
+# Drawn in this colour, then renamed to the colour of the text around the chart.
+_INK = "#010203"
+
+_MOST_POINTS = 800
+
+Style = Literal["line", "points", "level"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Series:
+    """One line of a chart.
+
+    Attributes:
+        x: steps or tokens.
+        y: as many values.
+        color: one of COLORS.
+        style: a thin "line" for many values, "points" for few, or a dashed "level".
+    """
+
+    x: Sequence[float]
+    y: Sequence[float]
+    color: str
+    style: Style = "line"
+
+
+def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zero: bool = False) -> str:
+    """The chart as an `<svg>` element; equal series give equal text.
+
+    Args:
+        series: what is drawn; values that are not finite leave a gap.
+        x_label: below the axis.
+        y_label: what the values are, with their unit.
+        from_zero: let the y axis start at 0.
+    """
+    with mpl.rc_context(
+        {
+            "svg.fonttype": "none",
+            "svg.hashsalt": f"{x_label} {y_label}",
+            "font.size": 10,
+            "axes.labelcolor": _INK,
+            "axes.edgecolor": _INK,
+            "xtick.color": _INK,
+            "ytick.color": _INK,
+        }
+    ):
+        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+        figure.patch.set_alpha(0)
+        axes = figure.add_subplot()
+        axes.patch.set_alpha(0)
+        for one in series:
+            _draw(axes, one)
+        axes.set_xlabel(x_label)
+        axes.set_ylabel(y_label)
+        axes.grid(color=_INK, alpha=0.12, linewidth=0.8)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.spines[["left", "bottom"]].set_alpha(0.4)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(_short)
+        axes.margins(x=0.01)
+        if from_zero:
+            axes.set_ylim(bottom=0)
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = file.getvalue()
+    text = text[text.index("<svg") :].replace(_INK, "currentColor")
+    return re.sub(r'width="[\d.]+pt" height="[\d.]+pt"', 'role="img"', text, count=1).strip()
+
+
+def thinned(x: Sequence[float], y: Sequence[float], most: int = _MOST_POINTS) -> tuple[list[float], list[float]]:
+    """At most `most` points: the means of neighbours, for lines of so many values that a screen cannot show them.
+
+    >>> thinned([1, 2, 3, 4], [10, 20, 30, 50], most=2)
+    ([1.5, 3.5], [15.0, 40.0])
+    """
+    size = math.ceil(len(x) / most) if len(x) > most else 1
+    if size == 1:
+        return list(x), list(y)
+    parts = [slice(start, start + size) for start in range(0, len(x), size)]
+    return [_mean(x[part]) for part in parts], [_mean(y[part]) for part in parts]
+
+
+def _short(value: float, position: float = 0) -> str:
+    """A number on the y axis.
+
+    >>> _short(12000), _short(0.25), _short(8e-05)
+    ('12k', '0.25', '8e-05')
+    """
+    return f"{value / 1000:g}k" if abs(value) >= 10_000 else f"{round(value, 12):g}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _draw(axes: Axes, one: Series) -> None:
+    x, y = thinned(one.x, one.y)
+    if one.style == "level":
+        axes.plot(x, y, color=one.color, linewidth=1.4, linestyle=(0, (5, 4)))
+    elif one.style == "points":
+        axes.plot(x, y, color=one.color, linewidth=2.0, marker="o", markersize=4.5)
+    else:
+        # One value is no line; it is shown as a dot.
+        marker = "." if len(x) == 1 else None
+        axes.plot(x, y, color=one.color, linewidth=1.2, alpha=0.75, marker=marker)
