@@ -51,7 +51,7 @@ class Batch:
         token_ids: npt.NDArray[np.integer],
         segment_ids: npt.NDArray[np.integer],
         lengths: Sequence[int] | npt.NDArray[np.integer],
-        row_ids: Sequence[int] | None = None,
+        row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
         device: torch.device | str = "cpu",
     ) -> "Batch":
         """A batch from flat arrays, as `text.pack` makes them.

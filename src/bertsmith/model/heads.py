@@ -48,15 +48,20 @@ class PreTrainingOutput:
 
 
 class BertForPreTraining(nn.Module):
-    """The encoder with the masked-LM and the next-sentence head. S39, S47, S49."""
+    """The encoder with the masked-LM and the next-sentence head. S39, S47, S49.
 
-    def __init__(self, config: BertConfig, *, seed: int = 0) -> None:
+    Args:
+        seed: what the first parameters are drawn from; None leaves them to whoever fills them in.
+    """
+
+    def __init__(self, config: BertConfig, *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
         self.bert = BertModel(config, seed=None)
         self.mlm = MaskedLMHead(config)
         self.nsp = nn.Linear(config.hidden_size, 2)
-        initialize(self, config.initializer_range, seed)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
 
     def forward(
         self,

@@ -134,6 +134,12 @@ class PretrainingTask:
             self._held_out = stream
         self._evaluation_rows = evaluation_rows
 
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        """The parts beside the encoder that the objective trains."""
+        pair_parts = ("pooler", "nsp") if self.data.pairs else ()
+        return pair_parts if self.data.objective == "nsp" else ("mlm", *pair_parts)
+
     def fix_steps(self, total: int) -> None:
         """Takes the number of steps of the run, on which the start of the long rows depends."""
         self._total_steps = total
@@ -212,7 +218,9 @@ class PretrainingTask:
         """The rows of a rank, masked, sorted by length and cut by tokens."""
         token_ids, positions, originals, per_row = _targets(rows, masker, self.data)
         read_counts = per_row + self.data.pairs
-        order = np.lexsort((read_counts, rows.lengths))[rank::world]
+        order = np.lexsort((read_counts, rows.lengths))
+        # With whole words a row may end up without a prediction; where no pair loss reads it, nothing does.
+        order = order[read_counts[order] > 0][rank::world]
         assert len(order), f"{len(rows.lengths)} rows for {world} processes"
         position_ends = np.cumsum(per_row)
         starts = np.cumsum(rows.lengths) - rows.lengths
