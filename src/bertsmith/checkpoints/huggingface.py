@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import bertsmith
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -19,7 +18,8 @@ from bertsmith.checkpoints.model_folder import (
     require_floats,
 )
 from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
-from bertsmith.checkpoints.plan import POSITIONS, Plan, plan_loading
+from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
+from bertsmith.checkpoints.plan import POSITIONS, Plan, fixed_positions, plan_loading
 from bertsmith.checkpoints.tokenizer_files import (
     SPECIAL_TOKENS,
     read_tokenizer,
@@ -28,16 +28,10 @@ from bertsmith.checkpoints.tokenizer_files import (
 )
 from bertsmith.checkpoints.weights import SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import atomic_folder, digest_file, read_json, write_json
-from bertsmith.model.bert import sinusoidal_positions
+from bertsmith.files import atomic_folder, read_json, write_json
 from bertsmith.model.config import BertConfig
-from bertsmith.settings import to_dict
+from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
-
-PASSPORT = "bertsmith.json"
-PASSPORT_FORMAT = 1
-# Written by us on every save; what a caller hands on from an older passport is replaced.
-RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
 CLASSIFIERS = {
     "tagging": "BertForTokenClassification",
@@ -46,10 +40,13 @@ CLASSIFIERS = {
 }
 
 
-def read_model_folder(path: Path | str, *, allow_unknown: bool = False, verify: bool = False) -> ModelFolder:
+def read_model_folder(
+    path: Path | str, *, rules: TextRules | None = None, allow_unknown: bool = False, verify: bool = False
+) -> ModelFolder:
     """The model in a Hugging Face folder, ours or another's. S100, S105.
 
     Args:
+        rules: how its text is cut, in place of what the folder says.
         allow_unknown: leave out tensors whose names mean nothing here, and report them.
         verify: compare the files with the digests in `bertsmith.json`.
 
@@ -63,8 +60,10 @@ def read_model_folder(path: Path | str, *, allow_unknown: bool = False, verify: 
     source = f"'{folder}'"
     values = _read_config(folder)
     config = BertConfig.from_dict(values | {"is_causal": bool(values.get("is_causal") or values.get("is_decoder"))})
-    info = _read_passport(folder, verify)
+    info = read_passport(folder, verify=verify)
     tokenizer, notes = read_tokenizer(folder, info)
+    if tokenizer is not None and rules is not None:
+        tokenizer, notes = Tokenizer(tokenizer.vocabulary, rules), ["the text rules were given by the caller"]
     if tokenizer is not None:
         padding = fit_vocabulary(tokenizer.vocabulary, config, source)
         notes += [padding] if padding else []
@@ -115,15 +114,9 @@ def write_model_folder(
     plan_loading({name: tuple(tensor.shape) for name, tensor in ours.items()}, Match, config, "the model to be written")
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
-    labels = info.get("labels")
-    if labels and "classifier.bias" in ours and len(labels) != len(ours["classifier.bias"]):
-        raise CheckpointError(
-            expected=f"{len(ours['classifier.bias'])} labels, one for each row of the classifier",
-            found=f"{len(labels)}: {', '.join(map(str, labels))}",
-            fix="name every class once",
-        )
+    check_labels(info, ours)
     if config.position_embedding_type != "absolute":
-        ours[POSITIONS] = _fixed_positions(config, ours)
+        ours[POSITIONS] = fixed_positions(config, ours)
     architecture = architecture_of(parts_of(ours), info.get("task"))
     # transformers saves a bare encoder without the prefix.
     named = {
@@ -134,16 +127,12 @@ def write_model_folder(
         dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
         write_json(partial / "config.json", config_json(config, architecture, dtype, info))
         write_safetensors(partial / SAFETENSORS, named)
-        passport = {"format": PASSPORT_FORMAT, "bertsmith": bertsmith.__version__}
-        passport |= {key: value for key, value in info.items() if key not in RESERVED}
         if tokenizer is not None:
             tokenizer.vocabulary.save(partial / "vocab.txt")
             write_json(partial / "tokenizer.json", tokenizer_json(tokenizer))
             write_json(partial / "tokenizer_config.json", tokenizer_config(tokenizer, config.max_position_embeddings))
             write_json(partial / "special_tokens_map.json", SPECIAL_TOKENS)
-            passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
-        passport["digests"] = {file.name: digest_file(file) for file in sorted(partial.iterdir())}
-        write_json(partial / PASSPORT, passport)
+        write_passport(partial, tokenizer, info)
 
 
 def config_json(config: BertConfig, architecture: str, dtype: str, info: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,30 +180,6 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _read_passport(folder: Path, verify: bool) -> dict[str, Any]:
-    path = folder / PASSPORT
-    info = read_json(path) if path.exists() else {}
-    if not isinstance(info, dict):
-        raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
-    if not verify:
-        return info
-    digests = info.get("digests")
-    if not isinstance(digests, dict) or not digests:
-        raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verifying it")
-    altered = [
-        name
-        for name, digest in digests.items()
-        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
-    ]
-    if altered:
-        raise CheckpointError(
-            expected=f"the files that '{path}' describes",
-            found=f"others: {', '.join(altered)}",
-            fix="copy the folder again, or remove bertsmith.json if you changed them",
-        )
-    return info
-
-
 def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> list[str] | None:
     """The label names of another tool's classifier, in the order of its rows; None where it names none."""
     names = values.get("id2label")
@@ -238,11 +203,3 @@ def _require_equal_copies(plan: Plan, stored: Mapping[str, Tensor], source: str)
             found=f"other values in {', '.join(untied)}",
             fix="use a model whose decoder shares the word table, as BERT's does",
         )
-
-
-def _fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor:
-    """The positions that this model computes, as a table that other tools can load."""
-    word = tensors["bert.embeddings.word.weight"]
-    if config.position_embedding_type == "none":
-        return word.new_zeros(config.max_position_embeddings, config.hidden_size)
-    return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word.dtype)

@@ -9,8 +9,11 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from torch import Tensor
+
 from bertsmith.checkpoints.names import PARTS, Match, Skip, part_of, part_shapes, required_shapes
 from bertsmith.errors import CheckpointError
+from bertsmith.model.bert import sinusoidal_positions
 from bertsmith.model.config import BertConfig
 
 Shape = tuple[int, ...]
@@ -126,11 +129,12 @@ def plan_loading(
     shapes, missing = _expected(take, stored, config)
     problems += [f"no {ours}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
-        shape = stored[name][::-1] if transposed else stored[name]
         if ours not in shapes:
             problems.append(f"{name} belongs to no part of this configuration")
-        elif shape != shapes[ours]:
-            problems.append(f"{name} is {list(shape)} and not {list(shapes[ours])}")
+            continue
+        shape = shapes[ours][::-1] if transposed else shapes[ours]
+        if stored[name] != shape:
+            problems.append(f"{name} is {list(stored[name])} and not {list(shape)}")
     problems += [
         f"{name} is {list(stored[name])} and not {list(stored[first])}"
         for first, name, _ in copies
@@ -148,6 +152,14 @@ def plan_loading(
         )
     report = LoadReport(source=source, mapped=mapped, skipped=skipped, unknown=tuple(unknown), missing=missing)
     return Plan(take, copies, report)
+
+
+def fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor:
+    """The positions [P, D] that a model computes or has none of, as a table that other tools can load. S19, S21."""
+    word = tensors["bert.embeddings.word.weight"]
+    if config.position_embedding_type == "none":
+        return word.new_zeros(config.max_position_embeddings, config.hidden_size)
+    return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word)
 
 
 def _expected(

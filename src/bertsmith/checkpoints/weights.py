@@ -6,6 +6,7 @@ anything but tensors.
 
 import pickle
 import struct
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -95,7 +96,10 @@ def _read_file(path: Path) -> dict[str, Tensor]:
         except (safetensors.SafetensorError, ValueError, KeyError, OverflowError) as error:
             raise _damaged(path, error) from None
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            # Old files are read like new ones; what a warning would say of a damaged one, the error says.
+            warnings.simplefilter("ignore")
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
         raise _damaged(path, error) from None
     if not isinstance(content, dict) or not all(

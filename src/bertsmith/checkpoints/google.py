@@ -1,0 +1,281 @@
+"""Google's BERT checkpoints, read and written without TensorFlow. S100, S101, S105.
+
+A folder holds `bert_config.json`, `vocab.txt` and a checkpoint of TensorFlow 1 (`bert_model.ckpt.index` and
+`bert_model.ckpt.data-00000-of-00001`, or `model.ckpt-1000.*` of a run). Matrices of dense layers lie there as
+[in, out] and are turned; values are never changed, so that a round trip gives the same bytes.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_floats
+from bertsmith.checkpoints.names import Match, from_google, to_google, whole
+from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
+from bertsmith.checkpoints.plan import POSITIONS, LoadReport, Plan, fixed_positions, plan_loading
+from bertsmith.checkpoints.tensor_bundle import TensorBundle, write_bundle
+from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
+from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.files import atomic_folder, read_json, write_json, write_text
+from bertsmith.model.config import BertConfig
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+CONFIG, PREFIX = "bert_config.json", "bert_model.ckpt"
+# The fields that the original code reads; others are written only where they differ from what it assumes.
+FIELDS = (
+    "attention_probs_dropout_prob",
+    "hidden_act",
+    "hidden_dropout_prob",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "type_vocab_size",
+    "vocab_size",
+)
+_OBJECT_GRAPH = ("/.ATTRIBUTES/", "_CHECKPOINTABLE_OBJECT_GRAPH")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OptimizerState:
+    """What Google's optimizer keeps beside the parameters.
+
+    Attributes:
+        first: running mean of the gradient (`adam_m`), by our parameter name.
+        second: running mean of its square (`adam_v`), by our parameter name.
+        step: the global step; None where the checkpoint has none.
+    """
+
+    first: Mapping[str, Tensor]
+    second: Mapping[str, Tensor]
+    step: int | None = None
+
+
+def read_google(
+    source: Path | str,
+    *,
+    config: BertConfig | None = None,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    verify: bool = True,
+) -> ModelFolder:
+    """The model of a Google checkpoint.
+
+    Args:
+        source: the folder, or the prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
+        config: the shape of the model, where there is no `bert_config.json` beside it.
+        rules: how its text is cut; by default what the passport says, or else what fits the vocabulary.
+        allow_unknown: leave out variables whose names mean nothing here, and report them.
+        verify: compare every tensor with its checksum.
+
+    Raises:
+        InputError: a file is missing or unreadable.
+        ConfigError: the configuration describes no BERT that can be built here.
+        CheckpointError: the checkpoint is damaged, incomplete, of another shape, or of another kind.
+        VocabularyError: the vocabulary is damaged or not that of the model.
+    """
+    bundle, config, plan = _open(source, config, allow_unknown)
+    bundle.check_data()
+    folder = bundle.prefix.parent
+    info = read_passport(folder)
+    tokenizer, notes = _read_tokenizer(folder, config, rules, info)
+    tensors = {ours: _from_disk(bundle, name, turned, verify) for ours, (name, turned) in plan.take.items()}
+    require_floats(tensors, f"'{bundle.prefix}'")
+    return ModelFolder(
+        path=folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        info=info,
+        report=plan.report.with_notes(*notes),
+    )
+
+
+def inspect_google(source: Path | str, *, config: BertConfig | None = None, allow_unknown: bool = True) -> LoadReport:
+    """What would become of every variable of a checkpoint; only its index and its configuration are read.
+
+    Raises:
+        InputError, ConfigError, CheckpointError: as for `read_google`.
+    """
+    return _open(source, config, allow_unknown)[2].report
+
+
+def read_optimizer(source: Path | str, *, config: BertConfig | None = None, verify: bool = True) -> OptimizerState:
+    """The optimizer state in a checkpoint, turned like the parameters; empty where it was stripped.
+
+    Raises:
+        InputError, ConfigError, CheckpointError: as for `read_google`.
+    """
+    bundle, _, plan = _open(source, config, True)
+    slots: dict[str, dict[str, Tensor]] = {"adam_m": {}, "adam_v": {}}
+    for ours, (name, turned) in plan.take.items():
+        for slot, values in slots.items():
+            entry = bundle.entries.get(f"{name}/{slot}")
+            if entry is None:
+                continue
+            if entry.shape != bundle.entries[name].shape:
+                raise CheckpointError(
+                    expected=f"{name}/{slot} of the shape of its parameter in '{bundle.prefix}'",
+                    found=f"{list(entry.shape)} and not {list(bundle.entries[name].shape)}",
+                    fix="use the checkpoint that the training run wrote",
+                )
+            values[ours] = _from_disk(bundle, f"{name}/{slot}", turned, verify)
+    step = None
+    if "global_step" in bundle.entries and not bundle.entries["global_step"].shape:
+        step = int(bundle.read("global_step", verify=verify))
+    return OptimizerState(first=slots["adam_m"], second=slots["adam_v"], step=step)
+
+
+def write_google(
+    path: Path | str,
+    *,
+    config: BertConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    info: Mapping[str, Any] | None = None,
+    optimizer: OptimizerState | None = None,
+    replace: bool = False,
+) -> None:
+    """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our passport.
+
+    Args:
+        tensors: parameters by our name, with or without `bert.` in front of the encoder's.
+        info: what else is known of the model, for `bertsmith.json`.
+        optimizer: moments and step, for a checkpoint that training can go on from.
+        replace: write over an existing folder.
+
+    Raises:
+        InputError: the folder exists and `replace` is not given.
+        ConfigError: the model cannot be said in Google's terms.
+        CheckpointError: the tensors are not those of the configuration.
+        VocabularyError: the tokenizer does not fit the configuration.
+    """
+    folder, info = Path(path), dict(info or {})
+    if config.is_causal:
+        raise ConfigError(
+            expected="a bidirectional model",
+            found="is_causal, which Google's code has no switch for",
+            fix="write a Hugging Face folder",
+        )
+    ours = {whole(name): tensor for name, tensor in tensors.items()}
+    plan_loading({name: tuple(tensor.shape) for name, tensor in ours.items()}, Match, config, "the model to be written")
+    check_labels(info, ours)
+    if tokenizer is not None:
+        fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
+    if config.position_embedding_type != "absolute":
+        ours[POSITIONS] = fixed_positions(config, ours)
+    variables = dict(_to_disk(name, tensor) for name, tensor in ours.items())
+    if optimizer is not None:
+        for slot, moments in (("adam_m", optimizer.first), ("adam_v", optimizer.second)):
+            variables |= dict(_to_disk(whole(name), moment, f"/{slot}") for name, moment in moments.items())
+        if optimizer.step is not None:
+            variables["global_step"] = torch.tensor(optimizer.step, dtype=torch.int64)
+    with atomic_folder(folder, replace=replace) as partial:
+        write_json(partial / CONFIG, google_config(config))
+        if tokenizer is not None:
+            tokenizer.vocabulary.save(partial / "vocab.txt")
+        write_bundle(partial / PREFIX, variables)
+        # The file that tf.train.latest_checkpoint looks for.
+        write_text(partial / "checkpoint", f'model_checkpoint_path: "{PREFIX}"\n')
+        write_passport(partial, tokenizer, info)
+
+
+def google_config(config: BertConfig) -> dict[str, Any]:
+    """The content of `bert_config.json`: the original fields, and others where this model departs from the usual."""
+    values, usual = config.to_dict(), BertConfig().to_dict()
+    departures = {name: value for name, value in values.items() if name not in FIELDS and value != usual[name]}
+    return {name: values[name] for name in FIELDS} | departures
+
+
+def find_prefix(source: Path | str) -> Path:
+    """The prefix of a checkpoint, given its folder, the prefix itself, or one of its files.
+
+    A folder with several is read at the one that its `checkpoint` file names, or at `bert_model.ckpt`.
+
+    Raises:
+        InputError: there is no checkpoint, or there are several and nothing says which.
+    """
+    source = Path(source)
+    for ending in (".index", ".meta"):
+        if source.name.endswith(ending):
+            return source.with_name(source.name.removesuffix(ending))
+    if ".data-" in source.name:
+        return source.with_name(source.name.rpartition(".data-")[0])
+    if not source.is_dir():
+        return source
+    found = sorted(path.name.removesuffix(".index") for path in source.glob("*.index"))
+    if not found:
+        raise InputError(
+            expected=f"a checkpoint (.index and .data files) in '{source}'", found="none", fix="name another folder"
+        )
+    named = _latest(source / "checkpoint")
+    if len(found) == 1 or named in found or PREFIX in found:
+        return source / (found[0] if len(found) == 1 else named if named in found else PREFIX)
+    raise InputError(
+        expected=f"one checkpoint in '{source}'",
+        found=", ".join(found),
+        fix=f"name one, such as '{source / found[-1]}'",
+    )
+
+
+def _latest(path: Path) -> str | None:
+    """The name in the first line of a `checkpoint` file of TensorFlow."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    name, _, value = lines[0].partition(":") if lines else ("", "", "")
+    return Path(value.strip().strip('"')).name if name == "model_checkpoint_path" else None
+
+
+def _open(source: Path | str, config: BertConfig | None, allow_unknown: bool) -> tuple[TensorBundle, BertConfig, Plan]:
+    bundle = TensorBundle(find_prefix(source))
+    if any(mark in name for name in bundle.entries for mark in _OBJECT_GRAPH):
+        raise CheckpointError(
+            expected=f"variables named as in bert/embeddings/word_embeddings in '{bundle.prefix}'",
+            found="an object-graph checkpoint of TensorFlow 2, whose names are paths in the program that wrote it",
+            fix="use the TensorFlow 1 checkpoint of the same model, or its Hugging Face folder",
+        )
+    if config is None:
+        path = bundle.prefix.parent / CONFIG
+        require_file(path, "the configuration of a Google checkpoint")
+        values = read_json(path)
+        if not isinstance(values, dict):
+            raise InputError(expected=f"a JSON object in '{path}'", found=type(values).__name__, fix="restore the file")
+        config = BertConfig.from_dict(values)
+    shapes = {name: entry.shape for name, entry in bundle.entries.items()}
+    return bundle, config, plan_loading(shapes, from_google, config, f"'{bundle.prefix}'", allow_unknown=allow_unknown)
+
+
+def _read_tokenizer(
+    folder: Path, config: BertConfig, rules: TextRules | None, info: dict[str, Any]
+) -> tuple[Tokenizer | None, list[str]]:
+    if not (folder / "vocab.txt").exists():
+        return None, ["no vocab.txt beside the checkpoint"]
+    vocabulary = Vocabulary.load(folder / "vocab.txt")
+    padding = fit_vocabulary(vocabulary, config, f"'{folder}'")
+    notes = [padding] if padding else []
+    if rules is None and "text_rules" in info:
+        rules, _ = read_rules(folder, {}, vocabulary, info)
+    elif rules is None:
+        rules, guessed = guess_rules(vocabulary)
+        notes += guessed
+    return Tokenizer(vocabulary, rules), notes
+
+
+def _from_disk(bundle: TensorBundle, name: str, turned: bool, verify: bool) -> Tensor:
+    values = bundle.read(name, verify=verify)
+    return values.t().contiguous() if turned else values
+
+
+def _to_disk(ours: str, tensor: Tensor, slot: str = "") -> tuple[str, Tensor]:
+    name, turned = to_google(ours)
+    return name + slot, tensor.t() if turned else tensor

@@ -1,0 +1,144 @@
+"""Models from the hub, asked for by an id such as `google-bert/bert-base-uncased`, and in no other case.
+
+A path that exists is always a path. What was fetched once is read from the cache when there is no network.
+Importing this module asks nothing of anybody.
+"""
+
+import re
+from pathlib import Path
+
+import huggingface_hub
+from huggingface_hub import constants, errors
+
+import bertsmith
+from bertsmith.checkpoints.weights import WEIGHT_FILES
+from bertsmith.errors import InputError
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+
+TEXT_FILES = (
+    "config.json",
+    "bertsmith.json",
+    "vocab.txt",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+)
+# The second is asked for only where the first brings nothing.
+WEIGHT_PATTERNS = (
+    ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
+    ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
+)
+
+
+def is_hub_id(source: Path | str) -> bool:
+    """True if `source` can only be the id of a model on the hub: owner, slash, name, and no such path here.
+
+    >>> is_hub_id("google-bert/bert-base-uncased"), is_hub_id("/tmp/model"), is_hub_id("model")
+    (True, False, False)
+    """
+    text = str(source)
+    # "runs/modle" beside a folder "runs" is a slip of the pen, and no reason to ask a server.
+    return bool(_ID.fullmatch(text)) and not Path(text).exists() and not Path(text).parent.exists()
+
+
+def resolve(
+    source: Path | str,
+    *,
+    cache: Path | str | None = None,
+    endpoint: str | None = None,
+    revision: str | None = None,
+    offline: bool = False,
+) -> Path:
+    """The local folder of a model: `source` itself if it is a path, else where the hub's files were put. S105.
+
+    Args:
+        source: a path, or an id.
+        cache: folder of fetched models; by default the one that all tools of the hub share.
+        endpoint: address of the hub, if it is another one.
+        revision: branch, tag or commit; by default the main branch.
+        offline: look in the cache only.
+
+    Raises:
+        InputError: there is no such path; the hub has no such model, cannot be reached and the cache has no copy;
+            or the model holds no files that can be read here.
+    """
+    if Path(source).exists():
+        return Path(source)
+    if not is_hub_id(source):
+        raise InputError(
+            expected="a model folder, a checkpoint, or a hub id such as google-bert/bert-base-uncased",
+            found=f"'{source}', and no such path",
+            fix="check the path",
+        )
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+    offline = offline or constants.HF_HUB_OFFLINE
+    folder = Path(source)
+    for patterns in WEIGHT_PATTERNS:
+        folder = _fetch(str(source), [*TEXT_FILES, *patterns], cache, endpoint, revision, offline)
+        if (folder / "config.json").is_file() and any((folder / name).exists() for name in WEIGHT_FILES):
+            return folder
+    absent = [name for name in ("config.json", "model.safetensors") if not (folder / name).exists()]
+    raise InputError(
+        expected=f"config.json and model.safetensors or pytorch_model.bin of '{source}'",
+        found=f"no {' and no '.join(absent)} in {'the cache' if offline else 'the repository'}",
+        fix=_how_to_get(str(source)) if offline else "choose a model with PyTorch weights",
+    )
+
+
+def _fetch(
+    id: str,
+    patterns: list[str],
+    cache: Path | str | None,
+    endpoint: str | None,
+    revision: str | None,
+    offline: bool,
+) -> Path:
+    try:
+        return Path(
+            huggingface_hub.snapshot_download(
+                id,
+                revision=revision,
+                allow_patterns=patterns,
+                cache_dir=cache,
+                endpoint=endpoint,
+                local_files_only=offline,
+                library_name="bertsmith",
+                library_version=bertsmith.__version__,
+            )
+        )
+    except errors.LocalEntryNotFoundError as error:
+        # Newer clients say so when a copy lacks a file; whether that one is needed is for the caller to see.
+        partial = getattr(error, "snapshot_path", None)
+        if partial is not None:
+            return Path(partial)
+        raise InputError(
+            expected=f"'{id}' from the hub or in its cache",
+            found="no copy in the cache" + ("" if offline else ", and the hub cannot be reached"),
+            fix=_how_to_get(id),
+        ) from None
+    except errors.GatedRepoError:
+        raise InputError(
+            expected=f"leave to read '{id}'",
+            found="a model that its owner gives out on request",
+            fix="ask on its page, then log in with `hf auth login`",
+        ) from None
+    except errors.RevisionNotFoundError:
+        raise InputError(
+            expected=f"revision {revision!r} of '{id}'", found="none", fix="check the name of the branch, tag or commit"
+        ) from None
+    except errors.RepositoryNotFoundError:
+        raise InputError(
+            expected=f"a model '{id}' on the hub, or a folder of that name",
+            found="neither",
+            fix="check the spelling, or log in with `hf auth login` if it is private",
+        ) from None
+    except (errors.HfHubHTTPError, OSError) as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            expected=f"an answer of the hub for '{id}'", found=reason or type(error).__name__, fix="try again later"
+        ) from None
+
+
+def _how_to_get(id: str) -> str:
+    return f"on a machine with network run `hf download {id}` and copy the files, then give that folder"

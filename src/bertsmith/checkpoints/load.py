@@ -1,0 +1,120 @@
+"""Any model, from wherever it is: a Hugging Face folder, a Google checkpoint, a run, a hub id; and its conversion."""
+
+from pathlib import Path
+from typing import Literal
+
+from bertsmith.checkpoints import google, hub, huggingface
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.tensor_bundle import index_path
+from bertsmith.checkpoints.weights import WEIGHT_FILES
+from bertsmith.errors import ConfigError, InputError, nearest
+from bertsmith.text.normalize import TextRules
+
+Kind = Literal["huggingface", "google"]
+KINDS = ("huggingface", "google")
+
+
+def kind_of(path: Path) -> Kind | None:
+    """What lies at a path: a Hugging Face folder, a Google checkpoint (its folder, prefix or one of its files)."""
+    if path.is_dir():
+        if any((path / name).exists() for name in WEIGHT_FILES):
+            return "huggingface"
+        return "google" if any(path.glob("*.index")) else None
+    is_part = path.name.endswith((".index", ".meta")) or ".data-" in path.name
+    return "google" if index_path(path).exists() or (path.exists() and is_part) else None
+
+
+def load_any(
+    source: Path | str,
+    *,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    cache: Path | str | None = None,
+    endpoint: str | None = None,
+    offline: bool = False,
+) -> ModelFolder:
+    """The model at a path or with a hub id. S100, S101, S105.
+
+    Args:
+        source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one
+            of its files); or, where no such path exists, an id such as `google-bert/bert-base-uncased`.
+        rules: how text is cut, in place of what the folder says.
+        allow_unknown: leave out tensors whose names mean nothing here, and report them.
+        cache, endpoint, offline: see `hub.resolve`; they matter for an id only.
+
+    Raises:
+        InputError: there is nothing that can be read.
+        ConfigError, CheckpointError, VocabularyError: what is there is damaged or does not fit together.
+    """
+    path = Path(source)
+    kind = kind_of(path)
+    if kind is None:
+        path = hub.resolve(source, cache=cache, endpoint=endpoint, offline=offline)
+        kind = kind_of(path)
+    if kind is None and kind_of(path / "model") == "huggingface":
+        path, kind = path / "model", "huggingface"
+    if kind == "google":
+        return google.read_google(path, rules=rules, allow_unknown=allow_unknown)
+    if kind == "huggingface":
+        return huggingface.read_model_folder(path, rules=rules, allow_unknown=allow_unknown)
+    raise InputError(
+        expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",
+        found=_found(path),
+        fix="give the folder that holds these files",
+    )
+
+
+def convert(
+    source: Path | str,
+    destination: Path | str,
+    *,
+    to: str,
+    rules: TextRules | None = None,
+    allow_unknown: bool = False,
+    replace: bool = False,
+) -> ModelFolder:
+    """Writes a model in another format and returns what was read, with its report.
+
+    Optimizer state goes along from Google to Google; elsewhere it has no place, and the report counts it as skipped.
+
+    Args:
+        source: anything that `load_any` takes.
+        to: "huggingface" or "google".
+        rules, allow_unknown: see `load_any`.
+        replace: write over an existing folder.
+
+    Raises:
+        ConfigError: `to` is unknown.
+        InputError, CheckpointError, VocabularyError: as for reading and writing.
+    """
+    if to not in KINDS:
+        raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, KINDS))
+    model = load_any(source, rules=rules, allow_unknown=allow_unknown)
+    if to == "huggingface":
+        huggingface.write_model_folder(
+            destination,
+            config=model.config,
+            tensors=model.tensors,
+            tokenizer=model.tokenizer,
+            info=model.info,
+            replace=replace,
+        )
+        return model
+    optimizer = google.read_optimizer(source) if kind_of(Path(source)) == "google" else None
+    google.write_google(
+        destination,
+        config=model.config,
+        tensors=model.tensors,
+        tokenizer=model.tokenizer,
+        info=model.info,
+        optimizer=optimizer,
+        replace=replace,
+    )
+    return model
+
+
+def _found(path: Path) -> str:
+    if not path.is_dir():
+        return "a file"
+    names = sorted(item.name for item in path.iterdir())
+    return f"{len(names)} others ({', '.join(names[:5])})" if names else "an empty folder"

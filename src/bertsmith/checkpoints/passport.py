@@ -1,0 +1,86 @@
+"""`bertsmith.json`, the passport of a model: what it is for, how its text is cut, what its files must be.
+
+It lies beside the files that other tools read, which do not mind it. A reader here takes the text rules and the
+labels from it before it asks any other file.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+import bertsmith
+from bertsmith.errors import CheckpointError, InputError
+from bertsmith.files import digest_file, read_json, write_json
+from bertsmith.settings import to_dict
+from bertsmith.text.wordpiece import Tokenizer
+
+PASSPORT = "bertsmith.json"
+PASSPORT_FORMAT = 1
+# Written anew on every save: what a caller hands on from an older passport is replaced.
+RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
+
+
+def read_passport(folder: Path, *, verify: bool = False) -> dict[str, Any]:
+    """The content of a passport; an empty one if there is none.
+
+    Args:
+        verify: compare the files of the folder with the digests in the passport.
+
+    Raises:
+        InputError: the passport is no JSON object, or of a later format.
+        CheckpointError: a file is missing or has another digest, or there are no digests to compare.
+    """
+    path = folder / PASSPORT
+    info = read_json(path) if path.exists() else {}
+    if not isinstance(info, dict):
+        raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
+    if info.get("format", PASSPORT_FORMAT) != PASSPORT_FORMAT:
+        raise InputError(
+            expected=f"format {PASSPORT_FORMAT} in '{path}'",
+            found=repr(info["format"]),
+            fix="read it with the version of bertsmith that wrote it",
+        )
+    if not verify:
+        return info
+    digests = info.get("digests")
+    if not isinstance(digests, dict) or not digests:
+        raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verifying it")
+    altered = [
+        name
+        for name, digest in digests.items()
+        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
+    ]
+    if altered:
+        raise CheckpointError(
+            expected=f"the files that '{path}' describes",
+            found=f"others: {', '.join(altered)}",
+            fix="copy the folder again, or remove bertsmith.json if you changed them",
+        )
+    return info
+
+
+def write_passport(folder: Path, tokenizer: Tokenizer | None, info: Mapping[str, Any]) -> None:
+    """Writes the passport of the files that are in `folder` now, with `info` in it."""
+    passport: dict[str, Any] = {"format": PASSPORT_FORMAT, "bertsmith": bertsmith.__version__}
+    passport |= {key: value for key, value in info.items() if key not in RESERVED}
+    if tokenizer is not None:
+        passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
+    passport["digests"] = {file.name: digest_file(file) for file in sorted(folder.iterdir()) if file.name != PASSPORT}
+    write_json(folder / PASSPORT, passport)
+
+
+def check_labels(info: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Returns if `labels` of `info`, where given, names every row of the classifier, where there is one.
+
+    Raises:
+        CheckpointError: there are more names than rows, or fewer.
+    """
+    labels, bias = info.get("labels"), tensors.get("classifier.bias")
+    if labels and bias is not None and len(labels) != len(bias):
+        raise CheckpointError(
+            expected=f"{len(bias)} labels, one for each row of the classifier",
+            found=f"{len(labels)}: {', '.join(map(str, labels))}",
+            fix="name every class once",
+        )

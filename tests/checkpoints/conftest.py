@@ -1,0 +1,51 @@
+"""A tiny model of every kind, made here: two layers, 32 wide, with its vocabulary."""
+
+import logging
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from torch import Tensor
+
+from bertsmith.model.config import BertConfig
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+from checkpoints.tiny import PIECES, tiny_tensors
+
+
+@pytest.fixture
+def config() -> BertConfig:
+    return BertConfig(
+        vocab_size=len(PIECES),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+    )
+
+
+@pytest.fixture
+def tensors(config: BertConfig) -> dict[str, Tensor]:
+    """The parameters of a model with both pre-training heads."""
+    return tiny_tensors(config, "pooler", "mlm", "nsp")
+
+
+@pytest.fixture
+def tokenizer() -> Tokenizer:
+    return Tokenizer(Vocabulary(PIECES), TextRules(lowercase=False))
+
+
+@pytest.fixture
+def quiet_transformers() -> Iterator[None]:
+    """Keeps the oracle's own warnings and bars out of our output, where every warning is an error."""
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+    logger = logging.getLogger("transformers")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    logger.handlers.clear()

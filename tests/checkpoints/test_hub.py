@@ -1,0 +1,231 @@
+"""The hub, played by a server on this machine; no other address is ever asked. S105."""
+
+import hashlib
+import http.server
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from huggingface_hub import constants
+
+from bertsmith.checkpoints import catalogue
+from bertsmith.checkpoints.catalogue import CATALOGUE, local_copies
+from bertsmith.checkpoints.hub import is_hub_id, resolve
+from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.names import to_huggingface
+from bertsmith.errors import InputError
+
+ID = "google-bert/bert-base-uncased"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+class Hub:
+    """What the hub's client asks for: the list of files of a model, and the files."""
+
+    def __init__(self) -> None:
+        self.models: dict[str, Path] = {}
+        self.asked: list[str] = []
+        self.agents: set[str] = set()
+        self.broken = False
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                hub.answer(self)
+
+            do_HEAD = do_GET  # noqa: N815
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def answer(self, request: http.server.BaseHTTPRequestHandler) -> None:
+        path = request.path.split("?")[0]
+        self.asked.append(path)
+        self.agents.add(request.headers.get("User-Agent", ""))
+        parts = path.strip("/").split("/")
+        if self.broken:
+            return self.reply(request, 500, b"{}")
+        if parts[:2] == ["api", "models"] and "/".join(parts[2:4]) in self.models:
+            folder = self.models["/".join(parts[2:4])]
+            if parts[4] == "tree":
+                files = [
+                    {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": self.digest(file)}
+                    for file in sorted(folder.iterdir())
+                ]
+                return self.reply(request, 200, json.dumps(files).encode())
+            siblings = [{"rfilename": file.name} for file in sorted(folder.iterdir())]
+            body = {"id": "/".join(parts[2:4]), "sha": COMMIT, "siblings": siblings}
+            return self.reply(request, 200, json.dumps(body).encode())
+        if "/".join(parts[:2]) in self.models and parts[2:3] == ["resolve"]:
+            file = self.models["/".join(parts[:2])] / parts[4]
+            return self.reply(request, 200, file.read_bytes(), self.digest(file))
+        return self.reply(request, 404, b"{}", error="RepoNotFound")
+
+    @staticmethod
+    def digest(file: Path) -> str:
+        return hashlib.sha1(file.read_bytes()).hexdigest()
+
+    @staticmethod
+    def reply(
+        request: http.server.BaseHTTPRequestHandler, status: int, body: bytes, etag: str = "", error: str = ""
+    ) -> None:
+        request.send_response(status)
+        request.send_header("Content-Length", str(len(body)))
+        request.send_header("X-Repo-Commit", COMMIT)
+        if etag:
+            request.send_header("ETag", f'"{etag}"')
+        if error:
+            request.send_header("X-Error-Code", error)
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(body)
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
+    """A hub with one model; the client is allowed to ask, which tests otherwise forbid."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
+    hub = Hub()
+    write_model_folder(tmp_path / "there", config=config, tensors=tensors, tokenizer=tokenizer)
+    (tmp_path / "there" / "tf_model.h5").write_bytes(b"unwanted")
+    (tmp_path / "there" / "README.md").write_text("unwanted")
+    hub.models[ID] = tmp_path / "there"
+    thread = threading.Thread(target=hub.server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    yield hub
+    hub.server.shutdown()
+    hub.server.server_close()
+    thread.join()
+    huggingface_hub.close_session()
+
+
+def test_what_is_an_id_and_what_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert is_hub_id(ID)
+    for text in ("model", "/model", "./a/b", "a/b/c", "../a", "a/", "a/b c", "a/b\n", "", "a/..", "C:\\a"):
+        assert not is_hub_id(text), text
+    (tmp_path / "runs").mkdir()
+    assert not is_hub_id("runs/modle"), "a slip beside a folder that exists is no reason to ask a server"
+    (tmp_path / "google-bert" / "bert-base-uncased").mkdir(parents=True)
+    assert not is_hub_id(ID), "a path that exists is a path"
+    assert resolve(ID) == Path(ID)
+
+
+def test_a_model_is_fetched_once_and_then_read_from_the_cache(hub, tmp_path, tensors):
+    cache = tmp_path / "cache"
+    model = load_any(ID, cache=cache, endpoint=hub.endpoint)
+    assert all(torch.equal(model.tensors[name], tensors[name]) for name in tensors)
+    fetched = {path.rsplit("/", 1)[1] for path in hub.asked if "/resolve/" in path}
+    assert fetched == {
+        "config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "tokenizer_config.json",
+        "special_tokens_map.json", "bertsmith.json",
+    }  # fmt: skip
+    hub.asked.clear()
+    again = load_any(ID, cache=cache, endpoint=hub.endpoint, offline=True)
+    assert (again.path, hub.asked) == (model.path, [])
+    hub.server.shutdown()
+    hub.server.server_close()
+    assert load_any(ID, cache=cache, endpoint=hub.endpoint).path == model.path, "no network is no reason to fail"
+
+
+def test_nothing_is_told_about_the_machine(hub, tmp_path):
+    resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+    assert constants.HF_HUB_DISABLE_TELEMETRY
+    assert hub.agents
+    assert not any("torch" in agent for agent in hub.agents), hub.agents
+
+
+def test_a_model_with_bin_weights_alone_is_fetched_too(hub, tmp_path, tensors):
+    folder = hub.models[ID]
+    (folder / "model.safetensors").unlink()
+    torch.save({to_huggingface(name): tensor for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
+    model = load_any(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+    assert all(torch.equal(model.tensors[name], tensors[name]) for name in tensors)
+
+
+def test_a_model_without_weights_says_what_is_missing(hub, tmp_path):
+    (hub.models[ID] / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"no model.safetensors in the repository"):
+        resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+
+
+def test_a_model_that_the_hub_does_not_have_is_one_error(hub, tmp_path):
+    with pytest.raises(InputError, match="a model 'nobody/nothing' on the hub, or a folder of that name"):
+        resolve("nobody/nothing", cache=tmp_path / "cache", endpoint=hub.endpoint)
+
+
+def test_a_hub_that_fails_is_one_error(hub, tmp_path):
+    hub.broken = True
+    with pytest.raises(InputError, match=f"'{ID}'"):
+        resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+
+
+def test_without_network_and_cache_the_error_says_how_to_get_the_model(tmp_path):
+    """The suite forbids the client to ask anybody."""
+    for offline in (True, False):
+        with pytest.raises(InputError, match=f"no copy in the cache.*hf download {ID}"):
+            resolve(ID, cache=tmp_path, offline=offline)
+
+
+def test_a_hub_that_cannot_be_reached_is_one_error(hub, tmp_path):
+    hub.server.shutdown()
+    hub.server.server_close()
+    with pytest.raises(InputError, match=f"hub cannot be reached.*hf download {ID}"):
+        resolve(ID, cache=tmp_path, endpoint=hub.endpoint)
+
+
+def test_an_incomplete_cache_says_what_is_missing(hub, tmp_path):
+    path = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+    (path / "model.safetensors").unlink()
+    with pytest.raises(InputError, match=r"no model.safetensors in the cache.*hf download"):
+        resolve(ID, cache=tmp_path / "cache", offline=True)
+
+
+def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
+    """transformers fetches no vocab.txt where there is a tokenizer.json."""
+    path = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+    for name in ("vocab.txt", "bertsmith.json", "special_tokens_map.json"):
+        (path / name).unlink()
+    model = load_any(ID, cache=tmp_path / "cache", offline=True)
+    assert (model.path, len(model.tokenizer.vocabulary)) == (path, model.config.vocab_size)
+
+
+def test_the_catalogue_names_every_published_model_with_its_size():
+    """S105, S106, S107; bert.md sections 1.2 and 13."""
+    assert (
+        len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 32
+    )
+    counts = {model.hub_id.removeprefix("google-bert/bert-"): model.num_parameters for model in CATALOGUE}
+    expected = {
+        "base-uncased": 109_482_240, "base-cased": 108_310_272, "large-uncased": 335_141_888,
+        "large-cased": 333_579_264, "base-multilingual-cased": 177_853_440, "base-multilingual-uncased": 167_356_416,
+        "base-chinese": 102_267_648,
+    }  # fmt: skip
+    assert {name: counts[name] for name in expected} == expected
+    assert catalogue.find("uncased_L-8_H-512_A-8").num_parameters == 41_373_184
+    assert catalogue.find("nothing") is None
+    assert all(is_hub_id(model.hub_id) for model in CATALOGUE)
+
+
+def test_local_copies_are_found_in_folders_and_in_the_cache(hub, tmp_path):
+    assert local_copies(tmp_path, cache=tmp_path / "cache") == {}
+    path = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+    (tmp_path / "uncased_L-2_H-128_A-2").mkdir()
+    (tmp_path / "uncased_L-2_H-128_A-2" / "bert_model.ckpt.index").touch()
+    assert local_copies(tmp_path, cache=tmp_path / "cache") == {
+        "uncased_L-12_H-768_A-12": path,
+        "uncased_L-2_H-128_A-2": tmp_path / "uncased_L-2_H-128_A-2",
+    }

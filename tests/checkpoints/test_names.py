@@ -1,0 +1,183 @@
+"""The table of names. S101."""
+
+import pytest
+import torch
+
+from bertsmith.checkpoints import names
+from bertsmith.checkpoints.names import Match, Skip, from_google, from_huggingface, to_google, to_huggingface
+from bertsmith.checkpoints.plan import plan_loading
+from bertsmith.errors import CheckpointError
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from checkpoints.tiny import tiny_tensors
+
+BASE = BertConfig.named("base")
+
+
+def test_every_name_comes_back_from_both_languages():
+    count = 0
+    for ours, huggingface, google in names.every_name(BASE):
+        assert from_huggingface(huggingface) == Match(ours)
+        assert from_google(google) == Match(ours, to_google(ours)[1])
+        assert (to_huggingface(ours), to_google(ours)[0]) == (huggingface, google)
+        count += 1
+    assert count == 5 + 12 * 16 + 2 + 5 + 2 + 2 + 2
+
+
+def test_no_name_stands_twice_in_a_language():
+    columns = list(zip(*names.every_name(BASE), strict=True))
+    assert [len(set(column)) for column in columns] == [len(column) for column in columns]
+
+
+def test_our_names_are_those_of_our_modules(config):
+    model = BertForPreTraining(config)
+    expected = tiny_tensors(config, "pooler", "mlm", "nsp")
+    assert {name: value.shape for name, value in model.state_dict().items()} == {
+        name: value.shape for name, value in expected.items()
+    }
+
+
+def test_hugging_face_names_are_those_of_its_modules(config, quiet_transformers):
+    import transformers
+
+    theirs = transformers.BertConfig(**config.to_dict())
+    parts = {
+        transformers.BertForPreTraining: ("pooler", "mlm", "nsp"),
+        transformers.BertForSequenceClassification: ("pooler", "classifier"),
+        transformers.BertForTokenClassification: ("classifier",),
+        transformers.BertForQuestionAnswering: ("span",),
+    }
+    for kind, present in parts.items():
+        stored = {name: tuple(value.shape) for name, value in kind(theirs).state_dict().items()}
+        plan = plan_loading(stored, from_huggingface, config, "the oracle")
+        assert set(plan.take) == set(tiny_tensors(config, *present)), kind
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("bert.embeddings.LayerNorm.gamma", "bert.embeddings.norm.weight"),
+        ("encoder.layer.3.output.LayerNorm.beta", "bert.layers.3.output_norm.bias"),
+        ("cls.predictions.transform.LayerNorm.gamma", "mlm.norm.weight"),
+        ("pooler.dense.weight", "bert.pooler.weight"),
+        ("qa_outputs.bias", "span.bias"),
+    ],
+)
+def test_old_names_and_bare_encoders_are_understood(name, ours):
+    assert from_huggingface(name) == Match(ours)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "bert",
+        "bert.encoder.layer.{i}.output.dense.bias",
+        "bert.encoder.layer.-1.output.dense.bias",
+        "bert.encoder.layer.007.output.dense.bias",
+        "bert.encoder.layer.1000.output.dense.bias",
+        "bert.encoder.layer.١.output.dense.bias",
+        "module.bert.pooler.dense.bias",
+        "bert.bert.pooler.dense.bias",
+        "classifier.dense.weight",
+    ],
+)
+def test_a_name_that_means_nothing_is_unknown(name):
+    assert from_huggingface(name) is None
+    assert from_google(name.replace(".", "/")) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["global_step", "bert/pooler/dense/kernel/adam_m", "output_bias/adam_v", "beta1_power", "x/Adam_1"]
+)
+def test_what_an_optimizer_leaves_in_a_google_checkpoint_is_skipped(name):
+    assert isinstance(from_google(name), Skip)
+
+
+def test_google_turns_the_kernels_and_nothing_else():
+    """bert.md section 3: tables and the two hand-made output matrices lie as they are."""
+    turned = {google for ours, _, google in names.every_name(BASE) if to_google(ours)[1]}
+    assert turned == {google for _, _, google in names.every_name(BASE) if google.endswith("/kernel")}
+
+
+def test_counts_of_variables_are_the_published_ones():
+    """S05, S101: 199 variables in the encoder of base, 206 with both heads; 391 and 398 for large."""
+    for size, encoder in (("base", 199), ("large", 391)):
+        shapes = tiny_shapes(BertConfig.named(size), "pooler")
+        assert len(shapes) == encoder
+        assert len(tiny_shapes(BertConfig.named(size), "pooler", "mlm", "nsp")) == encoder + 7
+
+
+def test_shapes_count_as_many_numbers_as_the_configuration():
+    for size in ("tiny", "base", "large"):
+        config = BertConfig.named(size)
+        encoder = sum(torch.Size(shape).numel() for shape in tiny_shapes(config, "pooler").values())
+        heads = sum(torch.Size(shape).numel() for shape in tiny_shapes(config, "pooler", "mlm", "nsp").values())
+        assert (encoder, heads) == (config.num_parameters(), config.num_parameters(heads=True))
+
+
+def tiny_shapes(config: BertConfig, *parts: str) -> dict[str, tuple[int, ...]]:
+    shapes = names.required_shapes(config)
+    for part in parts:
+        shapes |= names.part_shapes(part, config, 3)
+    return shapes
+
+
+def stored_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
+    return {to_huggingface(name): shape for name, shape in tiny_shapes(config, "pooler", "mlm", "nsp").items()}
+
+
+def test_all_that_is_wrong_is_said_at_once(config):
+    stored = stored_shapes(config)
+    del stored["bert.embeddings.word_embeddings.weight"], stored["cls.predictions.transform.LayerNorm.bias"]
+    stored["bert.pooler.dense.weight"] = (32, 31)
+    stored["bert.encoder.layer.1.output.dense.bias"] = (7,)
+    stored["adapter.down.weight"] = (4, 4)
+    stored["bert.encoder.layer.2.output.dense.bias"] = (32,)
+    stored["pooler.dense.bias"] = (32,)
+    with pytest.raises(CheckpointError) as caught:
+        plan_loading(stored, from_huggingface, config, "'x'")
+    text = str(caught.value)
+    for part in (
+        "no bert.embeddings.word.weight",
+        "no mlm.norm.bias",
+        "bert.pooler.dense.weight is [32, 31] and not [32, 32]",
+        "bert.encoder.layer.1.output.dense.bias is [7] and not [32]",
+        "unknown adapter.down.weight",
+        "bert.encoder.layer.2.output.dense.bias belongs to no part of this configuration",
+        "bert.pooler.dense.bias and pooler.dense.bias are the same parameter",
+        "allow_unknown",
+    ):
+        assert part in text
+    assert "\n" not in text
+
+
+def test_unknown_names_can_be_allowed_and_are_reported(config):
+    stored = stored_shapes(config) | {"adapter.weight": (4, 4)}
+    report = plan_loading(stored, from_huggingface, config, "'x'", allow_unknown=True).report
+    assert report.unknown == ("adapter.weight",)
+    assert "unknown, not loaded: adapter.weight" in report.lines()
+    assert report.to_dict()["missing"] == ("classifier", "span")
+
+
+def test_a_classifier_may_have_any_height_but_only_one(config):
+    stored = stored_shapes(config) | {"classifier.weight": (5, 32), "classifier.bias": (5,)}
+    assert "classifier.bias" in plan_loading(stored, from_huggingface, config, "'x'").take
+    stored["classifier.bias"] = (4,)
+    with pytest.raises(CheckpointError, match=r"classifier.bias is \[4\] and not \[5\]"):
+        plan_loading(stored, from_huggingface, config, "'x'")
+
+
+def test_the_decoder_is_a_copy_of_the_word_table_or_stands_in_for_it(config):
+    stored = stored_shapes(config)
+    word = "bert.embeddings.word_embeddings.weight"
+    stored["cls.predictions.decoder.weight"] = stored[word]
+    stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"]
+    plan = plan_loading(stored, from_huggingface, config, "'x'")
+    assert [copy for _, copy, _ in plan.copies] == ["cls.predictions.decoder.weight", "cls.predictions.decoder.bias"]
+    del stored["cls.predictions.bias"]
+    plan = plan_loading(stored, from_huggingface, config, "'x'")
+    assert plan.take["mlm.bias"] == ("cls.predictions.decoder.bias", False)
+    stored["cls.predictions.decoder.weight"] = (1, 2)
+    with pytest.raises(CheckpointError, match=r"decoder.weight is \[1, 2\] and not"):
+        plan_loading(stored, from_huggingface, config, "'x'")

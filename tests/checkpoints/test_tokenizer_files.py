@@ -1,0 +1,183 @@
+"""Tokenizer files: what transformers would write, read back by both to the same ids."""
+
+import json
+import random
+
+import pytest
+
+from bertsmith.checkpoints.tokenizer_files import (
+    SPECIAL_TOKENS,
+    read_tokenizer,
+    tokenizer_config,
+    tokenizer_json,
+)
+from bertsmith.errors import ConfigError, InputError, VocabularyError
+from bertsmith.files import write_json
+from bertsmith.settings import to_dict
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+from checkpoints.tiny import PIECES
+
+RULES = [
+    TextRules(),
+    TextRules(lowercase=False),
+    TextRules(lowercase=True, strip_accents=False),
+    TextRules(lowercase=False, strip_accents=True, split_cjk=False),
+    TextRules.google(),
+    TextRules.google(lowercase=False),
+    TextRules(max_word_characters=7),
+]
+TEXTS = [
+    "The man went to the Store, unaffable!",
+    "naïve café CAFÉ É",
+    "中国a中",
+    "a\u00a0b\tb\nb",
+    "a\u0000b \ufffd a\u200bb",
+    "a\ue000b",
+    "[MASK] the [SEP] [CLS]man[PAD]",
+    "b" * 99 + " " + "a" * 101 + " " + "a" * 201,
+    "",
+    "  ",
+]
+
+
+def write_files(folder, tokenizer):
+    folder.mkdir(exist_ok=True)
+    tokenizer.vocabulary.save(folder / "vocab.txt")
+    write_json(folder / "tokenizer.json", tokenizer_json(tokenizer))
+    write_json(folder / "tokenizer_config.json", tokenizer_config(tokenizer, 40))
+    write_json(folder / "special_tokens_map.json", SPECIAL_TOKENS)
+
+
+def random_texts(count):
+    rng = random.Random(1)
+    alphabet = "abé1中国S the!,.É \t\u00a0\u0301\x05\u200b\u2028ß"
+    return ["".join(rng.choice(alphabet) for _ in range(rng.randrange(30))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("rules", RULES, ids=str)
+def test_transformers_gives_the_same_ids(rules, tmp_path, quiet_transformers):
+    import transformers
+
+    tokenizer = Tokenizer(Vocabulary(PIECES), rules)
+    write_files(tmp_path / "x", tokenizer)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
+    for text in TEXTS + random_texts(300):
+        ours = tokenizer.encode(text, special_tokens=True).tolist()
+        assert theirs(text, add_special_tokens=False)["input_ids"] == ours, repr(text)
+    both = theirs("the man", "a b")
+    assert theirs.convert_ids_to_tokens(both["input_ids"]) == "[CLS] the man [SEP] a b [SEP]".split()
+    assert both["token_type_ids"] == [0, 0, 0, 0, 1, 1, 1]
+    assert (theirs.model_max_length, theirs.mask_token, theirs.pad_token) == (40, "[MASK]", "[PAD]")
+
+
+@pytest.mark.parametrize("rules", RULES[:4], ids=str)
+def test_the_pipeline_is_the_one_that_transformers_saves(rules, tmp_path, quiet_transformers):
+    import transformers
+
+    tokenizer = Tokenizer(Vocabulary(PIECES), rules)
+    tokenizer.vocabulary.save(tmp_path / "vocab.txt")
+    theirs = transformers.BertTokenizer.from_pretrained(
+        tmp_path,
+        do_lower_case=rules.lowercase,
+        strip_accents=rules.strip_accents,
+        tokenize_chinese_chars=rules.split_cjk,
+        model_max_length=40,
+    )
+    theirs.save_pretrained(tmp_path / "theirs")
+    saved = json.loads((tmp_path / "theirs" / "tokenizer.json").read_text(encoding="utf-8"))
+    assert saved == tokenizer_json(tokenizer)
+    switches = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text(encoding="utf-8"))
+    ours = tokenizer_config(tokenizer, 40)
+    assert {key: switches[key] for key in ours if key != "model_input_names"} == {
+        key: value for key, value in ours.items() if key != "model_input_names"
+    }
+
+
+@pytest.mark.parametrize("rules", RULES[:4], ids=str)
+def test_rules_are_read_from_the_files_of_other_tools(rules, tmp_path):
+    write_files(tmp_path, Tokenizer(Vocabulary(PIECES), rules))
+    assert read_tokenizer(tmp_path, {})[0].rules == rules
+    (tmp_path / "tokenizer_config.json").unlink()
+    assert read_tokenizer(tmp_path, {})[0].rules == rules
+    (tmp_path / "vocab.txt").unlink()
+    tokenizer, notes = read_tokenizer(tmp_path, {})
+    assert (tokenizer.rules, tokenizer.vocabulary.pieces, notes) == (rules, tuple(PIECES), [])
+
+
+def test_the_passport_goes_before_the_other_files(tmp_path):
+    write_files(tmp_path, Tokenizer(Vocabulary(PIECES), TextRules()))
+    rules = TextRules.google(lowercase=False)
+    assert read_tokenizer(tmp_path, {"text_rules": to_dict(rules)})[0].rules == rules
+    with pytest.raises(ConfigError, match="did you mean 'lowercase'"):
+        read_tokenizer(tmp_path, {"text_rules": {"lower_case": True}})
+    with pytest.raises(InputError, match="text_rules"):
+        read_tokenizer(tmp_path, {"text_rules": 3})
+
+
+def test_casing_is_taken_from_the_vocabulary_at_last_and_said(tmp_path):
+    """Never from the name of a folder."""
+    Vocabulary(PIECES).save(tmp_path / "vocab.txt")
+    tokenizer, notes = read_tokenizer(tmp_path, {})
+    assert not tokenizer.rules.lowercase
+    assert notes == ["no file says how text is cleaned; the vocabulary has capital letters: cased"]
+    Vocabulary([piece for piece in PIECES if piece != "Store"]).save(tmp_path / "vocab.txt")
+    tokenizer, notes = read_tokenizer(tmp_path, {})
+    assert tokenizer.rules.lowercase
+    assert "uncased" in notes[0]
+
+
+def test_a_folder_without_a_vocabulary_has_no_tokenizer(tmp_path):
+    assert read_tokenizer(tmp_path, {}) == (None, [])
+
+
+def test_vocabularies_that_disagree_are_refused(tmp_path):
+    write_files(tmp_path, Tokenizer(Vocabulary(PIECES)))
+    Vocabulary([*PIECES[:-1], "other"]).save(tmp_path / "vocab.txt")
+    with pytest.raises(VocabularyError, match=r"same pieces in vocab.txt and tokenizer.json"):
+        read_tokenizer(tmp_path, {})
+
+
+def test_pieces_added_by_other_tools_are_at_the_end(tmp_path):
+    write_files(tmp_path, Tokenizer(Vocabulary(PIECES)))
+    content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
+    content["added_tokens"].append({"id": len(PIECES), "content": "[NEW]", "special": False})
+    write_json(tmp_path / "tokenizer.json", content)
+    assert read_tokenizer(tmp_path, {})[0].vocabulary.pieces == (*PIECES, "[NEW]")
+    content["added_tokens"][-1]["id"] = len(PIECES) + 3
+    write_json(tmp_path / "tokenizer.json", content)
+    with pytest.raises(VocabularyError, match="each once"):
+        read_tokenizer(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("tokenizer_config.json", "[1]"),
+        ("tokenizer_config.json", "{"),
+        ("tokenizer.json", "3"),
+        ("tokenizer_config.json", '{"do_lower_case": "yes"}'),
+        ("tokenizer_config.json", '{"do_lower_case": 1}'),
+    ],
+)
+def test_a_damaged_file_is_named(tmp_path, name, content):
+    Vocabulary(PIECES).save(tmp_path / "vocab.txt")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(InputError):
+        read_tokenizer(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "a": 0}}},
+        {"model": {"type": "WordPiece", "vocab": {"[PAD]": "0"}}},
+        {"model": {"type": "WordPiece", "vocab": {"[PAD]": True}}},
+        {"model": {"type": "WordPiece", "vocab": {"[PAD]": 0}}},
+    ],
+)
+def test_a_tokenizer_file_with_a_bad_vocabulary_is_refused(tmp_path, content):
+    write_json(tmp_path / "tokenizer.json", content)
+    with pytest.raises(VocabularyError):
+        read_tokenizer(tmp_path, {})

@@ -1,0 +1,134 @@
+"""Weight files: safetensors and .bin, whole and in shards; nothing in them is executed."""
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from bertsmith.checkpoints.weights import read_weights, write_safetensors
+from bertsmith.errors import BertsmithError, CheckpointError, InputError
+
+TENSORS = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.ones(3, dtype=torch.float16)}
+
+
+def same(found: dict[str, torch.Tensor]) -> bool:
+    return set(found) == set(TENSORS) and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
+
+
+def test_every_kind_of_file_is_read_alike(tmp_path):
+    for number, write in enumerate(
+        (
+            lambda folder: save_file(TENSORS, folder / "model.safetensors"),
+            lambda folder: torch.save(TENSORS, folder / "pytorch_model.bin"),
+            lambda folder: torch.save(TENSORS, folder / "pytorch_model.bin", _use_new_zipfile_serialization=False),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder)
+        assert same(read_weights(folder))
+
+
+@pytest.mark.parametrize("ending", ["safetensors", "bin"])
+def test_shards_are_put_together(tmp_path, ending):
+    whole = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}[ending]
+    places = {}
+    for name, tensor in TENSORS.items():
+        places[name] = f"part-{name}.{ending}"
+        (save_file if ending == "safetensors" else torch.save)({name: tensor}, tmp_path / places[name])
+    index = tmp_path / f"{whole}.index.json"
+    index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
+    assert same(read_weights(tmp_path))
+    index.write_text(json.dumps({"weight_map": {**places, "c": places["a"]}}))
+    with pytest.raises(CheckpointError, match="1 missing and 0 others: c"):
+        read_weights(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"b": places["a"]}}))
+    with pytest.raises(CheckpointError, match="1 missing and 1 others: b, a"):
+        read_weights(tmp_path)
+    index.write_text(json.dumps({"weight_map": {"a": f"absent.{ending}"}}))
+    with pytest.raises(InputError, match="no such file"):
+        read_weights(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [[], {}, {"weight_map": {}}, {"weight_map": 3}, {"weight_map": {"a": 3}}, {"weight_map": {"a": "../x.bin"}},
+     {"weight_map": {"a": "/etc/x.bin"}}, {"weight_map": {"a": "config.json"}}],
+)  # fmt: skip
+def test_an_index_that_leads_astray_is_refused(tmp_path, index):
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError):
+        read_weights(tmp_path)
+
+
+class Bomb:
+    """What a hostile pickle looks like: a call of somebody else's choice."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def __reduce__(self):
+        return (os.mkdir, (self.mark,))
+
+
+@pytest.mark.parametrize("bare", [True, False])
+def test_a_pickle_is_never_executed(tmp_path, bare):
+    mark = tmp_path / "exploded"
+    content = {"a": Bomb(str(mark))}
+    if bare:
+        (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="damaged file or one that holds more than tensors"):
+        read_weights(tmp_path)
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("content", [{"a": torch.ones(2), "epoch": 3}, [torch.ones(2)], {3: torch.ones(2)}])
+def test_anything_but_named_tensors_is_refused(tmp_path, content):
+    torch.save(content, tmp_path / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="nothing but named tensors"):
+        read_weights(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+@given(cut=st.integers(0, 2000), flips=st.lists(st.tuples(st.integers(0, 2000), st.integers(1, 255)), max_size=3))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+def test_damaged_files_are_one_error(tmp_path, name, cut, flips):
+    path = tmp_path / name
+    if name.endswith("bin"):
+        torch.save(TENSORS, path)
+    else:
+        save_file(TENSORS, path)
+    data = bytearray(path.read_bytes())
+    for place, change in flips:
+        data[place % len(data)] ^= change
+    path.write_bytes(data[: len(data) - cut] if cut < len(data) else b"")
+    try:
+        found = read_weights(tmp_path)
+    except BertsmithError as error:
+        found = {}
+        assert "\n" not in str(error)  # noqa: PT017
+    assert all(isinstance(tensor, torch.Tensor) for tensor in found.values())
+
+
+def test_files_of_other_tools_are_named(tmp_path):
+    with pytest.raises(InputError, match="found neither"):
+        read_weights(tmp_path)
+    (tmp_path / "tf_model.h5").touch()
+    with pytest.raises(InputError, match=r"only tf_model.h5"):
+        read_weights(tmp_path)
+
+
+def test_tensors_that_share_memory_are_written_out_each(tmp_path):
+    flat = torch.arange(10.0)
+    tensors = {"a": flat[:4], "b": flat[4:].view(2, 3).t(), "c": flat, "d": flat}
+    write_safetensors(tmp_path / "model.safetensors", tensors)
+    found = read_weights(tmp_path)
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert (tmp_path / "model.safetensors").stat().st_size < 600
