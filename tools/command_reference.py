@@ -13,7 +13,7 @@ os.environ["NO_COLOR"] = "1"
 
 from typer.testing import CliRunner
 
-from bertsmith.cli.app import COMMANDS, app
+from bertsmith.cli.app import COMMANDS, application
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """# Commands
@@ -30,7 +30,9 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD]
     for command in COMMANDS:
-        result = CliRunner().invoke(app, [command.name, "--help"], prog_name="bertsmith", catch_exceptions=False)
+        result = CliRunner().invoke(
+            application(command.name), [command.name, "--help"], prog_name="bertsmith", catch_exceptions=False
+        )
         if result.exit_code:
             sys.exit(f"bertsmith {command.name} --help failed:\n{result.output}")
         help_text = "\n".join(line.rstrip() for line in result.output.split("\n  Example:")[0].strip().splitlines())

@@ -1,6 +1,8 @@
 """The frame of the command line: help, usage, errors, exit codes."""
 
+import dataclasses
 import errno
+import inspect
 import os
 import signal
 import subprocess
@@ -8,12 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 from bertsmith.cli import app as application
 from bertsmith.cli.app import COMMANDS
-from bertsmith.cli.options import settings_from, settings_options
+from bertsmith.cli.options import settings_from, with_settings
 from bertsmith.model.config import BertConfig
+from bertsmith.settings import help_field
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
@@ -113,30 +115,52 @@ def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) ->
 def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def command(**values: object) -> None:
-        seen.append(settings_from(BertConfig, values, vocab_size=100))
+    def command(name: str = "x", **values: object) -> None:
+        """Do it."""
+        seen.append((name, settings_from(BertConfig, values)))
 
-    _replace_the_command(monkeypatch, settings_options(BertConfig, skip=("vocab_size",))(command))
+    made = application.Command(command, "fail", "bertsmith fail", lambda: (BertConfig,))
+    monkeypatch.setattr(application, "COMMANDS", (made, *COMMANDS))
     result = run("fail", "--hidden-size", 24, "--num-attention-heads", 2, "--is-causal", "--hidden-act", "relu")
     assert result.code == 0, result.err
-    assert seen == [
-        BertConfig(vocab_size=100, hidden_size=24, num_attention_heads=2, is_causal=True, hidden_act="relu")
-    ]
-    shown = run("fail", "--help").out
-    assert "width of the hidden states [768]" in shown
-    assert "--vocab-size" not in shown
+    wanted = BertConfig(hidden_size=24, num_attention_heads=2, is_causal=True, hidden_act="relu")
+    assert seen == [("x", wanted)]
+    assert "width of the hidden states [768]" in run("fail", "--help").out
     refused = run("fail", "--hidden-size", 25)
     assert refused.code == 1
     assert "hidden_size divisible by num_attention_heads" in refused.err
 
 
-def _replace_the_command(monkeypatch: pytest.MonkeyPatch, act: object) -> None:
-    fake = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+def test_options_that_are_not_given_are_those_of_the_base() -> None:
+    base = BertConfig(hidden_size=24, num_attention_heads=2)
+    made = settings_from(BertConfig, {"num_attention_heads": 3, "hidden_act": None, "unrelated": 1}, base)
+    assert made == BertConfig(hidden_size=24, num_attention_heads=3)
 
-    def command() -> None:
-        assert isinstance(act, BaseException)
-        raise act
 
-    fake.command("fail")(command if isinstance(act, BaseException) else act)
-    fake.command("other")(lambda: None)
-    monkeypatch.setattr(application, "app", fake)
+def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class One:
+        seed: int = help_field(1, "the seed")
+        same: int = help_field(3, "the same")
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Other:
+        seed: int = help_field(2, "another seed")
+        same: int = help_field(3, "the same")
+
+    def command(own: int = 0, **values: object) -> None:
+        """Do it."""
+
+    parameters = inspect.signature(with_settings(command, (One, Other), fixed=("nothing",))).parameters
+    assert list(parameters) == ["own", "seed", "same"]
+    helps = {name: parameters[name].annotation.__metadata__[0].help for name in ("seed", "same")}
+    assert helps == {"seed": "the seed", "same": "the same [3]"}
+    assert list(inspect.signature(with_settings(command, ())).parameters) == ["own"]
+
+
+def _replace_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail() -> None:
+        """Fail."""
+        raise error
+
+    monkeypatch.setattr(application, "COMMANDS", (application.Command(fail, "fail", "bertsmith fail"), *COMMANDS))

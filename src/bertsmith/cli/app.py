@@ -5,28 +5,43 @@ Exit codes: 0 done; 1 a mistake that the user can mend, told in one line; 2 wron
 
 import errno
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, NoReturn
 
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, inference, sizes, text
+from bertsmith.cli import convert, inference, pretraining, sizes, text
+from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
 
 class Command(NamedTuple):
-    """A command with the example that its help and docs/commands.md show."""
+    """A command with the example that its help and docs/commands.md show.
+
+    Attributes:
+        settings: a function that returns the settings classes whose fields are further options. It is called when the
+            command is, because the classes may lie in rooms that take a while to import.
+    """
 
     function: Callable[..., None]
     name: str
     example: str
+    settings: Callable[[], Sequence[type]] = tuple
 
 
 COMMANDS = (
     Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
+    Command(pretraining.rates, "rates", "bertsmith rates my-corpus --rows 2000", pretraining.rates_settings),
+    Command(
+        pretraining.pretrain,
+        "pretrain",
+        "bertsmith pretrain my-corpus --size tiny --steps 12 --out my-run",
+        pretraining.pretrain_settings,
+    ),
+    Command(pretraining.report, "report", "bertsmith report my-run"),
     Command(inference.fill, "fill", "bertsmith fill --model my-run/model 'The man went to the [MASK] .'"),
     Command(
         inference.next_sentence,
@@ -40,7 +55,8 @@ COMMANDS = (
 )
 
 
-def _application() -> typer.Typer:
+def application(chosen: str | None = None) -> typer.Typer:
+    """The command line; the command of the name `chosen` has all its options, others may lack those of settings."""
     application = typer.Typer(
         help="BERT from raw text to a pre-trained model.",
         no_args_is_help=True,
@@ -50,8 +66,9 @@ def _application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     )
     for command in COMMANDS:
+        function = with_settings(command.function, command.settings() if command.name == chosen else ())
         # The control character keeps the command line as it is when the help is wrapped.
-        application.command(command.name, epilog=f"\b\nExample:\n  {command.example}")(command.function)
+        application.command(command.name, epilog=f"\b\nExample:\n  {command.example}")(function)
 
     @application.callback(invoke_without_command=True)
     def options(
@@ -65,13 +82,11 @@ def _application() -> typer.Typer:
     return application
 
 
-app = _application()
-
-
 def main() -> None:
     """Runs the command line of this process and exits with its code."""
+    chosen = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
-        app(prog_name="bertsmith")
+        application(chosen)(prog_name="bertsmith")
     except BertsmithError as error:
         _fail(str(error))
     except OSError as error:

@@ -1,6 +1,7 @@
 """What several commands share: common options, and options made from settings classes."""
 
 import dataclasses
+import functools
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,6 @@ import typer
 from bertsmith.settings import help_lines
 
 Settings = TypeVar("Settings")
-Function = TypeVar("Function", bound=Callable[..., None])
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep capitals and accents")]
@@ -26,51 +26,61 @@ TextArguments = Annotated[
 ]
 
 
-def settings_options(*classes: type, skip: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """A decorator that gives a command one option for each field of the settings classes.
+def with_settings(
+    command: Callable[..., None], classes: Sequence[type], fixed: Sequence[str] = ()
+) -> Callable[..., None]:
+    """The command with one option for each field of the settings classes.
 
     The command takes them as `**values`; `settings_from` makes the settings objects of them. Name, type, default
-    and help of an option are those of the field. A field that two classes share is one option for both.
+    and help of an option are those of the field. A field that several classes have is one option for all of them.
 
     Args:
-        classes: settings classes, see `bertsmith.settings`.
-        skip: fields that are no options, because the command sets them itself.
+        command: a function; its own parameters stay as they are.
+        classes: settings classes, see `bertsmith.settings`; with none the command just loses its `**values`.
+        fixed: fields that are no options, because the command sets them itself.
     """
 
-    def decorate(command: Function) -> Function:
-        own = [
-            parameter
-            for parameter in inspect.signature(command).parameters.values()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        ]
-        taken = {parameter.name for parameter in own} | set(skip)
-        made = {}
-        for settings in classes:
-            hints, helps = get_type_hints(settings), help_lines(settings)
-            for field in dataclasses.fields(settings):
-                if field.name not in taken and field.name not in made:
-                    made[field.name] = inspect.Parameter(
-                        field.name,
-                        inspect.Parameter.KEYWORD_ONLY,
-                        # None means: not given; the default stays where it is declared.
-                        default=None,
-                        annotation=Annotated[hints[field.name] | None, _option(field, helps[field.name])],
-                    )
-        command.__signature__ = inspect.Signature([*own, *made.values()])  # type: ignore[attr-defined]
-        return command
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **values: Any) -> None:
+        command(*arguments, **values)
 
-    return decorate
+    own = [
+        parameter
+        for parameter in inspect.signature(command).parameters.values()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ]
+    taken = {parameter.name for parameter in own} | set(fixed)
+    defaults: dict[str, list[Any]] = {}
+    for settings in classes:
+        for field in dataclasses.fields(settings):
+            defaults.setdefault(field.name, []).append(field.default)
+    made = {}
+    for settings in classes:
+        hints, helps = get_type_hints(settings), help_lines(settings)
+        for name in helps:
+            if name not in taken and name not in made:
+                option = _option(name, helps[name], defaults[name])
+                made[name] = inspect.Parameter(
+                    name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    # None means: not given; the default stays where it is declared.
+                    default=None,
+                    annotation=Annotated[hints[name] | None, option],
+                )
+    wrapper.__signature__ = inspect.Signature([*own, *made.values()])  # type: ignore[attr-defined]
+    return wrapper
 
 
-def settings_from(settings: type[Settings], values: Mapping[str, Any], **fixed: Any) -> Settings:
-    """A settings object from the options that were given; what was not given keeps its default.
+def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:
+    """A settings object from the options that were given; the others are those of `base`, or keep their defaults.
 
     Raises:
         ConfigError: a value is impossible.
     """
-    names = set(help_lines(settings))
+    names = help_lines(settings)
+    before = {} if base is None else {name: getattr(base, name) for name in names}
     given = {name: value for name, value in values.items() if name in names and value is not None}
-    return settings(**{**given, **fixed})
+    return settings(**{**before, **given})
 
 
 def print_json(value: Any) -> None:
@@ -100,9 +110,9 @@ def _cell(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _option(field: "dataclasses.Field[Any]", help_line: str) -> Any:
-    flag = "--" + field.name.replace("_", "-")
-    default = field.default
+def _option(name: str, help_line: str, defaults: Sequence[Any]) -> Any:
+    flag = "--" + name.replace("_", "-")
+    default = defaults[0] if all(one == defaults[0] for one in defaults) else None
     if isinstance(default, bool):
         return typer.Option(f"{flag}/--no-{flag[2:]}", help=f"{help_line} [{'yes' if default else 'no'}]")
     shown = "" if default is None or default is dataclasses.MISSING else f" [{default}]"

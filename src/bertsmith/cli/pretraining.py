@@ -1,0 +1,91 @@
+"""Commands on a run: measure what it will be fed, pre-train, draw its curves."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli.options import settings_from
+
+CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
+
+
+def rates_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `rates`."""
+    from bertsmith.tasks.data_settings import PretrainingDataSettings
+
+    return (PretrainingDataSettings,)
+
+
+def rates(
+    corpus: CorpusArgument,
+    rows: Annotated[int, typer.Option(min=1, help="rows to measure")] = 10_000,
+    **values: Any,
+) -> None:
+    """Print the rates that pre-training rows really have: masks and their three ways, random next, lengths."""
+    from bertsmith.corpus.shards import Corpus
+    from bertsmith.tasks.data_settings import PretrainingDataSettings
+    from bertsmith.tasks.instances import PretrainingStream
+    from bertsmith.tasks.rates import measure_rates
+
+    source = Corpus.open(corpus)
+    settings = settings_from(PretrainingDataSettings, values)
+    report = measure_rates(PretrainingStream(source, settings, source.tokenizer.vocabulary), rows)
+    for line in report.lines():
+        typer.echo(line)
+
+
+def pretrain_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `pretrain`."""
+    from bertsmith.tasks.data_settings import PretrainingDataSettings
+    from bertsmith.tasks.pretraining_run import PretrainingRunSettings
+    from bertsmith.training.settings import TrainSettings
+
+    return (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)
+
+
+def pretrain(
+    corpus: CorpusArgument,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model")],
+    resume: Annotated[
+        bool, typer.Option("--resume", help="go on with RUN; options that are not given are those it was started with")
+    ] = False,
+    **values: Any,
+) -> None:
+    """Pre-train a BERT on a corpus, or go on from a model with --init; give one of --steps, --tokens and --minutes.
+
+    Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume goes on from there.
+    """
+    from bertsmith.runtime import Rank
+    from bertsmith.tasks import pretraining_run
+    from bertsmith.tasks.data_settings import PretrainingDataSettings
+    from bertsmith.training.settings import TrainSettings
+
+    before = pretraining_run.settings_of_run(out)[1:] if resume else (None, None, None)
+    result = pretraining_run.pretrain(
+        corpus,
+        out,
+        settings_from(pretraining_run.PretrainingRunSettings, values, before[0]),
+        settings_from(PretrainingDataSettings, values, before[1]),
+        settings_from(TrainSettings, values, before[2]),
+        resume=resume,
+    )
+    if Rank.from_environment().index == 0:
+        typer.echo(f"{result.steps:,} steps, {result.tokens:,} tokens, {result.seconds:,.0f} seconds")
+        for name, value in result.metrics.items():
+            typer.echo(f"{name}: {value:.4f}")
+        if result.skipped:
+            typer.echo(f"bertsmith: {result.skipped} steps were skipped, their gradient was not finite", err=True)
+        typer.echo(f"model: {out / 'model'}")
+        typer.echo(f"report: {out / 'report.html'}")
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders; several are compared")],
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="the page [report.html in the first run]")] = None,
+) -> None:
+    """Write report.html: curves, the loss against the unigram line, machine, settings, digests."""
+    from bertsmith.training.report import write_report
+
+    typer.echo(str(write_report(runs, out=out)))
