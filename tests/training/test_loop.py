@@ -147,6 +147,25 @@ def test_an_error_in_the_plan_of_a_later_step_ends_the_run_as_it_is(tmp_path):
     assert threading.active_count() == 1
 
 
+def test_the_next_step_is_planned_while_this_one_is_computed(tmp_path):
+    class Meets(ToyWorkload):
+        planned = threading.Event()
+        met: list[bool]
+
+        def plan(self, step, rank, world):
+            if step == 1:
+                self.planned.set()
+            return super().plan(step, rank, world)
+
+        def loss(self, model, micro_batch):
+            self.met = [*getattr(self, "met", []), self.planned.wait(timeout=60)]
+            return super().loss(model, micro_batch)
+
+    workload = Meets()
+    toy_run(tmp_path, workload, steps=2)
+    assert workload.met == [True, True]
+
+
 def test_a_step_without_work_is_refused(tmp_path):
     class Idle(ToyWorkload):
         def plan(self, step, rank, world):

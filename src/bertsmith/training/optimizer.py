@@ -170,7 +170,7 @@ class BertAdam(Optimizer):
         decay: float,
     ) -> None:
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
-        count = torch.tensor(updates, dtype=torch.float32, device=parameters[0].device)
+        count = torch.full((), updates, dtype=torch.float32, device=parameters[0].device)
         torch._fused_adamw_(
             parameters,
             gradients,

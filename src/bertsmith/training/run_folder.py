@@ -107,13 +107,9 @@ class RunFolder:
             "machine": machine(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        try:
-            write_json(path / SETTINGS_FILE, record)
-        except OSError as error:
-            raise RunError(
-                expected=f"a folder '{path}' to write to", found=str(error.strerror), fix="name another folder"
-            ) from None
-        return RunFolder(path, record)
+        run = RunFolder(path, record)
+        run._write_record()
+        return run
 
     @staticmethod
     def open(path: Path) -> "RunFolder":
@@ -162,7 +158,7 @@ class RunFolder:
         if changed:
             text = ", ".join(f"{name} {now[name]} (was {before.get(name)})" for name in changed)
             warn(f"the run goes on with other versions, so its numbers may differ in the last bits: {text}")
-        write_json(path / SETTINGS_FILE, run.record)
+        run._write_record()
         return run
 
     @staticmethod
@@ -194,7 +190,17 @@ class RunFolder:
     def resolve(self, values: Mapping[str, Any]) -> None:
         """Records what the settings came to."""
         self.record["resolved"] = dict(values)
-        write_json(self.path / SETTINGS_FILE, self.record)
+        self._write_record()
+
+    def _write_record(self) -> None:
+        try:
+            write_json(self.path / SETTINGS_FILE, self.record)
+        except OSError as error:
+            raise RunError(
+                expected=f"a folder '{self.path}' to write to",
+                found=str(error.strerror),
+                fix="free some space or name another folder",
+            ) from None
 
     def save(self, position: Position, model: nn.Module, optimizer: Optimizer, keep: int) -> Path:
         """The checkpoint that was written; of the older ones all but the last `keep` are removed.
