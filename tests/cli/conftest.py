@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
+from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.cli.app import main
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.text.wordpiece import Tokenizer, Vocabulary
 
 PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
 ##ing xa ##nax . , ? ! [ ] mask é""".split()
@@ -55,3 +59,21 @@ def vocabulary(tmp_path: Path) -> Path:
     path = tmp_path / "vocab.txt"
     path.write_text("".join(f"{piece}\n" for piece in PIECES), encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def model(tmp_path: Path, vocabulary: Path) -> Path:
+    """A tiny model folder with random weights."""
+    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
+    config = BertConfig(
+        vocab_size=len(tokenizer.vocabulary),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        max_position_embeddings=32,
+    )
+    tensors = {name: tensor.detach() for name, tensor in BertForPreTraining(config).state_dict().items()}
+    folder = tmp_path / "model"
+    write_model_folder(folder, config=config, tensors=tensors, tokenizer=tokenizer, info={"task": "pretraining"})
+    return folder

@@ -6,28 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
-from bertsmith.text.wordpiece import Tokenizer, Vocabulary
-
-
-@pytest.fixture
-def model(tmp_path: Path, vocabulary: Path) -> Path:
-    """A tiny model folder with random weights."""
-    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
-    config = BertConfig(
-        vocab_size=len(tokenizer.vocabulary),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=64,
-        max_position_embeddings=32,
-    )
-    tensors = {name: tensor.detach() for name, tensor in BertForPreTraining(config).state_dict().items()}
-    folder = tmp_path / "model"
-    write_model_folder(folder, config=config, tensors=tensors, tokenizer=tokenizer, info={"task": "pretraining"})
-    return folder
+from bertsmith.checkpoints.huggingface import read_model_folder
 
 
 def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model: Path) -> None:

@@ -1,0 +1,70 @@
+"""fill and next as a user types them, against the library."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bertsmith.inference.pretrained import PretrainedPredictor
+
+
+def test_a_gap_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
+    """S42."""
+    result = run("fill", "--model", model, "the man went to the [MASK] .", "--top", 3)
+    (gap,) = PretrainedPredictor.load(str(model)).fill("the man went to the [MASK] .", 3)
+    assert result == (0, "".join(f"{found.probability:.4f}  {found.piece}\n" for found in gap), "")
+
+
+def test_every_gap_has_its_own_list(run, model: Path) -> None:
+    result = run("fill", "--model", model, "the [MASK] went to [MASK]", "--json")
+    answer = json.loads(result.out)
+    assert answer["text"] == "the [MASK] went to [MASK]"
+    assert [len(gap) for gap in answer["masks"]] == [5, 5]
+    everything = json.loads(run("fill", "--model", model, "the [MASK]", "--top", 1000, "--json").out)["masks"][0]
+    assert math.isclose(sum(found["probability"] for found in everything), 1, abs_tol=1e-5)
+    assert len({found["piece"] for found in everything}) == len(everything)
+    text = run("fill", "--model", model, "the [MASK] went to [MASK]").out
+    assert text.startswith("[MASK] 1 of 2\n")
+
+
+def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
+    lines = ["the [MASK]", "he bought [MASK] ."]
+    result = run("fill", "--model", model, "-", "--json", stdin="\n".join(lines).encode())
+    alone = [run("fill", "--model", model, line, "--json").out for line in lines]
+    assert result.out == "".join(alone)
+
+
+def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
+    """S49, S50, S83."""
+    result = run("next", "--model", model, "the man went to the store .", "he bought", "a b c", "--json")
+    answers = [json.loads(line) for line in result.out.splitlines()]
+    found = PretrainedPredictor.load(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
+    told = [(answer["second"], answer["probability"]) for answer in answers]
+    assert told == [(one.text, one.probability) for one in found]
+    assert all(0 < answer["probability"] < 1 for answer in answers)
+
+
+def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
+    result = run("next", "--model", model, "the man " * 30, "he bought")
+    assert result.code == 0
+    assert "tokens do not fit" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["fill", "the man went to the store"], "expected a text with [MASK]"),
+        (["fill", "the [MASK] " * 40], "found"),
+        (["next", "the man", ""], "expected a text; found an empty one"),
+    ],
+)
+def test_what_cannot_be_answered_is_one_line(run, model: Path, arguments: list[str], words: str) -> None:
+    result = run(arguments[0], "--model", model, *arguments[1:])
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert words in result.err
+
+
+def test_a_model_that_is_not_there_is_one_line(run, tmp_path: Path) -> None:
+    result = run("fill", "--model", tmp_path / "absent", "the [MASK]")
+    assert (result.code, result.err.count("\n")) == (1, 1)
