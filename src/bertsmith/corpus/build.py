@@ -1,0 +1,278 @@
+"""Text to a corpus folder: read, encode, write shards, keep some documents for evaluation.
+
+The same text, vocabulary and settings give the same bytes, whatever the number of processes.
+"""
+
+import dataclasses
+import hashlib
+import json
+import platform
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+import bertsmith
+from bertsmith.corpus.encode import EncodedBlock, Item, default_workers, encode_blocks
+from bertsmith.corpus.readers import (
+    MOST_SENTENCES,
+    Document,
+    FileRead,
+    ReadingSettings,
+    ReadReport,
+    document_blocks,
+    read_blocks,
+)
+from bertsmith.corpus.shards import (
+    FORMAT,
+    FORMAT_VERSION,
+    HELD_OUT,
+    INPUTS,
+    MANIFEST,
+    SHARD_BYTES,
+    VOCABULARY,
+    ShardWriter,
+    read_shard,
+)
+from bertsmith.corpus.sources import Skipped, Source, find_sources
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_folder, digest_file, write_json
+from bertsmith.progress import Progress
+from bertsmith.settings import help_field, require, to_dict
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+_WORD = 2**64
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CorpusSettings(ReadingSettings):
+    """How a corpus is built from text."""
+
+    held_out: float = help_field(0.01, "share of the documents that is kept for evaluation; at least one document")
+    shard_bytes: int = help_field(SHARD_BYTES, "bytes of tokens in a shard at most")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            0 <= self.held_out < 1, expected="a held-out share from 0 to below 1", found=self.held_out, fix="try 0.01"
+        )
+        require(self.shard_bytes > 0, expected="a positive shard size", found=self.shard_bytes, fix="leave it out")
+
+
+def build_corpus(
+    texts: Iterable[Path | str] | Iterable[Document],
+    tokenizer: Tokenizer,
+    out: Path | str,
+    *,
+    settings: CorpusSettings | None = None,
+    workers: int | None = None,
+    replace: bool = False,
+) -> dict[str, Any]:
+    """The manifest of the corpus that was built in the folder `out`.
+
+    Args:
+        texts: files, folders or `-` for stdin (see `readers`), or documents that are there already.
+        workers: processes that read and encode; None takes one a core.
+        replace: an existing folder at `out` is replaced when the new one is complete.
+
+    Raises:
+        InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists.
+    """
+    out = Path(out)
+    settings = settings or CorpusSettings()
+    given = list(texts) if not isinstance(texts, Iterator) else texts
+    with atomic_folder(out, replace=replace) as folder:
+        if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
+            paths = [one for one in given if not isinstance(one, Document)]
+            total: int | None = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
+            items: Iterator[Any] = read_blocks(paths, settings)
+            workers = workers or default_workers(total or 0)
+        else:
+            total, workers = None, workers or default_workers(_WORD)
+            items = _documents(given)  # type: ignore[arg-type]
+        with (
+            open(folder / INPUTS, "w", encoding="utf-8") as inputs,
+            Progress("building the corpus", total, "bytes") as progress,
+        ):
+            build = _Build(folder, tokenizer.vocabulary, settings, inputs)
+            for item in encode_blocks(items, tokenizer, workers=workers):
+                build.take(item)
+                progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
+            return build.finish(tokenizer)
+
+
+def _documents(documents: Iterable[Document]) -> Iterator[Any]:
+    """Blocks of documents, and at the end the record of them all under the name `documents`."""
+    digest = hashlib.sha256()
+    size = 0
+    for block in document_blocks(documents):
+        for document in block.data:
+            data = "\n".join([document.source, *document.sentences, ""]).encode("utf-8", "surrogatepass")
+            digest.update(data)
+            size += len(data)
+        yield block
+    yield FileRead("documents", "documents", size, f"sha256:{digest.hexdigest()}", 0)
+
+
+class _Build:
+    """A corpus folder in the making: joins parts to documents, sends each to its side, counts everything."""
+
+    def __init__(self, folder: Path, vocabulary: Vocabulary, settings: CorpusSettings, inputs: IO[str]) -> None:
+        self.folder, self.vocabulary, self.settings, self.inputs = folder, vocabulary, settings, inputs
+        self.report = ReadReport()
+        self.words = self.sentences_without_tokens = self.documents_without_tokens = 0
+        size = settings.shard_bytes
+        self.main = ShardWriter(folder, len(vocabulary), shard_bytes=size)
+        self.kept = ShardWriter(folder / HELD_OUT, len(vocabulary), shard_bytes=size)
+        self._open: list[Any] = []
+        self._open_sentences = self._key = 0
+        # The document that would be held out first, and where it was written.
+        self._lowest: tuple[int, tuple[int, int]] | None = None
+        self._file: dict[str, int] = {}
+
+    def take(self, item: Item) -> None:
+        """Takes the next encoded block, or the record of a file."""
+        if not isinstance(item, EncodedBlock):
+            self.report.add_file(item)
+            line = dataclasses.asdict(item) if isinstance(item, Skipped) else dataclasses.asdict(item) | self._file
+            self.inputs.write(json.dumps(line, ensure_ascii=False) + "\n")
+            self._file = {}
+            return
+        self.report.add_counts(item.counts)
+        self.words += item.words
+        self.sentences_without_tokens += item.sentences_without_tokens
+        for name, count in (("encoding_errors", item.counts.encoding_errors), ("words", item.words)):
+            self._file[name] = self._file.get(name, 0) + count
+        for part in item.parts:
+            self._add(part)
+
+    def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
+        """Closes the shards, sees that both sides hold text, writes the manifests and returns the main one."""
+        self._close_document()
+        self.main.close()
+        self.kept.close()
+        if not self.main.shards and not self.kept.shards:
+            raise InputError(
+                expected="text with at least one sentence",
+                found=f"none in {self.report.files} files ({self.report.skipped_files} left out)",
+                fix="name files that hold text; inputs of other kinds need the ending .txt, .jsonl or .parquet",
+            )
+        how = self._balance()
+        self.vocabulary.save(self.folder / VOCABULARY)
+        self.inputs.flush()
+        held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.kept.totals()}
+        if self.kept.shards:
+            self.vocabulary.save(self.folder / HELD_OUT / VOCABULARY)
+            write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, tokenizer, {"part": "held out"}))
+        else:
+            (self.folder / HELD_OUT).rmdir()
+        manifest = self._manifest(self.main, tokenizer, {"part": "training", "held_out": held_out})
+        write_json(self.folder / MANIFEST, manifest)
+        return manifest
+
+    def _add(self, part: Any) -> None:
+        self._open.append(part)
+        self._open_sentences += len(part.sentence_lengths)
+        self._key += part.key
+        if part.ends:
+            self._close_document()
+        elif self._open_sentences >= MOST_SENTENCES:
+            self.report.cut_documents += 1
+            self._close_document()
+
+    def _close_document(self) -> None:
+        """Writes the open document to the side that its content chooses."""
+        parts, key = self._open, self._key
+        self._open, self._open_sentences, self._key = [], 0, 0
+        lengths: npt.NDArray[Any] = np.concatenate([np.empty(0, np.uint32), *(part.sentence_lengths for part in parts)])
+        if not len(lengths):
+            self.documents_without_tokens += key > 0
+            return
+        tokens = parts[0].tokens if len(parts) == 1 else np.concatenate([part.tokens for part in parts])
+        mixed = hashlib.blake2b((key % _WORD).to_bytes(8, "little"), digest_size=8).digest()
+        draw = int.from_bytes(mixed, "little")
+        writer = self.kept if draw < self.settings.held_out * _WORD else self.main
+        place = writer.add(parts[0].source, tokens, lengths.astype(np.uint32, copy=False))
+        if self._lowest is None or draw < self._lowest[0]:
+            self._lowest = draw, place
+
+    def _balance(self) -> str:
+        """Gives the held-out side a document if chance gave it none, and says how the split was made."""
+        if not self.settings.held_out:
+            return "nothing is held out"
+        if not self.main.shards:
+            self.main, self.kept = self._swapped()
+        elif self.kept.shards:
+            return "documents by the hash of their content"
+        assert self._lowest is not None
+        totals = self.main.totals()
+        if totals["documents"] > 1:
+            self._move(self._lowest[1], 0)
+            return "one document, that with the lowest hash of its content"
+        if totals["sentences"] > 1:
+            moved = min(max(1, round(self.settings.held_out * totals["sentences"])), totals["sentences"] - 1)
+            self._move(self._lowest[1], totals["sentences"] - moved)
+            return f"the last {moved} sentences of the only document"
+        return "nothing: the corpus is a single sentence"
+
+    def _swapped(self) -> tuple[ShardWriter, ShardWriter]:
+        """Makes the held-out side the main one, where chance gave it every document."""
+        for shard in self.kept.shards:
+            (self.kept.folder / shard["file"]).rename(self.main.folder / shard["file"])
+        self.main.shards, self.kept.shards = self.kept.shards, self.main.shards
+        return self.main, self.kept
+
+    def _move(self, place: tuple[int, int], stays: int) -> None:
+        """Moves the document at `place` of the main side, from sentence `stays` on, to the held-out side."""
+        entry = self.main.shards[place[0]]
+        path = self.folder / entry["file"]
+        again = ShardWriter(self.folder / "again", len(self.vocabulary), shard_bytes=2**62)
+        row = 0
+        for batch in read_shard(path):
+            for number, source in enumerate(batch.sources.to_pylist()):
+                tokens = batch.tokens[batch.token_offsets[number] : batch.token_offsets[number + 1]]
+                lengths = batch.sentence_lengths[batch.sentence_offsets[number] : batch.sentence_offsets[number + 1]]
+                if row == place[1]:
+                    cut = int(lengths[:stays].sum())
+                    self.kept.add(source, tokens[cut:], lengths[stays:])
+                    tokens, lengths = tokens[:cut], lengths[:stays]
+                if len(lengths):
+                    again.add(source, tokens, lengths)
+                row += 1
+        again.close()
+        self.kept.close()
+        path.unlink()
+        for shard in again.shards:
+            (again.folder / shard["file"]).rename(path)
+        self.main.shards[place[0] : place[0] + 1] = [shard | {"file": entry["file"]} for shard in again.shards]
+        again.folder.rmdir()
+
+    def _manifest(self, writer: ShardWriter, tokenizer: Tokenizer, more: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "version": FORMAT_VERSION,
+            **more,
+            **writer.totals(),
+            "token_type": np.dtype(writer.dtype).name,
+            "vocabulary": {"file": VOCABULARY, "pieces": len(self.vocabulary), "digest": self.vocabulary.digest},
+            "tokenizer": to_dict(tokenizer.rules),
+            "settings": to_dict(self.settings),
+            "read": {
+                **dataclasses.asdict(self.report),
+                "words": self.words,
+                "sentences_without_tokens": self.sentences_without_tokens,
+                "documents_without_tokens": self.documents_without_tokens,
+            },
+            "inputs": {"file": INPUTS, "digest": digest_file(self.folder / INPUTS)},
+            "versions": {
+                "bertsmith": bertsmith.__version__,
+                "numpy": np.__version__,
+                "pyarrow": pa.__version__,
+                "python": platform.python_version(),
+            },
+            "shards": writer.shards,
+        }

@@ -1,0 +1,166 @@
+"""Blocks of text to blocks of ids, on one or several processes, in order.
+
+Which process does a block makes no difference to the result: a block is parsed and encoded from its own bytes alone.
+"""
+
+import collections
+import dataclasses
+import multiprocessing
+import multiprocessing.connection
+import os
+import signal
+import threading
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.corpus.readers import Block, BlockCounts, FileRead, parse
+from bertsmith.corpus.shards import token_type
+from bertsmith.corpus.sources import BLOCK_BYTES, Skipped
+from bertsmith.errors import CorpusError, InputError
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+_WAITING_PER_WORKER = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedPart:
+    """The ids of one document, or of the piece of it that lies in one block.
+
+    Args:
+        tokens: unsigned [T].
+        sentence_lengths: uint32 [S], tokens; never 0.
+        key: the sum of the checksums of its sentences; says which documents are held out.
+        ends: whether the document ends here.
+    """
+
+    source: str
+    tokens: npt.NDArray[Any]
+    sentence_lengths: npt.NDArray[np.uint32]
+    key: int
+    ends: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedBlock:
+    """What became of one block; `failure` holds the three parts of an error where it could not be parsed."""
+
+    source: str
+    parts: list[EncodedPart]
+    counts: BlockCounts
+    words: int = 0
+    sentences_without_tokens: int = 0
+    read_bytes: int = 0
+    failure: tuple[str, str, str] | None = None
+
+
+Item = EncodedBlock | FileRead | Skipped
+
+
+def encode_block(block: Block, tokenizer: Tokenizer) -> EncodedBlock:
+    """The ids of a block; sentences without any token are left out and counted."""
+    try:
+        parts, counts = parse(block)
+    except InputError as error:
+        # An error with keyword-only arguments does not travel between processes.
+        return EncodedBlock(block.source, [], BlockCounts(), failure=(error.expected, error.found, error.fix))
+    sentences = [sentence for part in parts for sentence in part.sentences]
+    encoded = tokenizer.encode_batch(sentences)
+    tokens = encoded.ids.astype(token_type(len(tokenizer.vocabulary)))
+    lengths = encoded.lengths
+    keys = [zlib.crc32(sentence.encode("utf-8", "surrogatepass")) for sentence in sentences]
+    result = []
+    first = 0
+    for part in parts:
+        last = first + len(part.sentences)
+        inside = lengths[first:last]
+        result.append(
+            EncodedPart(
+                source=part.source,
+                tokens=tokens[encoded.offsets[first] : encoded.offsets[last]],
+                sentence_lengths=inside[inside > 0].astype(np.uint32),
+                key=sum(keys[first:last]),
+                ends=part.ends,
+            )
+        )
+        first = last
+    words = len(" ".join(sentences).split())
+    return EncodedBlock(block.source, result, counts, words, int((lengths == 0).sum()), block.read_bytes)
+
+
+def encode_blocks(items: Iterable[Block | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int) -> Iterator[Item]:
+    """Every item in order, blocks encoded by `workers` processes (1: in this one).
+
+    Raises:
+        InputError: a block could not be parsed.
+        CorpusError: a process was killed from outside.
+    """
+    if workers <= 1:
+        for item in items:
+            yield _checked(encode_block(item, tokenizer) if isinstance(item, Block) else item)
+        return
+    context = multiprocessing.get_context("spawn")
+    setting = (tokenizer.vocabulary.pieces, tokenizer.rules, tokenizer.cache_entries)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=setting)
+    waiting: collections.deque[Future[EncodedBlock] | FileRead | Skipped] = collections.deque()
+    try:
+        for item in items:
+            waiting.append(pool.submit(_encode_here, item) if isinstance(item, Block) else item)
+            while len(waiting) > _WAITING_PER_WORKER * workers:
+                yield _checked(_done(waiting.popleft()))
+        while waiting:
+            yield _checked(_done(waiting.popleft()))
+    except BrokenProcessPool:
+        raise CorpusError(
+            expected=f"{workers} processes that encode text",
+            found="one that was killed, perhaps for its memory",
+            fix="use fewer (--workers 1)",
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def default_workers(total_bytes: int) -> int:
+    """One process a core, and only one for a text so small that starting others takes longer than the work."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(cores, 1 + total_bytes // (16 * BLOCK_BYTES))
+
+
+def _done(item: "Future[EncodedBlock] | FileRead | Skipped") -> Item:
+    return item.result() if isinstance(item, Future) else item
+
+
+def _checked(item: Item) -> Item:
+    if isinstance(item, EncodedBlock) and item.failure is not None:
+        expected, found, fix = item.failure
+        raise InputError(expected=expected, found=found, fix=fix)
+    return item
+
+
+# The tokenizer of a worker process, made once when the process starts.
+_TOKENIZERS: list[Tokenizer] = []
+
+
+def _start_worker(pieces: tuple[str, ...], rules: TextRules, cache_entries: int) -> None:
+    """Makes the tokenizer of a worker process, and ends the process when its parent is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
+    _TOKENIZERS[:] = [Tokenizer(Vocabulary(pieces), rules, cache_entries=cache_entries)]
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    multiprocessing.connection.wait([sentinel])
+    os._exit(1)
+
+
+def _encode_here(block: Block) -> EncodedBlock:
+    return encode_block(block, _TOKENIZERS[0])

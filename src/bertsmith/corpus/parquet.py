@@ -1,0 +1,53 @@
+"""Records of Parquet files, a few at a time."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsmith.corpus.sources import BLOCK_BYTES, SourceStream, UnreadableError
+
+_ROWS = 64
+
+
+def parquet_blocks(stream: SourceStream, column: str) -> Iterator[list[Any]]:
+    """Lists of about a megabyte of the values of one column: texts, or lists of sentences.
+
+    Args:
+        column: its name; "" takes `text`, or `sentences`, or the only column that can be meant.
+
+    Raises:
+        UnreadableError: the file is damaged, or has no such column.
+    """
+    try:
+        file = pq.ParquetFile(stream.whole())
+        name = _column(file.schema_arrow, column)
+        values: list[Any] = []
+        size = 0
+        # Threads and read-ahead would hold whole row groups in memory.
+        for batch in file.iter_batches(batch_size=_ROWS, columns=[name], use_threads=False):
+            values += batch.column(0).to_pylist()
+            size += batch.nbytes
+            if size >= BLOCK_BYTES:
+                yield values
+                values, size = [], 0
+        if values:
+            yield values
+    except (pa.ArrowException, OSError) as error:
+        raise UnreadableError(f"Parquet data that cannot be read ({error})") from None
+
+
+def _column(schema: pa.Schema, wanted: str) -> str:
+    def is_text(kind: Any) -> bool:
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    def is_usable(kind: Any) -> bool:
+        inside = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+        return is_text(kind) or (inside and is_text(kind.value_type))
+
+    usable = [field.name for field in schema if is_usable(field.type)]
+    for name in [wanted] if wanted else ["text", "sentences", *(usable if len(usable) == 1 else [])]:
+        if name in usable:
+            return name
+    raise UnreadableError(f"no column {wanted or 'text'!r} of text among {', '.join(map(repr, schema.names))}")

@@ -1,0 +1,126 @@
+"""Running text to sentences, for every script with marks that end a sentence.
+
+One regular expression finds the places where a sentence may end; a few rules say where it does not. Why this is not
+a library: docs/decisions/0007-sentence-splitter.md.
+
+A sentence ends after `.`, `!`, `?` or an ellipsis, with the quotes and brackets that close behind it, before white
+space, unless
+
+* the next word begins with a small letter (`"Really?" he said.`), where the text has capitals at all;
+* the full stop belongs to an abbreviation, an initial, or a number in front (`Mr.`, `J. R. R. Tolkien`, `No. 5`,
+  `1. Scope`). Abbreviations that also stand at ends (`U.S.`, `etc.`) end a sentence before a word that often begins
+  one.
+
+The marks of Chinese, Japanese, Indian, Arabic, Armenian, Ethiopic, Khmer and Burmese writing end a sentence with or
+without white space. Thai has no such mark: its sentences stay together.
+"""
+
+import re
+
+_WESTERN = ".!?…"
+_CLOSING = "\"'”’»›)\\]}*_"
+_OPENING = "\"'“‘„‚«‹(\\[{¿¡*_–—-"
+# Full-width forms, CJK full stops; danda; Arabic question mark and full stop; Armenian, Ethiopic, Khmer, Burmese.
+_ALWAYS = "。！？｡．‼⁇⁈⁉।॥؟۔։።፧។៕။"
+_CJK_CLOSING = "」』）】〉》〕］｝”’＂…"
+# After a closed quotation in Japanese these go on with the sentence that quotes; a comma always goes on.
+_GOES_ON = "とっ、，,；;：:"
+
+# The look-behind and the possessive quantifiers keep long runs of marks linear.
+_END = re.compile(
+    rf"(?<![{_WESTERN}])(?P<mark>[{_WESTERN}]++)(?:\[\d{{1,3}}\])*+[{_CLOSING}]*+(?: |$)"
+    rf"|[{_ALWAYS}]++[{_ALWAYS}{_CJK_CLOSING}{_CLOSING}]*+(?![{_GOES_ON}])(?! [{_CLOSING}]) ?"
+)
+_NEXT = re.compile(rf"[{_OPENING}]*+(?P<word>[^\W\d_]*+)(?P<number>\d?)(?P<mark>[,;:.!?…)\]]?)")
+_OUTER = "\"'“‘„‚«‹([{¿¡*_–—-"
+_DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,3}")
+_ROMAN = re.compile(r"[IVXLCDM]+")
+
+# Never at the end of a sentence.
+_TITLES = frozenset(
+    """
+    mr mrs ms dr drs prof profs messrs mme mmes mlle mons rev revd hon gen col capt lt sgt cpl maj cmdr adm gov
+    sen rep pres e.g i.e eg cf viz vs hr fr frau herr dott sig sra srta z.b d.h u.a bzw sog ca approx
+    """.split()
+)
+# Not at the end where a number follows.
+_BEFORE_NUMBER = frozenset(
+    """
+    no nos nr p pp vol vols fig figs eq eqs sec secs ch chap art ver v op cap tab ex par sect para bk pt lib jan
+    feb mar apr jun jul aug sep sept oct nov dec circa c
+    """.split()
+)
+# In the middle of a sentence or at its end.
+_BOTH = frozenset(
+    """
+    st mt ft etc al inc ltd co corp bros jr sr esq dept univ assn ave blvd rd est min max mss ms bd hrsg ed eds
+    trans tr ibid op cit vol fig wm geo thos chas jas jno sec figs cie no. usw
+    """.split()
+)
+# Words that often begin a sentence and seldom follow an abbreviation inside one.
+_STARTERS = frozenset(
+    """
+    a after all also although an and another are as at because before but by can did do does each every few for
+    from had has have he her here his how however if in is it its let many may more most my never no nor not now
+    of on once one or other our perhaps she since so some still such than that the their then there these they
+    this those though thus to under until was we were what when where whether which while who why will with
+    would yes yet you your das dann der die ein eine er es ich sie wir il elle ils elles le la les une un je
+    nous vous el los las ella
+    """.split()
+)
+
+
+def split_sentences(text: str) -> list[str]:
+    """The sentences of a paragraph, in order; runs of white space become one space, and nothing else is changed.
+
+    >>> split_sentences('Mr. Smith paid $3.50 for vol. 3. "Really?" she asked. (It was late...) He left.')
+    ['Mr. Smith paid $3.50 for vol. 3.', '"Really?" she asked.', '(It was late...)', 'He left.']
+    >>> split_sentences("他问：“走吧？”然后走了。我很好！")
+    ['他问：“走吧？”', '然后走了。', '我很好！']
+    """
+    text = " ".join(text.split())
+    has_capitals = not text.islower()
+    sentences, start = [], 0
+    for match in _END.finditer(text):
+        end = match.end()
+        mark = match["mark"]
+        if mark and end < len(text) and not _ends(text, start, match.start(), mark, end, has_capitals):
+            continue
+        sentences.append(text[start:end].rstrip())
+        start = end
+    if start < len(text):
+        sentences.append(text[start:])
+    return sentences
+
+
+def _ends(text: str, start: int, place: int, mark: str, end: int, has_capitals: bool) -> bool:
+    """Whether the sentence that begins at `start` ends with the `mark` at `place`; the next one begins at `end`."""
+    following = _NEXT.match(text, end)
+    assert following is not None
+    word = following["word"]
+    if word:
+        if has_capitals and word[0].islower():
+            return False
+    elif following["mark"] and not following["number"]:
+        return False
+    if mark != ".":
+        return True
+    # A word as long as this is no abbreviation.
+    before = text[max(text.rfind(" ", start, place) + 1, start, place - 16) : place].lstrip(_OUTER)
+    return not _is_abbreviation(before, text, start, place, word, following["number"])
+
+
+def _is_abbreviation(before: str, text: str, start: int, place: int, word: str, number: str) -> bool:
+    """Whether the full stop behind `before` only marks it as short, when `word` or `number` follows."""
+    small = before.lower()
+    if small in _TITLES:
+        return True
+    if small in _BEFORE_NUMBER and (number or _ROMAN.fullmatch(word)):
+        return True
+    starts_here = place - len(before) <= start + 1
+    if starts_here and (before.isdigit() or (len(before) == 1 and before.isalpha())):
+        return True  # the number or letter of a list
+    initial = len(before) == 1 and before.isupper()
+    if initial or small in _BOTH or _DOTTED.fullmatch(before):
+        return word.lower() not in _STARTERS
+    return False

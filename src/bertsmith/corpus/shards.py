@@ -1,0 +1,336 @@
+"""Token shards: a corpus as a folder of Arrow files, one row a document.
+
+::
+
+    corpus.json              manifest: digests, counts, settings, versions
+    vocab.txt                the vocabulary that the ids mean
+    inputs.jsonl             a line for each file that was read or left out
+    shard-00000.arrow ...    source: string, tokens: large_list<uint16 or uint32>, sentence_lengths: large_list<uint32>
+    held_out/                the same, for the documents that are kept for evaluation
+
+Shards are memory-mapped. What is handed out are NumPy views into the files; nothing is copied, and no Python object
+exists per document or sentence.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bertsmith.errors import BertsmithError, CorpusError
+from bertsmith.files import digest_file, read_json
+from bertsmith.settings import from_dict
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
+MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"
+SHARD_BYTES = 64 * 2**20  # of tokens
+BATCH_TOKENS = 2**21
+
+Ints = npt.NDArray[np.int64]
+Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+
+
+def token_type(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
+    """The smallest unsigned type that holds every id of a vocabulary.
+
+    >>> token_type(30522).__name__, token_type(65536).__name__, token_type(119547).__name__
+    ('uint16', 'uint16', 'uint32')
+    """
+    return np.uint16 if vocabulary_size <= 2**16 else np.uint32
+
+
+def schema(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
+    """The columns of a shard whose ids are of `dtype`."""
+    lengths = pa.large_list(pa.field("item", pa.uint32(), nullable=False))
+    tokens = pa.large_list(pa.field("item", pa.from_numpy_dtype(dtype), nullable=False))
+    columns = {"source": pa.string(), "tokens": tokens, "sentence_lengths": lengths}
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in columns.items()])
+
+
+class ShardWriter:
+    """Writes documents, in the order they are added, as shards of at most `shard_bytes` of tokens.
+
+    A shard holds one document at least, so a longer document makes a longer shard. Memory stays within a few times
+    `BATCH_TOKENS`, or a few times the longest document.
+    """
+
+    def __init__(self, folder: Path, vocabulary_size: int, *, shard_bytes: int = SHARD_BYTES) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.dtype = token_type(vocabulary_size)
+        self.shards: list[dict[str, Any]] = []
+        self._schema = schema(self.dtype)
+        self._shard_tokens = max(1, shard_bytes // np.dtype(self.dtype).itemsize)
+        self._rows: list[tuple[str, npt.NDArray[Any], npt.NDArray[Any]]] = []
+        self._waiting = 0
+        self._writer: pa.RecordBatchFileWriter | None = None
+
+    def add(self, source: str, tokens: npt.NDArray[Any], sentence_lengths: npt.NDArray[Any]) -> tuple[int, int]:
+        """Adds a document and says where it goes: (number of the shard, row in the shard).
+
+        Args:
+            tokens: its ids, unsigned [tokens].
+            sentence_lengths: the tokens of each sentence, [sentences]; their sum is the number of tokens.
+        """
+        if self._writer is None or self.shards[-1]["tokens"] + len(tokens) > self._shard_tokens:
+            self._close_shard()
+            self._open_shard()
+        shard = self.shards[-1]
+        place = len(self.shards) - 1, shard["documents"]
+        shard["documents"] += 1
+        shard["sentences"] += len(sentence_lengths)
+        shard["tokens"] += len(tokens)
+        self._rows.append((source, tokens, sentence_lengths))
+        self._waiting += len(tokens)
+        if self._waiting >= BATCH_TOKENS:
+            self._flush()
+        return place
+
+    def close(self) -> None:
+        """Ends the last shard. Sizes and digests are known from now on."""
+        self._close_shard()
+
+    def totals(self) -> dict[str, int]:
+        """Documents, sentences and tokens of all shards."""
+        return {name: sum(shard[name] for shard in self.shards) for name in ("documents", "sentences", "tokens")}
+
+    def _open_shard(self) -> None:
+        name = f"shard-{len(self.shards):05d}.arrow"
+        self.shards.append({"file": name, "documents": 0, "sentences": 0, "tokens": 0})
+        self._writer = pa.ipc.new_file(str(self.folder / name), self._schema)
+
+    def _flush(self) -> None:
+        if self._rows and self._writer is not None:
+            sources, tokens, lengths = zip(*self._rows, strict=True)
+            self._writer.write_batch(
+                pa.record_batch(
+                    [
+                        pa.array(sources, pa.string()),
+                        _lists(tokens, self.dtype, self._schema.field("tokens").type),
+                        _lists(lengths, np.uint32, self._schema.field("sentence_lengths").type),
+                    ],
+                    schema=self._schema,
+                )
+            )
+        self._rows, self._waiting = [], 0
+
+    def _close_shard(self) -> None:
+        if self._writer is not None:
+            self._flush()
+            self._writer.close()
+            self._writer = None
+            path = self.folder / self.shards[-1]["file"]
+            self.shards[-1] |= {"bytes": path.stat().st_size, "digest": digest_file(path)}
+
+
+def _lists(rows: Sequence[npt.NDArray[Any]], dtype: type[Any], kind: pa.DataType) -> pa.Array:
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    values = np.concatenate(rows).astype(dtype, copy=False)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Consecutive documents as flat arrays: D documents, S sentences, T tokens. All are views into the file.
+
+    Args:
+        tokens: unsigned [T].
+        token_offsets: int64 [D + 1], where the tokens of each document begin and the last end.
+        sentence_lengths: uint32 [S], tokens.
+        sentence_offsets: int64 [D + 1], where the sentences of each document begin and the last end.
+        sources: Arrow strings [D].
+    """
+
+    tokens: npt.NDArray[Any]
+    token_offsets: Ints
+    sentence_lengths: npt.NDArray[np.uint32]
+    sentence_offsets: Ints
+    sources: pa.StringArray
+
+
+class Corpus:
+    """A corpus folder, opened for reading; use `Corpus.open`."""
+
+    def __init__(self, folder: Path, manifest: dict[str, Any], vocabulary: Vocabulary, batches: list[Batch]) -> None:
+        self.folder, self.manifest, self.vocabulary, self.batches = folder, manifest, vocabulary, batches
+        self.document_lengths: Ints = _joined([np.diff(batch.token_offsets) for batch in batches])
+        self.sentence_counts: Ints = _joined([np.diff(batch.sentence_offsets) for batch in batches])
+        sizes = [len(batch.token_offsets) - 1 for batch in batches]
+        self._firsts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+
+    @classmethod
+    def open(cls, folder: Path | str, *, verify: bool = False, vocabulary: Vocabulary | None = None) -> "Corpus":
+        """The corpus in `folder`.
+
+        Args:
+            verify: read every shard and compare its digest as well; otherwise presence, size and columns are checked.
+            vocabulary: the one that the corpus must have been made with.
+
+        Raises:
+            CorpusError: `folder` is not a corpus, a file is missing, cut short or altered, or `vocabulary` is another.
+        """
+        folder = Path(folder)
+        manifest = _manifest(folder)
+        own = _vocabulary(folder, manifest)
+        if vocabulary is not None and vocabulary.digest != own.digest:
+            raise CorpusError(
+                expected=f"the vocabulary that '{folder}' was made with ({len(own)} pieces, {own.digest[:19]})",
+                found=f"another one ({len(vocabulary)} pieces, {vocabulary.digest[:19]})",
+                fix=f"use '{folder / VOCABULARY}' or build the corpus again",
+            )
+        batches: list[Batch] = []
+        for shard in manifest["shards"]:
+            batches += _open_shard(folder / shard["file"], shard, schema(token_type(len(own))), verify=verify)
+        return cls(folder, manifest, own, batches)
+
+    def held_out(self) -> "Corpus | None":
+        """The documents that are kept for evaluation, as a corpus; None where there are none."""
+        if not self.manifest.get("held_out", {}).get("documents"):
+            return None
+        return Corpus.open(self.folder / HELD_OUT, vocabulary=self.vocabulary)
+
+    @property
+    def rules(self) -> TextRules:
+        """How the text was cleaned and cut into words."""
+        return from_dict(TextRules, self.manifest["tokenizer"], f"'{self.folder / MANIFEST}'")
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """A tokenizer that cuts text as that of the corpus was cut."""
+        return Tokenizer(self.vocabulary, self.rules)
+
+    @property
+    def num_documents(self) -> int:
+        """The number of documents."""
+        return len(self.document_lengths)
+
+    @property
+    def num_sentences(self) -> int:
+        """The number of sentences."""
+        return int(self.sentence_counts.sum())
+
+    @property
+    def num_tokens(self) -> int:
+        """The number of tokens, without [CLS] and [SEP]."""
+        return int(self.document_lengths.sum())
+
+    def document_tokens(self, index: int, /) -> npt.NDArray[Any]:
+        """The ids of a document, a view of type uint16 or uint32 [its tokens]."""
+        batch, row = self._place(index)
+        return batch.tokens[batch.token_offsets[row] : batch.token_offsets[row + 1]]
+
+    def document_sentences(self, index: int, /) -> Ints:
+        """Where its sentences start, and the end of the last: offsets into its tokens, int64 [sentences + 1]."""
+        batch, row = self._place(index)
+        lengths = batch.sentence_lengths[batch.sentence_offsets[row] : batch.sentence_offsets[row + 1]]
+        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        return offsets
+
+    def document_source(self, index: int, /) -> str:
+        """The name of the file (or module) that a document came from."""
+        batch, row = self._place(index)
+        return str(batch.sources[row])
+
+    def _place(self, index: int) -> tuple[Batch, int]:
+        if not 0 <= index < self.num_documents:
+            raise IndexError(f"document {index} of {self.num_documents}")
+        number = int(np.searchsorted(self._firsts, index, side="right")) - 1
+        return self.batches[number], index - int(self._firsts[number])
+
+
+def read_shard(path: Path) -> Iterator[Batch]:
+    """The record batches of a shard, memory-mapped.
+
+    Raises:
+        pyarrow.ArrowInvalid: it is not a whole Arrow file.
+    """
+    reader = pa.ipc.open_file(pa.memory_map(str(path)))
+    for number in range(reader.num_record_batches):
+        sources, tokens, lengths = reader.get_batch(number).columns
+        yield Batch(
+            tokens=tokens.values.to_numpy(),
+            token_offsets=tokens.offsets.to_numpy(),
+            sentence_lengths=lengths.values.to_numpy(),
+            sentence_offsets=lengths.offsets.to_numpy(),
+            sources=sources,
+        )
+
+
+def _joined(arrays: list[npt.NDArray[np.int64]]) -> Ints:
+    return np.concatenate([np.empty(0, np.int64), *arrays])
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    path = folder / MANIFEST
+    if not path.is_file():
+        found = "no such folder" if not folder.is_dir() else f"no {MANIFEST} in it"
+        raise CorpusError(
+            expected=f"a corpus at '{folder}'", found=found, fix="build one with `bertsmith corpus`, or check the path"
+        )
+    try:
+        manifest = read_json(path)
+    except BertsmithError as error:
+        raise CorpusError(expected=error.expected, found=error.found, fix="build the corpus again") from None
+    known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
+    needed = {"version", "shards", "tokenizer", "vocabulary"}
+    if not known or not needed <= manifest.keys():
+        raise CorpusError(
+            expected=f"the manifest of a corpus in '{path}'", found="something else", fix="build it again"
+        )
+    if manifest["version"] != FORMAT_VERSION:
+        raise CorpusError(
+            expected=f"format version {FORMAT_VERSION} in '{path}'",
+            found=f"version {manifest['version']}",
+            fix="build the corpus again with this version of bertsmith",
+        )
+    return dict(manifest)
+
+
+def _vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
+    path = folder / VOCABULARY
+    if not path.is_file():
+        raise CorpusError(expected=f"'{path}'", found="no such file", fix="restore it or build the corpus again")
+    vocabulary = Vocabulary.load(path)
+    if vocabulary.digest != manifest["vocabulary"]["digest"]:
+        raise CorpusError(
+            expected=f"'{path}' as it was when the corpus was built ({manifest['vocabulary']['digest'][:19]})",
+            found=f"another vocabulary ({vocabulary.digest[:19]})",
+            fix="restore it or build the corpus again",
+        )
+    return vocabulary
+
+
+def _open_shard(path: Path, entry: dict[str, Any], columns: pa.Schema, *, verify: bool) -> list[Batch]:
+    def damaged(expected: str, found: str) -> CorpusError:
+        return CorpusError(
+            expected=f"{expected} in '{path}'", found=found, fix="restore that shard or build the corpus again"
+        )
+
+    if not path.is_file():
+        raise damaged(f"{entry['tokens']} tokens", "no such file")
+    if (size := path.stat().st_size) != entry["bytes"]:
+        raise damaged(
+            f"{entry['bytes']} bytes", f"{size}: it was {'cut short' if size < entry['bytes'] else 'altered'}"
+        )
+    if verify and (digest := digest_file(path)) != entry["digest"]:
+        raise damaged(entry["digest"], f"{digest}: it was altered")
+    try:
+        with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
+            if not reader.schema.equals(columns):
+                raise damaged("the columns of a shard", f"{reader.schema.names} of other types")
+        batches = list(read_shard(path))
+    except (pa.ArrowException, OSError) as error:
+        raise damaged("Arrow data", f"damaged data ({error})") from None
+    counts = sum(len(batch.token_offsets) - 1 for batch in batches), sum(len(batch.tokens) for batch in batches)
+    if counts != (entry["documents"], entry["tokens"]):
+        raise damaged(f"{entry['documents']} documents and {entry['tokens']} tokens", f"{counts[0]} and {counts[1]}")
+    return batches

@@ -1,0 +1,325 @@
+"""The files that are read: found in folders, opened whatever their compression, cut into blocks.
+
+A block is a piece of a file of about a megabyte that can be read alone: it ends where a line (or a paragraph) ends. Only one
+block of a file is in memory at a time, so a file may be as large as the disk.
+"""
+
+import contextlib
+import dataclasses
+import gzip
+import hashlib
+import io
+import os
+import re
+import stat
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from bertsmith.errors import InputError
+
+BLOCK_BYTES = 2**20
+LONGEST_LINE = 16 * 2**20  # bytes; what is longer is cut, and counted
+LONGEST_RECORD = 2**28  # bytes of one line of JSON
+STDIN = "-"
+
+KINDS = {".txt": "text", ".jsonl": "jsonl", ".parquet": "parquet"}
+COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+READABLE = ", ".join(KINDS) + " (also .gz, .zst)"
+
+_BLANK_LINE = re.compile(rb"\n[ \t]*+\n")
+_MAGIC = {
+    b"\x1f\x8b": "gzip data (name it .gz)",
+    b"\x28\xb5\x2f\xfd": "zstd data (name it .zst)",
+    b"PK\x03\x04": "a zip archive (unpack it)",
+    b"%PDF": "a PDF file (extract its text)",
+    b"PAR1": "Parquet data (name it .parquet)",
+    b"\xff\xfe": "UTF-16 text (save it as UTF-8)",
+    b"\xfe\xff": "UTF-16 text (save it as UTF-8)",
+}
+_UNDECODABLE_SHARE = 0.3
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A file to read.
+
+    Args:
+        name: its path as it is reported; `-` for stdin.
+        kind: `text`, `jsonl` or `parquet`.
+        compression: `gzip`, `zstd` or None.
+        named: whether the user named it, rather than a folder that holds it.
+        size: bytes on the disk; 0 where nobody knows.
+    """
+
+    name: str
+    kind: str
+    compression: str | None
+    named: bool
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Skipped:
+    """A file that is not read, and why."""
+
+    name: str
+    reason: str
+
+
+class UnreadableError(Exception):
+    """Why a file cannot be read; an error for a file that was named, a line of the report for one in a folder."""
+
+
+def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
+    """The files behind `paths`, folders opened recursively in sorted order; a file that comes twice is read once.
+
+    Raises:
+        InputError: a path does not exist, or a folder holds no file that can be read.
+    """
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        if str(path) == STDIN:
+            yield Source(STDIN, "text", None, named=True, size=0)
+            continue
+        status = _status(Path(path))
+        if stat.S_ISDIR(status.st_mode):
+            readable = 0
+            for found in _walk(Path(path)):
+                if isinstance(found, Source):
+                    readable += 1
+                    found = _unless_seen(found, os.stat(found.name), seen)
+                yield found
+            if not readable:
+                raise InputError(
+                    expected=f"{READABLE} files in '{path}'", found="none", fix="name the files, or rename them"
+                )
+        else:
+            yield _unless_seen(_source(Path(path), status, named=True), status, seen)
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except OSError as error:
+        raise InputError(
+            expected=f"a file or folder at '{path}'", found=str(error.strerror), fix="check the path and its rights"
+        ) from None
+
+
+def _walk(folder: Path) -> Iterator[Source | Skipped]:
+    try:
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            expected=f"a readable folder at '{folder}'", found=str(error.strerror), fix="check its rights"
+        ) from None
+    for entry in entries:
+        path = Path(entry.path)
+        if entry.is_dir(follow_symlinks=False):
+            yield from _walk(path)
+        elif entry.is_dir():
+            yield Skipped(entry.path, "a link to a folder")
+        elif not entry.is_file():
+            yield Skipped(entry.path, "not a file")
+        elif entry.name.startswith("."):
+            yield Skipped(entry.path, "hidden")
+        elif _endings(path)[0] is None:
+            yield Skipped(entry.path, "unknown ending")
+        else:
+            yield _source(path, entry.stat(), named=False)
+
+
+def _endings(path: Path) -> tuple[str | None, str | None]:
+    """The kind and the compression that a file name tells."""
+    ending = path.suffix.lower()
+    compression = COMPRESSIONS.get(ending)
+    if compression:
+        ending = path.with_suffix("").suffix.lower()
+    return KINDS.get(ending), compression
+
+
+def _source(path: Path, status: os.stat_result, *, named: bool) -> Source:
+    kind, compression = _endings(path)
+    return Source(str(path), kind or "text", compression, named, status.st_size)
+
+
+def _unless_seen(source: Source, status: os.stat_result, seen: set[tuple[int, int]]) -> Source | Skipped:
+    key = status.st_dev, status.st_ino
+    if key in seen:
+        return Skipped(source.name, "the same file as one before")
+    seen.add(key)
+    return source
+
+
+class _DigestingFile(io.RawIOBase):
+    """A raw file that computes the digest of what is read from it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self.file = file
+        self.hash = hashlib.sha256()
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.file.read(len(buffer))
+        buffer[: len(data)] = data
+        self.hash.update(data)
+        self.count += len(data)
+        return len(data)
+
+
+class SourceStream:
+    """The decompressed bytes of a source, with digest and size of what lies on the disk; a context manager.
+
+    Raises:
+        UnreadableError: opening or reading fails, or compressed data is damaged.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> "SourceStream":
+        if self.source.name == STDIN:
+            file: IO[bytes] = sys.stdin.buffer
+        else:
+            try:
+                file = self._stack.enter_context(open(self.source.name, "rb"))
+            except OSError as error:
+                raise UnreadableError(str(error.strerror)) from None
+        self._raw = _DigestingFile(file)
+        buffered = io.BufferedReader(self._raw, BLOCK_BYTES)
+        if self.source.compression == "gzip":
+            self._stream: Any = self._stack.enter_context(gzip.GzipFile(fileobj=buffered))
+        elif self.source.compression == "zstd":
+            self._stream = self._stack.enter_context(
+                pa.CompressedInputStream(pa.PythonFile(buffered, mode="r"), "zstd")
+            )
+        else:
+            self._stream = buffered
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    @property
+    def digest(self) -> str:
+        """`sha256:` and the digest of the bytes that were read from the disk."""
+        return f"sha256:{self._raw.hash.hexdigest()}"
+
+    @property
+    def count(self) -> int:
+        """The bytes that were read from the disk so far."""
+        return self._raw.count
+
+    def read(self, size: int) -> bytes:
+        """The next bytes, fewer than `size` only at the end."""
+        try:
+            data: bytes = self._stream.read(size)
+        except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
+            raise UnreadableError(f"{self.source.compression or 'data'} that cannot be read ({error})") from None
+        return data
+
+    def whole(self) -> IO[bytes]:
+        """All bytes in a file that can be read from anywhere, for formats with an index at their end.
+
+        Plain files are read once through, for their digest; compressed ones go into a temporary file.
+        """
+        if self.source.compression is None:
+            while self.read(BLOCK_BYTES):
+                pass
+            return self._stack.enter_context(open(self.source.name, "rb"))
+        file: IO[bytes] = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        while data := self.read(BLOCK_BYTES):
+            file.write(data)
+        file.seek(0)
+        return file
+
+
+@dataclasses.dataclass
+class Cuts:
+    """How many lines or paragraphs were too long and were cut."""
+
+    count: int = 0
+
+
+def text_blocks(stream: SourceStream, cuts: Cuts, *, head: bytes, by_paragraph: bool, longest: int) -> Iterator[bytes]:
+    r"""Blocks that end with a line end, or with a blank line if `by_paragraph`; line ends are `\n`.
+
+    Args:
+        head: bytes that were read already.
+        longest: bytes after which a line or paragraph is cut at a line end or space.
+    """
+    rest, carriage = b"", b""
+    data = head
+    while data:
+        data = carriage + data
+        # A carriage return at the end may be half of a line end.
+        carriage = b"\r" if data.endswith(b"\r") else b""
+        rest += _unix(data.removesuffix(b"\r"))
+        cut = _last_blank_line(rest) if by_paragraph else rest.rfind(b"\n") + 1
+        if not cut and len(rest) > longest:
+            cut = _somewhere(rest)
+            cuts.count += 1
+        if cut:
+            yield rest[:cut]
+            rest = rest[cut:]
+        # A long line is looked at again only when it has doubled, which keeps the work linear.
+        data = stream.read(max(BLOCK_BYTES, len(rest)))
+    rest += b"\n" if carriage else b""
+    if rest:
+        yield rest
+
+
+def refusal(head: bytes) -> str | None:
+    r"""What is wrong with the first bytes of a file if they are no UTF-8 text; None where they are.
+
+    >>> refusal("Ärger".encode()), refusal(b"%PDF-1.7"), refusal(b"a\x00b")
+    (None, 'a PDF file (extract its text)', 'binary data')
+    """
+    for magic, meaning in _MAGIC.items():
+        if head.startswith(magic):
+            return meaning
+    sample = head[: 2**16]
+    if b"\x00" in sample:
+        return "binary data"
+    lost = encoding_errors(sample, sample.decode("utf-8", "ignore"))
+    if lost > _UNDECODABLE_SHARE * len(sample) and lost > 3:
+        return f"bytes that are not UTF-8 ({lost} of the first {len(sample)}); save it as UTF-8"
+    return None
+
+
+def encoding_errors(data: bytes, text: str) -> int:
+    """The bytes of `data` that are missing in `text`, decoded from it with errors left out."""
+    return 0 if text.isascii() and len(text) == len(data) else len(data) - len(text.encode("utf-8"))
+
+
+def _unix(data: bytes) -> bytes:
+    return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n") if b"\r" in data else data
+
+
+def _last_blank_line(data: bytes) -> int:
+    end = 0
+    for match in _BLANK_LINE.finditer(data):
+        end = match.end()
+    return end
+
+
+def _somewhere(data: bytes) -> int:
+    """Where an endless line is cut: after a line end or space, else between two characters."""
+    cut = max(data.rfind(b"\n"), data.rfind(b" ")) + 1
+    if not cut:
+        cut = len(data)
+        while cut > 1 and (data[cut - 1] & 0xC0) == 0x80:
+            cut -= 1
+        cut -= 1 if cut > 1 else 0
+    return cut
