@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, inference, pretraining, sizes, text
+from bertsmith.cli import convert, corpus, inference, pretraining, sizes, text
 from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
@@ -34,6 +34,10 @@ COMMANDS = (
     Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
+    Command(
+        corpus.corpus, "corpus", "bertsmith corpus my-text --vocab vocab.txt --out my-corpus", corpus.corpus_settings
+    ),
+    Command(corpus.check, "check", "bertsmith check my-corpus"),
     Command(pretraining.rates, "rates", "bertsmith rates my-corpus --rows 2000", pretraining.rates_settings),
     Command(
         pretraining.pretrain,

@@ -39,7 +39,7 @@ def tokenize(
     special_tokens: Annotated[bool, typer.Option(help="keep [MASK] and its like whole, as fill does")] = True,
 ) -> None:
     """Split the lines of stdin into pieces, separated by one space, a line each."""
-    tokenizer = _tokenizer(vocab, model, cased)
+    tokenizer = tokenizer_from(vocab, model, cased)
     pieces = tokenizer.vocabulary.pieces
     for lines in line_blocks(sys.stdin.buffer):
         encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
@@ -61,7 +61,7 @@ def inputs(
     """Print the three rows of ids that the model reads for a text or a pair: token, segment, position."""
     from bertsmith.text.pack import pack_rows
 
-    tokenizer = _tokenizer(vocab, model, cased)
+    tokenizer = tokenizer_from(vocab, model, cased)
     pieces = tokenizer.vocabulary.pieces
     rows = pack_rows(
         [tokenizer.encode(first, special_tokens=True)],
@@ -80,7 +80,7 @@ def inputs(
         typer.echo(f"bertsmith: {rows.cut_tokens} tokens do not fit into {max_length} and were cut", err=True)
 
 
-def _tokenizer(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer":
+def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer":
     """The tokenizer of a vocabulary file or of a model; a model knows its own casing."""
     if (vocab is None) == (model is None):
         raise typer.BadParameter("give one of --vocab and --model")

@@ -1,0 +1,65 @@
+"""Commands on a corpus: build it from text, and look for what is odd about it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli.options import CasedOption, JsonOption, TextArguments, WorkersOption, print_json, settings_from
+from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
+
+EvaluationOption = Annotated[
+    list[Path] | None,
+    typer.Option("--evaluation", metavar="FILE", help="evaluation texts that should not be in the corpus; repeatable"),
+]
+
+
+def corpus_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `corpus`."""
+    from bertsmith.corpus.build import CorpusSettings
+
+    return (CorpusSettings,)
+
+
+def corpus(
+    texts: TextArguments,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; it must not exist yet")],
+    vocab: VocabularyOption = None,
+    model: ModelFolderOption = None,
+    cased: CasedOption = False,
+    workers: WorkersOption = None,
+    replace: Annotated[bool, typer.Option("--replace", help="replace DIR when the new corpus is complete")] = False,
+    evaluation: EvaluationOption = None,
+    **values: Any,
+) -> None:
+    """Turn text into token shards, and print the doctor's report on them."""
+    from bertsmith.corpus.build import CorpusSettings, build_corpus
+    from bertsmith.text.vocabulary import casing_mismatch
+
+    tokenizer = tokenizer_from(vocab, model, cased)
+    if warning := casing_mismatch(tokenizer.vocabulary, lowercase=tokenizer.rules.lowercase):
+        typer.echo(f"bertsmith: {warning}", err=True)
+    settings = settings_from(CorpusSettings, values)
+    build_corpus(texts, tokenizer, out, settings=settings, workers=workers, replace=replace)
+    _print_report(out, evaluation)
+
+
+def check(
+    corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
+    evaluation: EvaluationOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Look for what is odd about a corpus: doubles, lonely sentences, unknown pieces, overlap; also its entropy."""
+    _print_report(corpus, evaluation, json)
+
+
+def _print_report(folder: Path, evaluation: list[Path] | None, json: bool = False) -> None:
+    from bertsmith.corpus.doctor import check_corpus
+
+    report = check_corpus(folder, evaluation or ())
+    if json:
+        print_json(report.to_dict())
+    else:
+        for line in report.lines():
+            typer.echo(line)
