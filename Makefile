@@ -34,9 +34,9 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python tools/check_docs.py
 
-# The benchmark lines that this machine can run; BENCH=wordpiece runs one.
+# The benchmark lines that this machine can run; BENCH=pretraining_step runs one. Files with _ in front are no lines.
 bench: $(INSTALLED)
-	@for script in $(if $(BENCH),benchmarks/bench_$(BENCH).py,$(wildcard benchmarks/bench_*.py)); do \
+	@for script in $(if $(BENCH),benchmarks/$(BENCH).py,$(wildcard benchmarks/[a-z]*.py)); do \
 		echo "$$script"; $(BIN)/python $$script || exit 1; \
 	done
 

@@ -31,6 +31,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = (
+    Command(pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo"),
     Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),

@@ -1,4 +1,4 @@
-"""Commands on a run: measure what it will be fed, pre-train, draw its curves."""
+"""Commands on a run: the demo, measuring what a run will be fed, pre-training, its curves."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +9,27 @@ import typer
 from bertsmith.cli.options import settings_from
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
+
+
+def demo(
+    minutes: Annotated[float, typer.Option(help="how long it may take")] = 5.0,
+    texts: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--text", metavar="PATH", help="files or folders to use instead of the machine's own documentation"
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all that is made")] = Path("demo"),
+) -> None:
+    """Show the whole chain: vocabulary, corpus, pre-training, gaps filled, report.html.
+
+    Without --text it reads the documentation that is on this machine, the docstrings of Python and of the installed
+    packages; nothing is downloaded and nothing of them is run.
+    """
+    from bertsmith.demo import run_demo
+
+    for line in run_demo(out, minutes=minutes, texts=texts or ()).lines():
+        typer.echo(line)
 
 
 def rates_settings() -> Sequence[type]:
