@@ -11,15 +11,17 @@ import numpy.typing as npt
 
 from bertsmith.text.keys import (
     LONGEST,
+    PADDING,
     WIDTHS,
-    Bytes,
     Integers,
+    Keys,
     KeyTable,
     Values,
     Words,
     every_window,
     keys_at,
     keys_of,
+    lengths_of,
 )
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
@@ -45,15 +47,12 @@ class BatchSegmenter:
         """False for a vocabulary made such that its pieces find no place in a hash table."""
         return self.initial.is_complete and self.inner.is_complete
 
-    def segment(self, buffer: Bytes, starts: Integers, lengths: Integers) -> tuple[Values, Integers]:
-        """(ids of all pieces, int32 [P]; how many each word has, int64 [n]).
-
-        Args:
-            buffer: uint8, with at least `PADDING` bytes behind the last word.
-            starts: int64 [n], where the words begin.
-            lengths: int64 [n], from 1 to `LONGEST` bytes.
-        """
-        every = every_window(buffer)
+    def segment(self, keys: Keys) -> tuple[Values, Integers]:
+        """(ids of all pieces, int32 [P]; how many each word has, int64 [n]) of words of 1 to `LONGEST` bytes."""
+        words_of_bytes = np.stack(keys, axis=1).astype("<u8").view(np.uint8).reshape(-1)
+        every = every_window(np.concatenate([words_of_bytes, np.zeros(PADDING, dtype=np.uint8)]))
+        lengths = lengths_of(keys)
+        starts = np.arange(len(lengths)) * (8 * len(keys))
         is_unknown = lengths > self.max_word_characters
         active = np.flatnonzero(~is_unknown)
         words, ids = [np.flatnonzero(is_unknown)], [np.full(int(is_unknown.sum()), self.unk_id, dtype=np.int32)]

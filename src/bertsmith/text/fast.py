@@ -29,8 +29,8 @@ from bertsmith.text.encoded import Encoded, Ids, Offsets
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.keys import (
     LONGEST,
-    PADDING,
     WIDTHS,
+    Bytes,
     Integers,
     Keys,
     KeyTable,
@@ -51,6 +51,8 @@ Number = TypeVar("Number", np.int32, np.int64)
 
 # Batches that are looked up before what is missing is worked out together: few at first, when most may be missing.
 _ROUNDS = (1, 2, 4, 8, 16, 32)
+# Threads cost more than they save where fewer words are worked out.
+_WORTH_SHARING = 2000
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
@@ -60,7 +62,6 @@ class _Missing:
 
     places: Integers
     keys: Keys
-    lengths: Integers
     plain: npt.NDArray[np.bool_]
 
 
@@ -107,14 +108,14 @@ class FastEncoder:
                     self._forget()
                 blocks = list(itertools.chain.from_iterable(workers.map(blocks_of, group)))
                 found = workers.map(self._look_up, blocks)
-                self._work_out_missing(found)
+                self._work_out_missing(found, workers)
                 parts += workers.map(self._put_in_a_row, found)
             return _join(parts, workers)
 
     def _forget(self) -> None:
         self._remembered = 0
         self._pieces = _PieceLists()
-        self._memory = [KeyTable(width, empty_value=-1) for width in WIDTHS]
+        self._memory = [KeyTable(width) for width in WIDTHS]
         words = self._vocabulary_words()
         for table, shorter in zip(self._memory, (0, *WIDTHS), strict=False):
             chosen = [word for word in words if 8 * shorter < len(word) <= 8 * table.width]
@@ -122,49 +123,47 @@ class FastEncoder:
 
     def _vocabulary_words(self) -> dict[bytes, int]:
         """What is known before any text is seen: ASCII words of the vocabulary, and every ASCII sign."""
+        longest = min(LONGEST, self._rules.max_word_characters)
         words = {
             piece.encode(): id
             for piece, id in self._vocabulary.index.items()
-            if len(piece) <= min(LONGEST, self._rules.max_word_characters)
-            and basic_tokens(piece, self._rules) == [piece]
-            and piece.isascii()
+            if piece.isascii() and piece.isalnum() and len(piece) <= longest
+            if not self._rules.lowercase or piece == piece.lower()
         }
         signs = [chr(code) for code in range(33, 127) if not chr(code).isalnum()]
         return words | {sign.encode(): self._vocabulary.index.get(sign, self._vocabulary.unk_id) for sign in signs}
 
     def _look_up(self, block: Block) -> _Found:
         units = self._finder.find(block.data, block.borders)
-        every = every_window(units.buffer)
-        starts, lengths = units.starts, units.lengths
-        keys = keys_at(every, starts, lengths, 1)
-        is_long = lengths > 8
-        values, places = self._memory[0].find(keys, ignore=is_long)
-        missing = [_missing(places, places, keys, lengths, units.plain_ascii)]
-        rest = np.flatnonzero(is_long)
+        buffer, starts, reaches = units.buffer, units.starts, units.reaches
+        every = every_window(buffer)
+        rest = _longer_than(8, buffer, starts, reaches, np.flatnonzero(reaches > 8))
+        keys = keys_at(every, starts, reaches, 1)
+        values, places = self._memory[0].find(keys, ignore=rest)
+        missing = [_missing(places, places, keys, units.plain_ascii)]
         for table in self._memory[1:]:
-            is_fitting = lengths.take(rest) <= 8 * table.width
-            chosen, rest = rest[is_fitting], rest[~is_fitting]
-            chosen_lengths = lengths.take(chosen)
-            keys = keys_at(every, starts.take(chosen), chosen_lengths, table.width)
+            longer = _longer_than(8 * table.width, buffer, starts, reaches, rest)
+            chosen = np.setdiff1d(rest, longer, assume_unique=True) if len(longer) else rest
+            keys = keys_at(every, starts.take(chosen), reaches.take(chosen), table.width)
             values[chosen], places = table.find(keys)
-            missing.append(_missing(places, chosen.take(places), keys, chosen_lengths, units.plain_ascii))
+            missing.append(_missing(places, chosen.take(places), keys, units.plain_ascii))
+            rest = longer
         strings = [
-            units.buffer[start : start + length].tobytes()
-            for start, length in zip(starts[rest].tolist(), lengths[rest].tolist(), strict=True)
+            buffer[start : start + reach].tobytes().rstrip(b"\0")
+            for start, reach in zip(starts[rest].tolist(), reaches[rest].tolist(), strict=True)
         ]
         return _Found(values, np.searchsorted(starts, block.borders), missing, rest, strings)
 
-    def _work_out_missing(self, found: list[_Found]) -> None:
+    def _work_out_missing(self, found: list[_Found], workers: "_Workers") -> None:
         for number, table in enumerate(self._memory):
             missing = [block.missing[number] for block in found]
             keys = [np.concatenate([part.keys[word] for part in missing]) for word in range(table.width)]
             chosen, groups = distinct(keys)
             if not len(chosen):
                 continue
-            lengths = np.concatenate([part.lengths for part in missing])[chosen]
             plain = np.concatenate([part.plain for part in missing])[chosen]
             keys = [words.take(chosen) for words in keys]
-            worked_out = self._work_out(keys, lengths, plain)
+            worked_out = self._work_out(keys, plain, workers)
             table.insert(keys, worked_out)
             self._remembered += len(chosen)
             values = worked_out.take(groups)
@@ -174,19 +173,19 @@ class FastEncoder:
                 begin += len(part.places)
         self._work_out_long(found)
 
-    def _work_out(self, keys: Keys, lengths: Integers, plain: npt.NDArray[np.bool_]) -> Values:
+    def _work_out(self, keys: Keys, plain: npt.NDArray[np.bool_], workers: "_Workers") -> Values:
         """The values of units that are seen for the first time."""
-        values = np.empty(len(lengths), dtype=np.int32)
+        values = np.empty(len(plain), dtype=np.int32)
         if not self._batch_segmenter.is_usable:
             plain = np.zeros_like(plain)
         together, alone = np.flatnonzero(plain), np.flatnonzero(~plain)
-        if len(together):
-            table = np.stack([words.take(together) for words in keys], axis=1).astype("<u8")
-            buffer = np.concatenate([table.view(np.uint8).reshape(-1), np.zeros(PADDING, dtype=np.uint8)])
-            starts = np.arange(len(together)) * (8 * len(keys))
-            values[together] = self._pieces.add(*self._batch_segmenter.segment(buffer, starts, lengths.take(together)))
-        if len(alone):
-            values[alone] = self._one_by_one(strings_of([words.take(alone) for words in keys]))
+        shares = np.array_split(together, self._threads) if len(together) > _WORTH_SHARING else [together]
+        segmented = workers.map(
+            self._batch_segmenter.segment, [[words.take(share) for words in keys] for share in shares]
+        )
+        for share, (ids, counts) in zip(shares, segmented, strict=True):
+            values[share] = self._pieces.add(ids, counts)
+        values[alone] = self._one_by_one(strings_of([words.take(alone) for words in keys]))
         return values
 
     def _work_out_long(self, found: list[_Found]) -> None:
@@ -217,15 +216,17 @@ class FastEncoder:
         if not len(several):
             return values, block.first_units
         starts, counts = self._pieces.of(values.take(several))
-        more = np.zeros(len(several) + 1, dtype=np.int64)
-        np.cumsum(counts - 1, out=more[1:])
         repeats = np.ones(len(values), dtype=np.int64)
         repeats[several] = counts
-        ids = np.repeat(values, repeats)
+        begins = np.zeros(len(values) + 1, dtype=np.int64)
+        np.cumsum(repeats, out=begins[1:])
+        ids = values.repeat(repeats)
         # Piece k of a unit stands k places after the first one, in the list of pieces as in the row.
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        ids[np.repeat(several + more[:-1], counts) + within] = self._pieces.ids.take(np.repeat(starts, counts) + within)
-        return ids, block.first_units + more.take(np.searchsorted(several, block.first_units))
+        ids[np.repeat(begins.take(several), counts) + within] = self._pieces.ids.take(
+            np.repeat(starts, counts) + within
+        )
+        return ids, begins.take(block.first_units)
 
 
 class _PieceLists:
@@ -283,12 +284,19 @@ class _Workers:
         )
 
 
-def _missing(places: Integers, units: Integers, keys: Keys, lengths: Integers, plain_ascii: bool) -> _Missing:
+def _longer_than(size: int, buffer: Bytes, starts: Integers, reaches: Integers, among: Integers) -> Integers:
+    """Which of the units `among` have more than `size` bytes: those with no zero behind the first so many."""
+    among = among[reaches.take(among) > size]
+    longer: Integers = among[buffer.take(starts.take(among) + size) != 0]
+    return longer
+
+
+def _missing(places: Integers, units: Integers, keys: Keys, plain_ascii: bool) -> _Missing:
     keys = [words.take(places) for words in keys]
     plain = np.full(len(places), plain_ascii)
     for words in keys:
         plain &= (words & _HIGH_BITS) == 0
-    return _Missing(units, keys, lengths.take(places), plain)
+    return _Missing(units, keys, plain)
 
 
 def _groups(items: Iterator[Item]) -> Iterator[list[Item]]:

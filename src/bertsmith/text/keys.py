@@ -3,8 +3,7 @@
 A string of up to 8 bytes is one number, up to 16 bytes two, up to 32 bytes four: its bytes in little-endian order,
 filled up with zeros. Whole arrays of strings are then compared, hashed and looked up by a few NumPy calls, which
 release the interpreter's lock. A string is found only if all its bytes are equal, so a collision of hashes costs time
-and never gives a wrong answer. Strings that differ only in zero bytes at the end are one string here; the tokenizer
-drops U+0000 anyway.
+and never gives a wrong answer. No string may hold a zero byte.
 
 Shapes: n strings; the keys of n strings of one width are a list of `width` arrays, uint64 [n].
 """
@@ -25,7 +24,6 @@ WIDTHS = (1, 2, 4)
 LONGEST = 8 * WIDTHS[-1]
 # Zero bytes behind the last string of a buffer, so that reading a whole key never leaves it.
 PADDING = LONGEST + 8
-MISSING = np.iinfo(np.int32).min
 
 _PROBES = 24
 _SMALLEST_BITS = 8
@@ -39,11 +37,20 @@ def every_window(buffer: Bytes) -> Words:
 
 
 def keys_at(every: Words, starts: Integers, lengths: Integers, width: int) -> Keys:
-    """The keys of the strings at `starts`, each of at most `8 * width` bytes."""
-    return [
-        every.take(starts + 8 * word) & _MASKS.take(np.clip(lengths - 8 * word, 0, 8), mode="clip")
-        for word in range(width)
-    ]
+    """The keys of the strings at `starts`; of a string of more than `8 * width` bytes only the first so many count."""
+    keys = [every.take(starts)]
+    keys[0] &= _MASKS.take(lengths, mode="clip")
+    for word in range(1, width):
+        keys.append(every.take(starts + 8 * word))
+        keys[word] &= _MASKS.take(lengths - 8 * word, mode="clip")
+    return keys
+
+
+def lengths_of(keys: Keys) -> Integers:
+    """How many bytes the strings have."""
+    is_byte = np.stack(keys, axis=1).astype("<u8").view(np.uint8).reshape(-1, 8 * len(keys)) != 0
+    lengths: Integers = is_byte.shape[1] - np.argmax(is_byte[:, ::-1], axis=1)
+    return lengths
 
 
 def keys_of(strings: Sequence[bytes], width: int) -> Keys:
@@ -87,35 +94,31 @@ def hash_keys(keys: Keys) -> Words:
 
 
 class KeyTable:
-    """A hash table from keys of one width to int32 values, with linear probing and at most a quarter full.
+    """A hash table from keys of one width to int32 values, with linear probing and at most a quarter full."""
 
-    The key of nothing but zeros is always there, with the value `empty_value`.
-    """
-
-    def __init__(self, width: int, empty_value: int = MISSING) -> None:
+    def __init__(self, width: int) -> None:
         self.width = width
         self.count = 0
-        self._empty_value = empty_value
         self._allocate(_SMALLEST_BITS)
 
     def _allocate(self, bits: int) -> None:
         size = (1 << bits) + _PROBES
         self._shift = np.uint64(64 - bits)
         self._words = [np.zeros(size, dtype=np.uint64) for _ in range(self.width)]
-        self._values = np.full(size, self._empty_value, dtype=np.int32)
+        self._values = np.zeros(size, dtype=np.int32)
 
-    def find(self, keys: Keys, *, ignore: npt.NDArray[np.bool_] | None = None) -> tuple[Values, Integers]:
+    def find(self, keys: Keys, *, ignore: Integers | None = None) -> tuple[Values, Integers]:
         """(values int32 [n], the places that are not found); the value at such a place means nothing.
 
         Args:
             keys: what to look for.
-            ignore: bool [n], places that are of no interest: their value means nothing, and they count as found.
+            ignore: places that are of no interest: their value means nothing, and they count as found.
         """
         slots = (hash_keys(keys) >> self._shift).view(np.int64)
         found = self._equal(slots, keys)
         values = self._values.take(slots, mode="clip")
         if ignore is not None:
-            found |= ignore
+            found[ignore] = True
         left = np.flatnonzero(~found)
         absent = []
         for probe in range(1, _PROBES):
@@ -136,17 +139,17 @@ class KeyTable:
 
     def insert(self, keys: Keys, values: Values) -> int:
         """Adds keys that are not there yet; the number of those that find no place near their own and are left out."""
-        usable = np.flatnonzero(keys[0])
-        needed = self.count + len(usable)
-        left_out = len(keys[0]) - len(usable)
+        needed = self.count + len(values)
+        left_out = 0
         if 4 * needed > len(self._values) - _PROBES:
             old_keys, old_values = self._contents()
             self._allocate((8 * needed - 1).bit_length())
             self.count = 0
-            left_out += self._place(old_keys, old_values, np.arange(len(old_values)))
-        return left_out + self._place(keys, values, usable)
+            left_out = self._place(old_keys, old_values)
+        return left_out + self._place(keys, values)
 
-    def _place(self, keys: Keys, values: Values, left: Integers) -> int:
+    def _place(self, keys: Keys, values: Values) -> int:
+        left = np.arange(len(values))
         slots = (hash_keys(keys) >> self._shift).view(np.int64)
         for probe in range(_PROBES):
             if not len(left):

@@ -27,15 +27,16 @@ class Units:
     """The units of a buffer.
 
     Args:
-        buffer: uint8 [n + PADDING], the text with ASCII in lower case if the rules say so, then zeros.
+        buffer: uint8 [n + PADDING], the text with ASCII in lower case if the rules say so. White space is zero, so that
+            a unit ends before the next zero or the next start; no unit holds a zero.
         starts: int64 [U], the first byte of each unit.
-        lengths: int64 [U], in bytes.
+        reaches: int64 [U], the bytes from each start to the next one, or to the end of the text.
         plain_ascii: true if units of nothing but ASCII hold nothing but letters and digits, or are one sign.
     """
 
     buffer: Bytes
     starts: Integers
-    lengths: Integers
+    reaches: Integers
     plain_ascii: bool
 
 
@@ -57,7 +58,8 @@ class UnitFinder:
         buffer = np.zeros(size + PADDING, dtype=np.uint8)
         body = buffer[:size]
         if self.rules.lowercase:
-            np.left_shift((data - np.uint8(ord("A")) < 26).view(np.uint8), 5, out=body)
+            np.negative((data - np.uint8(ord("A")) < 26).view(np.uint8), out=body)
+            body &= 32
             body |= data
         else:
             body[:] = data
@@ -75,32 +77,33 @@ class UnitFinder:
         plain = not control.any()
         if not plain:
             part |= control
-        sign_end = sign
+            body[body == 0] = 1
         if beyond_ascii.any():
-            sign_end = self._look_beyond_ascii(buffer, size, borders, part, sign)
-        return _units(buffer, part, sign, sign_end, borders, plain)
+            self._look_beyond_ascii(buffer, size, borders, part, sign, gap)
+        body &= gap.view(np.uint8) - np.uint8(1)
+        first = sign
+        first[:1] |= part[:1]
+        first[1:] |= part[1:] > part[:-1]
+        inside = borders[np.searchsorted(borders, 1) : np.searchsorted(borders, size)]
+        first[inside] |= part[inside]
+        starts = np.flatnonzero(first)
+        return Units(buffer, starts, np.diff(starts, append=size), plain)
 
-    def _look_beyond_ascii(self, buffer: Bytes, size: int, borders: Integers, part: Flags, sign: Flags) -> Flags:
-        """Marks gaps and single characters beyond ASCII in `part` and `sign`; where they end is the result."""
+    def _look_beyond_ascii(
+        self, buffer: Bytes, size: int, borders: Integers, part: Flags, sign: Flags, gap: Flags
+    ) -> None:
+        """Marks white space and single characters beyond ASCII in `part`, `sign` and `gap`."""
         leads = np.flatnonzero(buffer[:size] >= 0xC0)
         codes, widths = _decode(buffer, leads)
         kinds = self._kinds_of(codes)
-        sign_end = sign.copy()
-        for kind in (_GAP, _SOLO):
-            chosen = kinds == kind
-            first, width = leads[chosen], widths[chosen]
-            for byte in range(4):
-                part[first[width > byte] + byte] = False
-            if kind == _SOLO:
-                sign[first] = True
-                sign_end[first + width - 1] = True
+        gaps = _bytes_of(leads, widths, kinds == _GAP)
+        part[gaps] = False
+        gap[gaps] = True
+        part[_bytes_of(leads, widths, kinds == _SOLO)] = False
+        sign[leads[kinds == _SOLO]] = True
         sigmas = leads[kinds == _SIGMA]
         if len(sigmas):
-            # Every byte of a character stands in `part` or, the single ones, between `sign` and `sign_end`.
-            covered = part | (buffer[:size] > 32)
-            covered[_bytes_of(leads[kinds == _GAP], widths[kinds == _GAP])] = False
-            _join_around(sigmas, covered, borders, part, sign, sign_end)
-        return sign_end
+            _join_around(sigmas, borders, part, sign, gap)
 
     def _kinds_of(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         kinds = self._kinds.take(codes)
@@ -133,32 +136,17 @@ def _decode(buffer: Bytes, leads: Integers) -> tuple[npt.NDArray[np.int32], Inte
     return codes, 2 + (lead >= 0xE0).astype(np.int64) + (lead >= 0xF0)
 
 
-def _bytes_of(firsts: Integers, widths: Integers) -> Integers:
+def _bytes_of(leads: Integers, widths: Integers, chosen: Flags) -> Integers:
+    """Where the bytes of the chosen characters are."""
+    firsts, widths = leads[chosen], widths[chosen]
     return np.concatenate([firsts[widths > byte] + byte for byte in range(4)])
 
 
-def _join_around(
-    sigmas: Integers, covered: Flags, borders: Integers, part: Flags, sign: Flags, sign_end: Flags
-) -> None:
+def _join_around(sigmas: Integers, borders: Integers, part: Flags, sign: Flags, gap: Flags) -> None:
     """Makes one unit of everything between the gaps or borders around each place in `sigmas`."""
-    gaps = np.flatnonzero(~covered)
-    stops = np.unique(np.concatenate([[0], gaps, gaps + 1, borders, [len(covered)]]))
+    gaps = np.flatnonzero(gap)
+    stops = np.unique(np.concatenate([[0], gaps, gaps + 1, borders, [len(gap)]]))
     after = np.searchsorted(stops, sigmas, side="right")
     for begin, end in {(int(stops[place - 1]), int(stops[place])) for place in after.tolist()}:
         part[begin:end] = True
         sign[begin:end] = False
-        sign_end[begin:end] = False
-
-
-def _units(buffer: Bytes, part: Flags, sign: Flags, sign_end: Flags, borders: Integers, plain: bool) -> Units:
-    inside = borders[(borders > 0) & (borders < len(part))]
-    first = part.copy()
-    np.greater(part[1:], part[:-1], out=first[1:])
-    first[inside] = part[inside]
-    first |= sign
-    last = part.copy()
-    np.greater(part[:-1], part[1:], out=last[:-1])
-    last[inside - 1] = part[inside - 1]
-    last |= sign_end
-    starts = np.flatnonzero(first)
-    return Units(buffer, starts, np.flatnonzero(last) + 1 - starts, plain)
