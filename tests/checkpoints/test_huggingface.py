@@ -262,6 +262,28 @@ def test_altered_files_are_noticed_when_verified(folder):
         read_model_folder(folder, verify=True)
 
 
+def test_weights_that_no_digest_covers_are_noticed_when_verified(folder):
+    passport = json.loads((folder / "bertsmith.json").read_text())
+    del passport["digests"]["model.safetensors"]
+    (folder / "bertsmith.json").write_text(json.dumps(passport))
+    with pytest.raises(CheckpointError, match=r"others: model.safetensors"):
+        read_model_folder(folder, verify=True)
+
+
+@pytest.mark.parametrize("content", ['{"labels": 3}', '{"labels": [3]}', '{"task": ["x"]}', "[]", "{", "\x00"])
+def test_a_damaged_passport_is_one_error(folder, content):
+    (folder / "bertsmith.json").write_text(content)
+    with pytest.raises(InputError, match=r"bertsmith.json"):
+        read_model_folder(folder)
+
+
+def test_a_configuration_of_a_billion_layers_costs_nothing(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": 10**9}))
+    with pytest.raises(CheckpointError, match="tensors of 1000000000 layers"):
+        read_model_folder(folder)
+
+
 def test_a_passport_of_a_later_format_is_refused(folder):
     passport = json.loads((folder / "bertsmith.json").read_text())
     (folder / "bertsmith.json").write_text(json.dumps(passport | {"format": 2}))

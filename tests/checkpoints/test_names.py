@@ -146,7 +146,7 @@ def test_all_that_is_wrong_is_said_at_once(config):
         "unknown adapter.down.weight",
         "bert.encoder.layer.2.output.dense.bias belongs to no part of this configuration",
         "bert.pooler.dense.bias and pooler.dense.bias are the same parameter",
-        "allow_unknown",
+        "--allow-unknown",
     ):
         assert part in text
     assert "\n" not in text

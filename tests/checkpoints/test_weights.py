@@ -89,7 +89,18 @@ def test_a_pickle_is_never_executed(tmp_path, bare):
     assert not mark.exists()
 
 
-@pytest.mark.parametrize("content", [{"a": torch.ones(2), "epoch": 3}, [torch.ones(2)], {3: torch.ones(2)}])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"a": torch.ones(2), "epoch": 3},
+        [torch.ones(2)],
+        {3: torch.ones(2)},
+        {"a": torch.ones(1).expand(10**6, 10**6)},
+        {"a": torch.sparse_coo_tensor([[0], [0]], [1.0], (10**6, 10**6), check_invariants=True)},
+        {"a": torch.empty(3, device="meta")},
+    ],
+    ids=str,
+)
 def test_anything_but_named_tensors_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "pytorch_model.bin")
     with pytest.raises(CheckpointError, match="nothing but named tensors"):

@@ -29,8 +29,8 @@ def read_passport(folder: Path, *, verify: bool = False) -> dict[str, Any]:
         verify: compare the files of the folder with the digests in the passport.
 
     Raises:
-        InputError: the passport is no JSON object, or of a later format.
-        CheckpointError: a file is missing or has another digest, or there are no digests to compare.
+        InputError: the passport is no JSON object, of a later format, or holds a task or labels that are none.
+        CheckpointError: a file is missing, has another digest or has none.
     """
     path = folder / PASSPORT
     info = read_json(path) if path.exists() else {}
@@ -42,6 +42,13 @@ def read_passport(folder: Path, *, verify: bool = False) -> dict[str, Any]:
             found=repr(info["format"]),
             fix="read it with the version of bertsmith that wrote it",
         )
+    labels, task = info.get("labels", []), info.get("task", "")
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels) or not isinstance(task, str):
+        raise InputError(
+            expected=f"a word as task and a list of words as labels in '{path}'",
+            found=f"{task!r} and {labels!r}"[:120],
+            fix="restore the file",
+        )
     if not verify:
         return info
     digests = info.get("digests")
@@ -52,6 +59,7 @@ def read_passport(folder: Path, *, verify: bool = False) -> dict[str, Any]:
         for name, digest in digests.items()
         if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
     ]
+    altered += [file.name for file in folder.iterdir() if _holds_weights(file) and file.name not in digests]
     if altered:
         raise CheckpointError(
             expected=f"the files that '{path}' describes",
@@ -69,6 +77,10 @@ def write_passport(folder: Path, tokenizer: Tokenizer | None, info: Mapping[str,
         passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
     passport["digests"] = {file.name: digest_file(file) for file in sorted(folder.iterdir()) if file.name != PASSPORT}
     write_json(folder / PASSPORT, passport)
+
+
+def _holds_weights(file: Path) -> bool:
+    return file.suffix in (".safetensors", ".bin", ".index") or ".data-" in file.name
 
 
 def check_labels(info: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:

@@ -95,6 +95,13 @@ def plan_loading(
         CheckpointError: parameters are missing, have another shape than the configuration says, stand there
             twice, or are unknown. All of them are named.
     """
+    # A configuration is not trusted either: listing the tensors of a billion layers would take all memory.
+    if config.num_hidden_layers > max(len(stored), 1):
+        raise CheckpointError(
+            expected=f"the tensors of {config.num_hidden_layers} layers in {source}",
+            found=f"{len(stored)} tensors in all",
+            fix="check that configuration and weights belong together",
+        )
     take: dict[str, tuple[str, bool]] = {}
     mapped: dict[str, str] = {}
     skipped: dict[str, str] = {}
@@ -148,7 +155,11 @@ def plan_loading(
             f"{config.hidden_size} in {source}",
             found="; ".join(problems),
             fix="check that configuration and weights belong together"
-            + (" (unknown tensors can be left out with allow_unknown=True)" if unknown and not allow_unknown else ""),
+            + (
+                " (unknown tensors are left out with --allow-unknown, in Python allow_unknown=True)"
+                if unknown and not allow_unknown
+                else ""
+            ),
         )
     report = LoadReport(source=source, mapped=mapped, skipped=skipped, unknown=tuple(unknown), missing=missing)
     return Plan(take, copies, report)

@@ -103,14 +103,21 @@ def _read_file(path: Path) -> dict[str, Tensor]:
     except _UNREADABLE as error:
         raise _damaged(path, error) from None
     if not isinstance(content, dict) or not all(
-        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
+        isinstance(name, str) and _is_plain(tensor) for name, tensor in content.items()
     ):
         raise CheckpointError(
             expected=f"nothing but named tensors in '{path}'",
             found=_kinds(content),
             fix="save the state_dict of the model alone",
         )
-    return dict(content)
+    return {name: tensor.detach() for name, tensor in content.items()}
+
+
+def _is_plain(value: Any) -> bool:
+    """True for a tensor whose numbers are all there; a few bytes can claim to be a view of a huge one."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+        return False
+    return value.nbytes <= value.untyped_storage().nbytes()
 
 
 def _shards(path: Path) -> dict[str, set[str]]:
@@ -137,8 +144,9 @@ def _shards(path: Path) -> dict[str, set[str]]:
 def _kinds(content: Any) -> str:
     def kinds() -> Iterator[str]:
         for name, value in content.items():
-            if not isinstance(name, str) or not isinstance(value, Tensor):
-                yield f"{name!r}: {type(value).__name__}"
+            if not isinstance(name, str) or not _is_plain(value):
+                kind = "an expanded or sparse tensor" if isinstance(value, Tensor) else type(value).__name__
+                yield f"{name!r}: {kind}"
 
     return ", ".join(list(kinds())[:8]) if isinstance(content, dict) else type(content).__name__
 
