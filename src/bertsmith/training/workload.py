@@ -33,7 +33,9 @@ class Workload(Protocol):
     from another thread (`plan` only), or twice.
     """
 
-    model: nn.Module
+    @property
+    def model(self) -> nn.Module:
+        """What is trained, on the device where it is trained."""
 
     def fix_steps(self, total: int) -> None:
         """Is told how many steps the run has, before the plans of that run are asked for.
