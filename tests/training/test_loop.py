@@ -5,6 +5,7 @@ import signal
 import threading
 
 import pytest
+import safetensors
 import torch
 
 from bertsmith.errors import ConfigError, TrainingError
@@ -105,6 +106,21 @@ def test_the_model_is_written_by_the_caller_at_the_end(tmp_path):
     run = RunFolder.create(tmp_path, {"train": to_dict(settings)})
     result = train(ToyWorkload(), settings, run, write_model=lambda folder, result: calls.append((folder, result)))
     assert calls == [(tmp_path / "model", result)]
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left"), safetensors.SafetensorError("No space left")])
+def test_a_disk_that_is_full_for_the_model_keeps_the_last_checkpoint(tmp_path, error):
+    def full(folder, result):
+        raise error
+
+    settings = toy_settings()
+    run = RunFolder.create(tmp_path, {"train": to_dict(settings)})
+    with pytest.raises(TrainingError, match=r"room for the model .* found No space left; free some space and resume"):
+        train(ToyWorkload(), settings, run, write_model=full)
+    assert run.last_step() == 20
+    results = []
+    train(ToyWorkload(), settings, RunFolder.open(tmp_path), write_model=lambda folder, result: results.append(result))
+    assert [result.steps for result in results] == [20]
 
 
 def test_a_step_that_is_not_a_number_is_not_applied(tmp_path, capsys):

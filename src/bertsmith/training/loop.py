@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import safetensors
 import torch
 
 from bertsmith.errors import CheckpointError, TrainingError
@@ -161,10 +162,10 @@ class _Course:
         if self.first and write_model is not None:
             try:
                 write_model(self.run.model, result)
-            except OSError as error:
+            except (OSError, safetensors.SafetensorError) as error:
                 raise TrainingError(
                     expected=f"room for the model in '{self.run.model}'",
-                    found=error.strerror or str(error),
+                    found=getattr(error, "strerror", None) or str(error),
                     fix="free some space and resume; the last checkpoint is whole",
                 ) from error
         return result
