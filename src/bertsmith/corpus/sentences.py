@@ -17,24 +17,27 @@ without white space. Thai has no such mark: its sentences stay together.
 
 import re
 
-_WESTERN = ".!?…"
-_CLOSING = "\"'”’»›)\\]}*_"
-_OPENING = "\"'“‘„‚«‹(\\[{¿¡*_–—-"
+_SPACED = ".!?…"
 # Full-width forms, CJK full stops; danda; Arabic question mark and full stop; Armenian, Ethiopic, Khmer, Burmese.
 _ALWAYS = "。！？｡．‼⁇⁈⁉।॥؟۔։።፧។៕။"
-_CJK_CLOSING = "」』）】〉》〕］｝”’＂…"
-# After a closed quotation in Japanese these go on with the sentence that quotes; a comma always goes on.
-_GOES_ON = "とっ、，,；;：:"
+_MARKS = _SPACED + _ALWAYS
+_CLOSING = "\"'”’»›)\\]}*_」』）】〉》〕］｝＂"
+_OPENING = "\"'“‘„‚«‹(\\[{¿¡*_–—-"
 
-# The look-behind and the possessive quantifiers keep long runs of marks linear.
+# A run of marks, footnote numbers, what closes, and a quote that stands alone behind a space. It begins with a plain
+# set, which the engine scans for quickly; the look-behind and the possessive quantifiers keep long runs linear.
 _END = re.compile(
-    rf"(?<![{_WESTERN}])(?P<mark>[{_WESTERN}]++)(?:\[\d{{1,3}}\])*+[{_CLOSING}]*+(?: |$)"
-    rf"|[{_ALWAYS}]++[{_ALWAYS}{_CJK_CLOSING}{_CLOSING}]*+(?![{_GOES_ON}])(?! [{_CLOSING}]) ?"
+    rf"[{_MARKS}](?<![{_MARKS}].)[{_MARKS}]*+"
+    rf"(?P<behind>(?:\[\d{{1,3}}\])*+[{_CLOSING}]*+(?: [\"'”’»]++(?= |$))?)(?P<space> ?)"
 )
-_NEXT = re.compile(rf"[{_OPENING}]*+(?P<word>[^\W\d_]*+)(?P<number>\d?)(?P<mark>[,;:.!?…)\]]?)")
-_OUTER = "\"'“‘„‚«‹([{¿¡*_–—-"
+_NEXT = re.compile(rf"(?:[{_OPENING}]++ ?)?+(?P<word>[^\W\d_]*+)(?P<mark>[^\w\s]?)(?P<number>\d?)")
+_BEFORE = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
+# In Japanese these go on with the sentence that quotes; a comma always goes on.
+_GOES_ON = frozenset("とっ、，,；;：:")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,3}")
 _ROMAN = re.compile(r"[IVXLCDM]+")
+# No abbreviation is longer, in characters.
+_LONGEST = 16
 
 # Never at the end of a sentence.
 _TITLES = frozenset(
@@ -54,7 +57,8 @@ _BEFORE_NUMBER = frozenset(
 _BOTH = frozenset(
     """
     st mt ft etc al inc ltd co corp bros jr sr esq dept univ assn ave blvd rd est min max mss ms bd hrsg ed eds
-    trans tr ibid op cit vol fig wm geo thos chas jas jno sec figs cie no. usw
+    trans tr ibid op cit vol fig wm geo thos chas jas jno sec figs cie usw v chr av mrd mio sv tn nn tys bzgl г
+    гг ул им
     """.split()
 )
 # Words that often begin a sentence and seldom follow an abbreviation inside one.
@@ -80,21 +84,25 @@ def split_sentences(text: str) -> list[str]:
     """
     text = " ".join(text.split())
     has_capitals = not text.islower()
-    sentences, start = [], 0
+    sentences, start, length = [], 0, len(text)
     for match in _END.finditer(text):
         end = match.end()
-        mark = match["mark"]
-        if mark and end < len(text) and not _ends(text, start, match.start(), mark, end, has_capitals):
-            continue
+        if end < length:
+            mark = match.start("behind")
+            if text[mark - 1] in _SPACED:
+                if not match["space"] or not _ends(text, start, match.start(), mark, end, has_capitals):
+                    continue
+            elif text[end] in _GOES_ON or text[end] in _MARKS:
+                continue
         sentences.append(text[start:end].rstrip())
         start = end
-    if start < len(text):
+    if start < length:
         sentences.append(text[start:])
     return sentences
 
 
-def _ends(text: str, start: int, place: int, mark: str, end: int, has_capitals: bool) -> bool:
-    """Whether the sentence that begins at `start` ends with the `mark` at `place`; the next one begins at `end`."""
+def _ends(text: str, start: int, place: int, mark: int, end: int, has_capitals: bool) -> bool:
+    """Whether the sentence from `start` on ends with the marks from `place` to `mark`; the next begins at `end`."""
     following = _NEXT.match(text, end)
     assert following is not None
     word = following["word"]
@@ -103,24 +111,28 @@ def _ends(text: str, start: int, place: int, mark: str, end: int, has_capitals: 
             return False
     elif following["mark"] and not following["number"]:
         return False
-    if mark != ".":
+    if mark - place > 1 or text[place] != ".":
         return True
-    # A word as long as this is no abbreviation.
-    before = text[max(text.rfind(" ", start, place) + 1, start, place - 16) : place].lstrip(_OUTER)
-    return not _is_abbreviation(before, text, start, place, word, following["number"])
+    before = _BEFORE.search(text, max(start, place - _LONGEST), place)
+    return before is None or not _is_abbreviation(before.group(), before.start() - start, following)
 
 
-def _is_abbreviation(before: str, text: str, start: int, place: int, word: str, number: str) -> bool:
-    """Whether the full stop behind `before` only marks it as short, when `word` or `number` follows."""
-    small = before.lower()
+def _is_abbreviation(before: str, position: int, following: re.Match[str]) -> bool:
+    """Whether the full stop behind `before` does not end a sentence; `position` counts from the sentence's start."""
+    small, word = before.lower(), following["word"]
     if small in _TITLES:
         return True
-    if small in _BEFORE_NUMBER and (number or _ROMAN.fullmatch(word)):
+    if small in _BEFORE_NUMBER and (following["number"] or _ROMAN.fullmatch(word)):
         return True
-    starts_here = place - len(before) <= start + 1
-    if starts_here and (before.isdigit() or (len(before) == 1 and before.isalpha())):
+    is_letter = len(before) == 1 and before.isalpha()
+    if position <= 1 and (is_letter or before.isdigit()):
         return True  # the number or letter of a list
-    initial = len(before) == 1 and before.isupper()
-    if initial or small in _BOTH or _DOTTED.fullmatch(before):
-        return word.lower() not in _STARTERS
+    if is_letter and len(word) == 1 and following["mark"] == ".":
+        return True  # z. B., a. C.
+    ordinal = (before.isdigit() and len(before) <= 2) or (_ROMAN.fullmatch(before) and len(before) <= 5)
+    if ordinal or (is_letter and before.isupper()) or small in _BOTH or _DOTTED.fullmatch(before):
+        # An ordinal (am 3. Mai) stands right before its noun.
+        return word.lower() not in _STARTERS and not (
+            ordinal and (not word or following.start("word") > following.start())
+        )
     return False

@@ -13,6 +13,7 @@ exists per document or sentence.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -202,7 +203,7 @@ class Corpus:
         """How the text was cleaned and cut into words."""
         return from_dict(TextRules, self.manifest["tokenizer"], f"'{self.folder / MANIFEST}'")
 
-    @property
+    @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """A tokenizer that cuts text as that of the corpus was cut."""
         return Tokenizer(self.vocabulary, self.rules)

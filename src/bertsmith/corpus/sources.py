@@ -1,7 +1,7 @@
 """The files that are read: found in folders, opened whatever their compression, cut into blocks.
 
-A block is a piece of a file of about a megabyte that can be read alone: it ends where a line (or a paragraph) ends. Only one
-block of a file is in memory at a time, so a file may be as large as the disk.
+A block is a piece of a file of about a megabyte that can be read alone: it ends where a line (or a paragraph) ends.
+Only one block of a file is in memory at a time, so a file may be as large as the disk.
 """
 
 import contextlib

@@ -1,0 +1,256 @@
+"""What is wrong with a corpus, before a model is trained on it.
+
+A loss that stays near the unigram entropy has a few well-known causes in the data: repeated lines, lines that are no
+sentences, documents without boundaries, a vocabulary that does not fit. All of them can be seen here.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.corpus.hashing import HashCounts, Hashes, contained, run_hashes
+from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
+from bertsmith.corpus.shards import Batch, Corpus
+from bertsmith.progress import Progress
+from bertsmith.text.vocabulary import casing_mismatch
+
+LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+"""Smallest sentence length, in tokens, of each bin of the histogram."""
+
+_SHOWN_REPEATS = 5
+_SHOWN_CHARACTERS = 60
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DoctorReport:
+    """What was found in a corpus.
+
+    Args:
+        repeated_sentences: sentences that stood in the corpus before, word for word.
+        repeats: the most repeated sentences and how often they come.
+        repeated_documents: documents that stood in the corpus before.
+        sentence_lengths: how many sentences there are in each of `LENGTH_BINS`.
+        unknown_tokens: tokens that are [UNK].
+        unused_pieces: pieces of the vocabulary that never come.
+        unigram_entropy: nats; the loss of a model that knows nothing but how frequent each token is.
+        model_vocabulary: the vocabulary size of the model that it is meant for, where one was given.
+        read: what the manifest says about the reading of the files.
+        casing: what is wrong between vocabulary and lower-casing, or "".
+    """
+
+    folder: str
+    documents: int
+    sentences: int
+    tokens: int
+    words: int
+    held_out_documents: int
+    repeated_sentences: int
+    repeats: tuple[tuple[str, int], ...]
+    repeated_documents: int
+    one_sentence_documents: int
+    sentence_lengths: tuple[int, ...]
+    unknown_tokens: int
+    unigram_entropy: float
+    vocabulary: int
+    unused_pieces: int
+    model_vocabulary: int | None
+    overlaps: tuple[Overlap, ...]
+    read: dict[str, Any]
+    casing: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """All numbers and the advice, ready for JSON."""
+        return {**dataclasses.asdict(self), "advice": self.advice()}
+
+    def lines(self) -> list[str]:
+        """The report for people, numbers first, advice last."""
+        lines = [
+            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens"
+            f" ({self.words:,} words read), {self.held_out_documents:,} documents held out",
+            f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
+            f" {_share(self.repeated_documents, self.documents)} of the documents",
+            *(f"    {count:,} times: {text}" for text, count in self.repeats),
+            f"documents of one sentence: {_share(self.one_sentence_documents, self.documents)}",
+            "tokens in a sentence:",
+            *self._histogram(),
+            f"unknown tokens: {_share(self.unknown_tokens, self.tokens)}",
+            f"pieces of the vocabulary that never come: {self.unused_pieces:,} of {self.vocabulary:,}",
+            f"unigram entropy: {self.unigram_entropy:.3f} nats (the loss of a model that knows only frequencies)",
+        ]
+        for overlap in self.overlaps:
+            lines.append(
+                f"of '{overlap.name}' stand in the corpus: {_share(overlap.known_sentences, overlap.sentences)} of the"
+                f" sentences, {_share(overlap.known_grams, overlap.grams)} of the runs of 13 tokens"
+            )
+        return lines + [f"advice: {line}" for line in self.advice()]
+
+    def advice(self) -> list[str]:
+        """What to do, a line for each thing that is wrong; empty where nothing is."""
+        return [advice for wrong, advice in self._checks() if wrong]
+
+    def _histogram(self) -> Iterator[str]:
+        most = max(self.sentence_lengths)
+        names = [f"{a}" if b == a + 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(LENGTH_BINS)]
+        for name, count in zip([*names, f"{LENGTH_BINS[-1]}+"], self.sentence_lengths, strict=True):
+            yield f"    {name:>8} {count:>12,} {'#' * round(40 * count / most)}".rstrip()
+
+    def _checks(self) -> Iterator[tuple[bool, str]]:
+        long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
+        yield (
+            self.repeated_sentences > 0.1 * self.sentences,
+            "many sentences are repeated; a model learns them by heart and little else. Remove menus, headers, copies",
+        )
+        yield self.repeated_documents > 0, "some documents come more than once; remove the copies"
+        yield (
+            self.one_sentence_documents > 0.5 * self.documents,
+            "most documents are a single sentence, so there is no next one to predict. Put blank lines only between"
+            " documents, or train without next-sentence prediction",
+        )
+        yield (
+            self.documents == 1,
+            "there is one document, so a random next sentence comes from the same text. Put blank lines between"
+            " documents",
+        )
+        yield (
+            long > 0.01 * self.sentences,
+            "many sentences are longer than 512 tokens; they were probably not split. Read them with --form prose",
+        )
+        yield (
+            short > 0.5 * self.sentences,
+            "most sentences are shorter than 4 tokens; wrapped lines or tables? Read prose with --form prose",
+        )
+        yield (
+            self.unknown_tokens > 0.01 * self.tokens,
+            "the vocabulary does not fit this text; learn one from it with `bertsmith vocab`",
+        )
+        yield bool(self.casing), self.casing
+        yield (
+            self.unused_pieces > 0.5 * self.vocabulary,
+            "more than half of the vocabulary never comes; a smaller one trains faster",
+        )
+        yield (
+            self.model_vocabulary not in (None, self.vocabulary),
+            f"the model has {self.model_vocabulary} pieces and the corpus {self.vocabulary}; the two must be the same",
+        )
+        for overlap in self.overlaps:
+            yield overlap.share > 0.01, f"parts of '{overlap.name}' stand in the corpus; its scores will be too good"
+        yield (
+            self.read.get("encoding_errors", 0) > 0,
+            f"{self.read.get('encoding_errors')} bytes were not UTF-8 and were dropped; inputs.jsonl says where",
+        )
+        yield (
+            self.read.get("skipped_files", 0) > 0,
+            f"{self.read.get('skipped_files')} files were left out; inputs.jsonl says which, and why",
+        )
+        yield (
+            self.read.get("cut_lines", 0) + self.read.get("cut_documents", 0) > 0,
+            "lines or documents were too long and were cut; inputs.jsonl says in which files",
+        )
+
+
+def check_corpus(
+    folder: Path | str,
+    evaluation_files: Iterable[Path | str] = (),
+    *,
+    verify: bool = True,
+    model_vocabulary: int | None = None,
+) -> DoctorReport:
+    """What is in the corpus in `folder`, and what may be wrong with it.
+
+    Args:
+        evaluation_files: files whose texts should not stand in the corpus.
+        verify: compare the digest of every shard first.
+        model_vocabulary: the vocabulary size of the model that it is meant for.
+
+    Raises:
+        CorpusError: it is no corpus or is damaged.
+        InputError: an evaluation file cannot be read.
+    """
+    corpus = Corpus.open(folder, verify=verify)
+    sets = [EvaluationSet.of_texts(str(file), evaluation_texts(file), corpus.tokenizer) for file in evaluation_files]
+    held_out = corpus.held_out()
+    if held_out is not None:
+        sets.append(EvaluationSet.of_corpus("held_out", held_out))
+    sentences, documents = HashCounts(), HashCounts()
+    tokens = np.zeros(len(corpus.vocabulary), dtype=np.int64)
+    bins = np.zeros(len(LENGTH_BINS), dtype=np.int64)
+    with Progress("checking the corpus", corpus.num_tokens, "tokens") as progress:
+        for batch in corpus.batches:
+            hashes = run_hashes(batch.tokens, batch.sentence_lengths)
+            sentences.add(hashes)
+            documents.add(run_hashes(hashes, np.diff(batch.sentence_offsets)))
+            tokens += np.bincount(batch.tokens, minlength=len(tokens))
+            places = np.searchsorted(LENGTH_BINS, batch.sentence_lengths, side="right") - 1
+            bins += np.bincount(places, minlength=len(bins))
+            if sets:
+                grams = document_grams(batch)
+                for one in sets:
+                    one.meet(hashes, grams)
+            progress.advance(len(batch.tokens))
+    different, counts = sentences.finish()
+    return DoctorReport(
+        folder=str(folder),
+        documents=corpus.num_documents,
+        sentences=corpus.num_sentences,
+        tokens=corpus.num_tokens,
+        words=corpus.manifest["read"]["words"],
+        held_out_documents=held_out.num_documents if held_out is not None else 0,
+        repeated_sentences=sentences.total - len(different),
+        repeats=tuple(_most_repeated(corpus, different, counts)),
+        repeated_documents=documents.total - len(documents.finish()[0]),
+        one_sentence_documents=int((corpus.sentence_counts == 1).sum()),
+        sentence_lengths=tuple(bins.tolist()),
+        unknown_tokens=int(tokens[corpus.vocabulary.unk_id]),
+        unigram_entropy=entropy(tokens),
+        vocabulary=len(corpus.vocabulary),
+        unused_pieces=int((tokens == 0).sum()),
+        model_vocabulary=model_vocabulary,
+        overlaps=tuple(one.result() for one in sets),
+        read=corpus.manifest["read"],
+        casing=casing_mismatch(corpus.vocabulary, lowercase=corpus.rules.lowercase) or "",
+    )
+
+
+def entropy(counts: npt.NDArray[Any]) -> float:
+    """The entropy of a distribution with these counts, in nats.
+
+    >>> round(entropy(np.array([1, 1, 0, 2])), 4)
+    1.0397
+    """
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]) -> Iterator[tuple[str, int]]:
+    """The texts of the sentences that come most often, most frequent first."""
+    top = np.argsort(-counts, kind="stable")[:_SHOWN_REPEATS]
+    wanted = {int(hashes[place]): int(counts[place]) for place in top if counts[place] > 1}
+    texts: dict[int, str] = {}
+    for batch in corpus.batches:
+        if len(texts) == len(wanted):
+            break
+        texts = _texts_of(batch, corpus, wanted) | texts
+    yield from ((texts[one], count) for one, count in wanted.items())
+
+
+def _texts_of(batch: Batch, corpus: Corpus, wanted: dict[int, int]) -> dict[int, str]:
+    """The texts of those sentences of a batch whose hashes are wanted."""
+    hashes = run_hashes(batch.tokens, batch.sentence_lengths)
+    ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)
+    found = np.flatnonzero(contained(hashes, np.sort(np.array(list(wanted), dtype=np.uint64))))
+    texts = {}
+    for place in found.tolist():
+        if int(hashes[place]) not in texts:
+            ids = batch.tokens[ends[place] - batch.sentence_lengths[place] : ends[place]][:_SHOWN_CHARACTERS]
+            text = corpus.tokenizer.decode(ids, skip_special=False)
+            texts[int(hashes[place])] = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+    return texts
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({100 * part / max(whole, 1):.2f} %)"

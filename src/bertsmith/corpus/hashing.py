@@ -1,0 +1,104 @@
+"""64-bit hashes of runs of tokens, and how often each comes: whole arrays at a time.
+
+A run of tokens t0, t1, ... has the hash `mix(sum of word(t_i) * P**i)` modulo 2**64, where `word` is a random number
+for each id. Two different runs share a hash with a chance of about 1 in 10**19; among a billion runs a wrong pair is
+unlikely.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Hashes = npt.NDArray[np.uint64]
+
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_FIRST_MERGE = 2**22
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """The finaliser of splitmix64: every bit of the result depends on every bit of the value."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _powers(count: int) -> Hashes:
+    powers = np.full(count, _MULTIPLIER, dtype=np.uint64)
+    powers[:1] = 1
+    return np.cumprod(powers, dtype=np.uint64)
+
+
+def run_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
+    """The hash of each run of consecutive `values` (ids or hashes), uint64 [runs].
+
+    Args:
+        values: unsigned [T].
+        lengths: the length of each run, none of them 0; their sum is T.
+    """
+    if not len(lengths):
+        return np.empty(0, dtype=np.uint64)
+    lengths = lengths.astype(np.int64)
+    starts = np.cumsum(lengths) - lengths
+    places = np.arange(len(values)) - np.repeat(starts, lengths)
+    words = _mixed(values.astype(np.uint64) + np.uint64(1))
+    sums = np.add.reduceat(words * _powers(int(lengths.max()))[places], starts, dtype=np.uint64)
+    return _mixed(sums + lengths.astype(np.uint64))
+
+
+def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) -> tuple[Hashes, npt.NDArray[np.int64]]:
+    """The hashes of all n-grams of `size` inside runs, and the run that each lies in."""
+    lengths = lengths.astype(np.int64)
+    count = len(values) - size + 1
+    if count <= 0:
+        return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
+    words = _mixed(values.astype(np.uint64) + np.uint64(1))
+    sums = np.zeros(count, dtype=np.uint64)
+    for place, power in enumerate(_powers(size)):
+        sums += words[place : place + count] * power
+    runs = np.repeat(np.arange(len(lengths)), lengths)
+    inside = runs[:count] == runs[size - 1 :]
+    return _mixed(sums[inside]), runs[:count][inside]
+
+
+class HashCounts:
+    """How often each hash was added. Memory is bounded by the different hashes, some 40 bytes each."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._hashes: Hashes = np.empty(0, dtype=np.uint64)
+        self._counts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._waiting: list[Hashes] = []
+        self._size = 0
+
+    def add(self, hashes: Hashes) -> None:
+        """Counts each of `hashes` once more."""
+        self.total += len(hashes)
+        self._waiting.append(hashes)
+        self._size += len(hashes)
+        # Merging when as much waits as is merged already keeps the work near n log n.
+        if self._size >= max(_FIRST_MERGE, len(self._hashes)):
+            self._merge()
+
+    def finish(self) -> tuple[Hashes, npt.NDArray[np.int64]]:
+        """The different hashes, sorted, and how often each was added."""
+        self._merge()
+        return self._hashes, self._counts
+
+    def _merge(self) -> None:
+        fresh, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *self._waiting]), return_counts=True)
+        hashes = np.concatenate([self._hashes, fresh])
+        order = np.argsort(hashes, kind="stable")
+        hashes, counts = hashes[order], np.concatenate([self._counts, counts])[order]
+        firsts = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1]))
+        self._hashes = hashes[firsts]
+        self._counts = np.add.reduceat(counts, firsts) if len(firsts) else counts
+        self._waiting, self._size = [], 0
+
+
+def contained(needles: Hashes, haystack: Hashes) -> npt.NDArray[np.bool_]:
+    """For each of `needles` whether it is in the sorted `haystack`."""
+    if not len(haystack):
+        return np.zeros(len(needles), dtype=np.bool_)
+    places = np.minimum(np.searchsorted(haystack, needles), len(haystack) - 1)
+    return np.asarray(haystack[places] == needles)

@@ -1,0 +1,146 @@
+"""How much of an evaluation set stands in a corpus: a model that has seen the test is not tested.
+
+Two measures: sentences that stand in the corpus word for word, and runs of 13 tokens that do.
+"""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsmith.corpus.hashing import Hashes, contained, gram_hashes, run_hashes
+from bertsmith.corpus.sentences import split_sentences
+from bertsmith.corpus.shards import Batch, Corpus
+from bertsmith.corpus.sources import Source, SourceStream, UnreadableError, find_sources, refusal
+from bertsmith.errors import InputError
+from bertsmith.text.wordpiece import Tokenizer
+
+GRAM = 13
+SHORTEST = 8
+"""Tokens; shorter sentences, such as "Yes, of course.", stand everywhere by chance."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Overlap:
+    """What of an evaluation set stands in the corpus.
+
+    Args:
+        name: the file, or `held_out`.
+        sentences: its different sentences of at least `SHORTEST` tokens.
+        known_sentences: those that stand in the corpus.
+        grams: its different runs of `GRAM` tokens.
+        known_grams: those that stand in the corpus.
+    """
+
+    name: str
+    sentences: int
+    known_sentences: int
+    grams: int
+    known_grams: int
+
+    @property
+    def share(self) -> float:
+        """The larger of the two shares."""
+        return max(self.known_sentences / max(self.sentences, 1), self.known_grams / max(self.grams, 1))
+
+
+class EvaluationSet:
+    """The hashes of one evaluation set, and which of them were met in the corpus so far."""
+
+    def __init__(self, name: str, sentences: Hashes, grams: Hashes) -> None:
+        self.name, self.sentences, self.grams = name, np.unique(sentences), np.unique(grams)
+        self._known_sentences = np.zeros(len(self.sentences), dtype=np.bool_)
+        self._known_grams = np.zeros(len(self.grams), dtype=np.bool_)
+
+    @classmethod
+    def of_texts(cls, name: str, texts: Iterator[str], tokenizer: Tokenizer) -> "EvaluationSet":
+        """The set of the sentences of some texts."""
+        encoded = tokenizer.encode_batch([sentence for text in texts for sentence in split_sentences(text)])
+        lengths = encoded.lengths[encoded.lengths > 0]
+        return cls(name, _long(encoded.ids, lengths), gram_hashes(encoded.ids, lengths, GRAM)[0])
+
+    @classmethod
+    def of_corpus(cls, name: str, corpus: Corpus) -> "EvaluationSet":
+        """The set of all sentences of a corpus."""
+        both = [(_long(b.tokens, b.sentence_lengths), document_grams(b)) for b in corpus.batches]
+        return cls(name, np.concatenate([one for one, _ in both]), np.concatenate([grams for _, grams in both]))
+
+    def meet(self, sentences: Hashes, grams: Hashes) -> None:
+        """Marks what stands in a batch of the corpus."""
+        self._known_sentences |= contained(self.sentences, np.unique(sentences))
+        self._known_grams |= contained(self.grams, np.unique(grams))
+
+    def result(self) -> Overlap:
+        """The numbers."""
+        known = int(self._known_sentences.sum()), int(self._known_grams.sum())
+        return Overlap(self.name, len(self.sentences), known[0], len(self.grams), known[1])
+
+
+def document_grams(batch: Batch) -> Hashes:
+    """The hashes of all runs of `GRAM` tokens inside the documents of a batch."""
+    return gram_hashes(batch.tokens, np.diff(batch.token_offsets), GRAM)[0]
+
+
+def _long(tokens: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
+    return run_hashes(tokens, lengths)[lengths >= SHORTEST]
+
+
+def evaluation_texts(path: Path | str) -> Iterator[str]:
+    """The texts of an evaluation file of any kind: JSON (every text in it), Parquet, else lines and their columns.
+
+    Raises:
+        InputError: it is missing, or holds no text.
+    """
+    for found in find_sources([path]):
+        if isinstance(found, Source):
+            try:
+                yield from _texts_of(found)
+            except (UnreadableError, ValueError, RecursionError) as reason:
+                raise InputError(
+                    expected=f"an evaluation file at '{found.name}'",
+                    found=str(reason),
+                    fix="name a file that holds text",
+                ) from None
+
+
+def _texts_of(source: Source) -> Iterator[str]:
+    with SourceStream(source) as stream:
+        if source.kind == "parquet":
+            try:
+                for batch in pq.ParquetFile(stream.whole()).iter_batches(use_threads=False):
+                    for row in batch.to_pylist():
+                        yield from strings_in(row)
+            except pa.ArrowException as error:
+                raise UnreadableError(str(error)) from None
+            return
+        data = b"".join(iter(lambda: stream.read(2**20), b""))
+    if reason := refusal(data):
+        raise UnreadableError(reason)
+    text = data.decode("utf-8-sig", "ignore")
+    if source.kind == "jsonl":
+        for line in text.split("\n"):
+            yield from strings_in(json.loads(line)) if line.strip() else ()
+    elif Path(source.name).suffix.lower() == ".json":
+        yield from strings_in(json.loads(text))
+    else:
+        yield from (column for line in text.splitlines() for column in line.split("\t"))
+
+
+def strings_in(value: Any) -> list[str]:
+    """All texts in a value of JSON, in order.
+
+    >>> strings_in({"question": "Who?", "answers": [{"text": "She."}], "id": 7})
+    ['Who?', 'She.']
+    """
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return list(itertools.chain.from_iterable(map(strings_in, value))) if isinstance(value, list) else []
