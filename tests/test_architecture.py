@@ -25,7 +25,7 @@ FLOORS = {
     "demo": 6,
     "cli": 8,
 }  # fmt: skip
-SHORTEST, LONGEST = 40, 400
+SHORTEST, LONGEST = 25, 400
 NEVER_TORCH = ("text", "corpus")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"tensorboard", "torch.utils.tensorboard"}

@@ -112,7 +112,7 @@ def read_json(path: Path) -> Any:
         raise InputError(
             expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check the path and its rights"
         ) from None
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(
             expected=f"JSON in '{path}'", found=f"something else ({error})", fix="restore the file"
         ) from None

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.checkpoints.pretrained import load_pretrained, save_pretrained, untrained
 from bertsmith.corpus.shards import Corpus
@@ -22,7 +24,7 @@ from bertsmith.runtime import Rank, choose
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.pretraining import PretrainingTask
-from bertsmith.training.distributed import process_group, wait_for_all
+from bertsmith.training.distributed import process_group
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.report import write_report
 from bertsmith.training.run_folder import RunFolder
@@ -101,7 +103,7 @@ def pretrain(
     }
     rank = Rank.from_environment()
     with process_group(rank, runtime.torch_device):
-        run = _open_run(Path(out), record, digests, rank, resume=resume)
+        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank)
         task = PretrainingTask(
             model,
             source,
@@ -115,7 +117,7 @@ def pretrain(
             long_share=settings.long_share,
             micro_tokens=settings.micro_tokens,
             evaluation_rows=settings.evaluation_rows,
-            unigram_entropy=source.unigram_entropy(),
+            unigram_entropy=_unigram_entropy(source),
         )
 
         def write_model(folder: Path, result: TrainResult) -> None:
@@ -206,16 +208,15 @@ def _check_fit(
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
 
 
-def _open_run(
-    path: Path, record: Mapping[str, Any], digests: Mapping[str, str], rank: Rank, *, resume: bool
-) -> RunFolder:
-    """The run folder; the first process makes it, the others wait."""
-    if rank.index == 0:
-        run = (RunFolder.resume if resume else RunFolder.create)(path, record, digests)
-    wait_for_all(rank)
-    return run if rank.index == 0 else RunFolder.open(path)
-
-
 def _digest_of_weights(model: BertForPreTraining) -> str:
     parts = (f"{name} {digest_bytes(tensor.numpy().tobytes())}" for name, tensor in sorted(model.state_dict().items()))
     return digest_bytes("\n".join(parts).encode())
+
+
+def _unigram_entropy(corpus: Corpus) -> float:
+    """The loss in nats of a model that knows how often each piece occurs, and nothing else."""
+    counts = np.zeros(len(corpus.vocabulary), dtype=np.int64)
+    for batch in corpus.batches:
+        counts += np.bincount(batch.tokens, minlength=len(counts))
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum())

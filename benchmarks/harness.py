@@ -1,0 +1,109 @@
+"""What every benchmark shares: rounds that take turns, ratios with their spread, the machine, the result file.
+
+All sides run in one process and in one run, A B A B ..., so that whatever else the machine does falls on both. A ratio
+is taken round by round, from two runs that stand side by side.
+"""
+
+import gc
+import importlib.metadata
+import os
+import platform
+import re
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.files import write_json
+
+RESULTS = Path(__file__).parent / "results"
+PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformers", "safetensors")
+
+
+def interleave(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every side in each round; the sides take turns, and begin in turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            gc.collect()
+            start = time.perf_counter()
+            result = sides[name]()
+            seconds[name].append(time.perf_counter() - start)
+            del result
+        print("  round", number + 1, {name: round(times[-1], 3) for name, times in seconds.items()}, flush=True)
+    return seconds
+
+
+def ratio_summary(ours: Sequence[float], peer: Sequence[float]) -> dict[str, float]:
+    """How many times as fast ours is: median, lowest and highest of the rounds."""
+    ratios = [theirs / own for own, theirs in zip(ours, peer, strict=True)]
+    return {
+        "median": round(statistics.median(ratios), 3),
+        "lowest": round(min(ratios), 3),
+        "highest": round(max(ratios), 3),
+        "rounds": len(ratios),
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """Median, lowest and highest of `values`, in their unit."""
+    return {
+        "median": round(statistics.median(values), 4),
+        "lowest": round(min(values), 4),
+        "highest": round(max(values), 4),
+    }
+
+
+def machine() -> dict[str, Any]:
+    """The processor, the cores this process may use, the load, Python and the versions of the packages."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": _processor(),
+        "cores": cores,
+        "memory_gb": _memory_gb(),
+        "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+    }
+
+
+def write_result(name: str, payload: dict[str, Any]) -> Path:
+    """Writes `payload` to `results/NAME.json` with the day, and says so; the result is the path."""
+    path = RESULTS / f"{name}.json"
+    write_json(path, {"benchmark": name, "day": time.strftime("%Y-%m-%d"), **payload})
+    print(f"written: {path}")
+    return path
+
+
+def machine_label(described: dict[str, Any]) -> str:
+    """A short name of a machine for a file name, such as `amd-epyc-2-cores`."""
+    return re.sub(r"[^a-z0-9]+", "-", f"{described['processor']} {described['cores']} cores".lower()).strip("-")
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        text = cpuinfo.read_text()
+        name, family, model = (
+            re.search(rf"^{field}\s*:\s*(.+)$", text, re.MULTILINE) for field in ("model name", "cpu family", "model")
+        )
+        if name is not None:
+            numbers = f" family {family[1]} model {model[1]}" if family and model else ""
+            return f"{name[1].strip()}{numbers}"
+    return platform.processor() or platform.machine()
+
+
+def _memory_gb() -> float | None:
+    if not hasattr(os, "sysconf"):
+        return None
+    return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None

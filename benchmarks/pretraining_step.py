@@ -1,0 +1,218 @@
+"""Line 6: a pre-training step of BERT-base on the CPU, ours against transformers, in real tokens a second.
+
+    python benchmarks/pretraining_step.py [--rounds 5] [--rows 32]
+
+All sides take the same rows (masked language model and next sentence) from the same weights, go forward and
+backward with dropout 0.1, clip the gradient to norm 1 and make a step of decoupled Adam. Two cases: full rows of 128
+tokens, and rows of natural length (mean about 40), which the peer pads to the longest. The peer runs in fp32, and under
+bf16 autocast. Before the clock starts, the losses without dropout are compared.
+"""
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Callable
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+from harness import interleave, machine, ratio_summary, write_result
+from torch import Tensor
+from transformers import BertConfig as PeerConfig
+from transformers import BertForPreTraining as PeerModel
+
+from bertsmith.checkpoints.names import to_huggingface
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.runtime import Runtime, choose
+from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.tasks.instances import PretrainingStream, Rows
+from bertsmith.tasks.masking import MaskedRows, Masker
+from bertsmith.tasks.pretraining import PretrainingTask
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.optimizer import BertAdam, clip, global_norm
+
+PIECES = 30522
+RATE = 1e-4
+CONFIG = BertConfig.named("base", vocab_size=PIECES)
+DATA = PretrainingDataSettings(max_length=128, short_sequence_probability=0.0, seed=1)
+
+
+class RandomDocuments:
+    """A corpus of random pieces.
+
+    Args:
+        sentences: of each document.
+        tokens: median tokens of a sentence; the lengths are log-normal, as those of real sentences are about.
+    """
+
+    def __init__(self, documents: int, sentences: int, tokens: float) -> None:
+        rng = np.random.default_rng(0)
+        lengths = np.ceil(tokens * rng.lognormal(0, 0.7, size=(documents, sentences))).astype(np.int64)
+        self._edges = [np.concatenate([[0], np.cumsum(row)]) for row in lengths]
+        self._tokens = [rng.integers(999, PIECES, size=edges[-1]).astype(np.uint16) for edges in self._edges]
+
+    @property
+    def num_documents(self) -> int:
+        """As the protocol says."""
+        return len(self._edges)
+
+    @property
+    def document_lengths(self) -> np.ndarray:
+        """As the protocol says."""
+        return np.array([edges[-1] for edges in self._edges])
+
+    def document_tokens(self, index: int) -> np.ndarray:
+        """As the protocol says."""
+        return self._tokens[index]
+
+    def document_sentences(self, index: int) -> np.ndarray:
+        """As the protocol says."""
+        return self._edges[index]
+
+
+CASES = {
+    "full rows of 128": RandomDocuments(200, 200, 18),
+    # Two sentences a document: what a corpus of messages or reviews looks like.
+    "rows of natural length": RandomDocuments(4000, 2, 12),
+}
+
+
+def published_shape() -> Vocabulary:
+    """A vocabulary with the size and the special ids of the published one."""
+    pieces = [f"p{number}" for number in range(PIECES)]
+    for number, piece in {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}.items():
+        pieces[number] = piece
+    return Vocabulary(pieces)
+
+
+VOCABULARY = published_shape()
+
+
+def our_step(task: PretrainingTask, optimizer: BertAdam) -> Callable[[], float]:
+    """One of our steps, data work included; returns its loss."""
+
+    def step() -> float:
+        optimizer.clear_gradients()
+        total = torch.zeros(())
+        for micro_batch in task.plan(0, 0, 1).micro_batches:
+            loss, _ = task.loss(task.model, micro_batch)
+            loss.backward()
+            total += loss.detach()
+        clip(optimizer.gradients(), global_norm(optimizer.gradients()).item(), 1.0)
+        optimizer.step(RATE)
+        return total.item()
+
+    return step
+
+
+def padded(rows: Rows, masked: MaskedRows) -> dict[str, Tensor]:
+    """The same rows as transformers takes them, padded to the longest."""
+    shape = (len(rows.lengths), int(rows.lengths.max()))
+    real = torch.from_numpy(np.arange(shape[1]) < rows.lengths[:, None])
+    flat_labels = torch.full((len(rows.token_ids),), -100)
+    flat_labels[masked.positions] = torch.from_numpy(masked.original_ids.astype(np.int64))
+    inputs = {"input_ids": masked.token_ids, "token_type_ids": rows.segment_ids, "labels": flat_labels.numpy()}
+    out = {"attention_mask": real.long(), "next_sentence_label": torch.from_numpy(rows.labels)}
+    for name, flat in inputs.items():
+        table = torch.full(shape, -100 if name == "labels" else 0)
+        table[real] = torch.from_numpy(flat.astype(np.int64))
+        out[name] = table
+    return out
+
+
+def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool) -> Callable[[], float]:
+    """A step as a training script for transformers writes it; returns its loss."""
+    decayed = [p for n, p in peer.named_parameters() if "bias" not in n and "norm" not in n.lower()]
+    rest = [p for n, p in peer.named_parameters() if "bias" in n or "norm" in n.lower()]
+    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}]
+    # Fused, as the Trainer of transformers chooses.
+    optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
+
+    def step() -> float:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = peer(**inputs).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(peer.parameters(), 1.0)
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def peer_of(model: BertForPreTraining) -> PeerModel:
+    """The peer with our weights."""
+    peer = PeerModel(PeerConfig())
+    state = {to_huggingface(name): tensor for name, tensor in model.state_dict().items()}
+    _, unexpected = peer.load_state_dict(state, strict=False)
+    assert not unexpected
+    peer.tie_weights()
+    return peer
+
+
+def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> dict[str, float]:
+    """The losses of both sides on the same weights and rows, in fp32."""
+    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = BertForPreTraining(config)
+    model.load_state_dict(weights)
+    task = task_of(case, model, rows, Runtime(device="cpu", precision="fp32"))
+    peer = peer_of(model).eval()
+    with torch.no_grad():
+        ours = sum(float(task.loss(model, part)[0]) for part in task.plan(0, 0, 1).micro_batches)
+        return {"ours": ours, "transformers": float(peer(**padded(*rows_of(case, rows))).loss)}
+
+
+def task_of(case: str, model: BertForPreTraining, rows: int, runtime: Runtime) -> PretrainingTask:
+    """The task of a case."""
+    return PretrainingTask(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
+
+
+def rows_of(case: str, number: int) -> tuple[Rows, MaskedRows]:
+    """The rows of the step that is timed, and their masks."""
+    rows = PretrainingStream(CASES[case], DATA, VOCABULARY, rows_per_step=number).step_rows(0)
+    return rows, Masker(VOCABULARY, DATA).mask_rows(rows.token_ids, rows.lengths, rows.keys)
+
+
+def main() -> None:
+    """Runs both cases and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=32, help="rows of the step [32]")
+    arguments = parser.parse_args()
+    runtime = choose()
+    results = {}
+    for case in CASES:
+        model = BertForPreTraining(CONFIG)
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        losses = losses_without_dropout(case, weights, arguments.rows)
+        assert abs(losses["ours"] - losses["transformers"]) < 1e-3, losses
+        task = task_of(case, model, arguments.rows, runtime)
+        rows, masked = rows_of(case, arguments.rows)
+        tokens = int(rows.lengths.sum())
+        inputs = padded(rows, masked)
+        steps = {f"ours {runtime.precision}": our_step(task, BertAdam(model))}
+        for name, bf16 in (("transformers fp32", False), ("transformers bf16 autocast", True)):
+            steps[name] = peer_step(peer_of(model), inputs, bf16)
+        print(f"{case}: {arguments.rows} rows, {tokens} real tokens, {inputs['input_ids'].numel()} padded; {losses}")
+        seconds = interleave(steps, rounds=arguments.rounds)
+        ours, *peers = seconds
+        results[case] = {
+            "rows": arguments.rows,
+            "real_tokens": tokens,
+            "padded_tokens": inputs["input_ids"].numel(),
+            "losses_without_dropout": losses,
+            "tokens_per_second": {name: round(tokens / float(np.median(times)), 1) for name, times in seconds.items()},
+            "ratios": {peer: ratio_summary(seconds[ours], seconds[peer]) for peer in peers},
+            "seconds": seconds,
+        }
+        for name, rate in results[case]["tokens_per_second"].items():
+            print(f"  {name}: {rate:.0f} real tokens/s")
+        print(f"  {results[case]['ratios']}")
+        del model, task, steps
+    write_result("pretraining_step", {"machine": machine(), "size": "base", "cases": results})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""The whole chain on text that is on the machine already, from documentation to a model that fills gaps.
+
+The default text is the docstrings of the Python standard library and of the installed packages, read and never run:
+10 to 20 MB of real English. Everything that a stage makes lies in the demo folder, as the single commands would leave
+it::
+
+    DEMO/text/docstrings.txt   one sentence a line, a blank line between modules (absent with a text of one's own)
+    DEMO/vocab.txt             the learned vocabulary
+    DEMO/corpus/               token shards, with some documents held out
+    DEMO/run/                  settings, log, checkpoints, model
+    DEMO/report.html           curves, filled gaps, next sentences
+"""
+
+import dataclasses
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertsmith.corpus.build import build_corpus
+from bertsmith.corpus.docstrings import docstring_documents
+from bertsmith.corpus.readers import Document, read_documents
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import ConfigError, RunError
+from bertsmith.files import atomic_file
+from bertsmith.inference.pretrained import MASK, PretrainedPredictor
+from bertsmith.progress import Progress
+from bertsmith.randomness import generator
+from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain
+from bertsmith.text.learn import WordCounter, learn_vocabulary
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.loop import TrainResult
+from bertsmith.training.report import Samples, write_report
+from bertsmith.training.settings import TrainSettings
+
+VOCABULARY_SIZE = 8000
+# What is left for filling gaps and the report, in seconds.
+CLOSING_SECONDS = 8.0
+SHORTEST_MINUTES = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gap:
+    """A held-out sentence with one piece hidden.
+
+    Attributes:
+        text: the sentence with [MASK] in it.
+        hidden: what stood there.
+        guesses: what the model puts there, the likeliest first, with probabilities.
+    """
+
+    text: str
+    hidden: str
+    guesses: tuple[tuple[str, float], ...]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoResult:
+    """What came of the demo.
+
+    Attributes:
+        report: the page with everything on it.
+        model: the model folder.
+        unigram_entropy: the loss in nats of a model that knows frequencies alone.
+        held_out_loss: the masked-LM loss in nats on held-out documents.
+        gaps: held-out sentences with what the model fills in.
+        seconds: the whole demo.
+    """
+
+    report: Path
+    model: Path
+    unigram_entropy: float
+    held_out_loss: float
+    gaps: Sequence[Gap]
+    seconds: float
+
+    def lines(self) -> list[str]:
+        """What the command prints."""
+        lines = [
+            f"masked-LM loss on held-out text: {self.held_out_loss:.2f} nats; "
+            f"a model that knows only frequencies: {self.unigram_entropy:.2f}",
+        ]
+        for gap in self.gaps[:6]:
+            guesses = ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses[:3])
+            lines.append(f"  {gap.text}\n    hidden: {gap.hidden}; filled: {guesses}")
+        return [*lines, f"model: {self.model}", f"report: {self.report}"]
+
+
+def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
+    """Learns a vocabulary, builds a corpus, pre-trains, fills gaps and writes the report, in about `minutes`.
+
+    Args:
+        out: a new folder.
+        texts: files or folders of the user's own text; the machine's documentation if there are none.
+
+    Raises:
+        RunError: the folder exists and is not empty.
+        ConfigError: the time is too short for anything.
+        InputError: the texts cannot be read, or hold too little.
+    """
+    started = time.monotonic()
+    if minutes < SHORTEST_MINUTES:
+        raise ConfigError(
+            expected=f"at least {SHORTEST_MINUTES} minutes", found=f"{minutes:g}", fix="give --minutes more time"
+        )
+    if out.exists() and any(out.iterdir()):
+        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another with --out")
+    sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
+    tokenizer = Tokenizer(learn_vocabulary(_count(read_documents(sources)), VOCABULARY_SIZE), TextRules())
+    tokenizer.vocabulary.save(out / "vocab.txt")
+    build_corpus(sources, tokenizer, out / "corpus", held_out=0.02)
+    training_minutes = minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60
+    result = _train(out, max(training_minutes, 0.1 * minutes), seed)
+    gaps, samples = _samples(out / "run" / "model", Corpus.open(out / "corpus"), seed)
+    report = write_report(out / "run", out=out / "report.html", title="Bertsmith demo", samples=samples)
+    return DemoResult(
+        report=report,
+        model=out / "run" / "model",
+        unigram_entropy=result.metrics["held_out_unigram_entropy"],
+        held_out_loss=result.metrics["held_out_mlm_loss"],
+        gaps=gaps,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _write_docstrings(path: Path) -> Path:
+    """Writes the documentation on this machine, one sentence a line and a blank line between documents."""
+    with atomic_file(path) as file, Progress("reading docstrings", unit="modules") as progress:
+        for document in docstring_documents():
+            file.write("\n".join([*document.sentences, "", ""]).encode("utf-8"))
+            progress.advance()
+    return path
+
+
+def _count(documents: Iterable[Document]) -> dict[str, int]:
+    counter = WordCounter(TextRules())
+    with Progress("counting words", unit="documents") as progress:
+        for document in documents:
+            counter.add(document.sentences)
+            progress.advance()
+    return counter.counts
+
+
+def _train(out: Path, minutes: float, seed: int) -> TrainResult:
+    return pretrain(
+        out / "corpus",
+        out / "run",
+        PretrainingRunSettings(size="tiny", dropout=0.0, rows_per_step=64, evaluation_rows=512),
+        PretrainingDataSettings(max_length=64, dynamic=True, seed=seed),
+        TrainSettings(minutes=minutes, learning_rate=2e-3, warmup_share=0.1, seed=seed, save_minutes=None),
+    )
+
+
+def _samples(model: Path, corpus: Corpus, seed: int) -> tuple[list[Gap], list[Samples]]:
+    """Gaps in held-out sentences, and true and random next sentences, for the report."""
+    predictor = PretrainedPredictor.load(str(model))
+    held_out = corpus.held_out() or corpus
+    gaps = [_gap(predictor, ids, place) for ids, place in _hidden_words(held_out, seed, 20)]
+    filled = Samples(
+        title="Held-out sentences with one word hidden",
+        header=("sentence", "hidden", "filled"),
+        rows=[
+            (gap.text, gap.hidden, ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses)) for gap in gaps
+        ],
+    )
+    following = Samples(
+        title="Does B follow A?",
+        header=("A", "B", "in truth", "probability that it follows"),
+        rows=_following(predictor, held_out, seed, 10),
+    )
+    return gaps, [filled, following]
+
+
+def _hidden_words(corpus: Corpus, seed: int, count: int) -> list[tuple[np.ndarray, int]]:
+    """Sentences of 8 to 30 pieces, as ids, each with the place of a word that is one piece of letters."""
+    pieces = corpus.vocabulary.pieces
+    rng = generator(seed, "demo gaps")
+    found: list[tuple[np.ndarray, int]] = []
+    for document in rng.permutation(corpus.num_documents).tolist():
+        edges = corpus.document_sentences(document)
+        for sentence in rng.permutation(len(edges) - 1).tolist()[:2]:
+            ids = np.asarray(corpus.document_tokens(document)[edges[sentence] : edges[sentence + 1]], dtype=np.int64)
+            words = [pieces[id] for id in ids.tolist()] + [""]
+            places = [
+                place
+                for place in range(len(ids))
+                if len(words[place]) > 2 and words[place].isalpha() and not words[place + 1].startswith("##")
+            ]
+            if 8 <= len(ids) <= 30 and places:
+                found.append((ids, int(rng.choice(places))))
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def _gap(predictor: PretrainedPredictor, ids: np.ndarray, place: int) -> Gap:
+    tokenizer = predictor.tokenizer
+    hidden = tokenizer.vocabulary.pieces[ids[place]]
+    masked = ids.copy()
+    masked[place] = tokenizer.vocabulary.mask_id
+    before, after = tokenizer.decode(masked[:place]), tokenizer.decode(masked[place + 1 :])
+    text = f"{before} {MASK} {after}".strip()
+    guesses = tuple((guess.piece, guess.probability) for guess in predictor.fill(text, top=5)[0])
+    return Gap(text=text, hidden=hidden, guesses=guesses)
+
+
+def _following(predictor: PretrainedPredictor, corpus: Corpus, seed: int, count: int) -> list[tuple[str, ...]]:
+    """Rows of two neighbouring sentences, and of two from different documents."""
+    rng = generator(seed, "demo pairs")
+    several = np.flatnonzero(corpus.sentence_counts >= 2)
+    rows = []
+    for number, document in enumerate(rng.permutation(several).tolist()[:count]):
+        first = int(rng.integers(corpus.sentence_counts[document] - 1))
+        follows = number % 2 == 0
+        other = document if follows else int(rng.integers(corpus.num_documents))
+        second = first + 1 if follows else int(rng.integers(corpus.sentence_counts[other]))
+        a, b = _sentence(predictor, corpus, document, first), _sentence(predictor, corpus, other, second)
+        if a and b:
+            chance = predictor.next_sentence(a, [b])[0].probability
+            rows.append((a, b, "follows" if follows else "random", f"{chance:.0%}"))
+    return rows
+
+
+def _sentence(predictor: PretrainedPredictor, corpus: Corpus, document: int, sentence: int) -> str:
+    edges = corpus.document_sentences(document)
+    return predictor.tokenizer.decode(corpus.document_tokens(document)[edges[sentence] : edges[sentence + 1]])

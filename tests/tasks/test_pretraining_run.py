@@ -1,0 +1,211 @@
+"""A whole run, as a user starts it: from a text file to a model that other tools read; killed, it goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForPreTraining, AutoTokenizer
+
+from bertsmith.checkpoints.load import convert
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
+from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain, settings_of_run
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.settings import TrainSettings
+
+WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
+WORDS += ["##s", "##ed", "un", "##like"]
+VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+SMALL = {"size": "tiny", "rows_per_step": 8, "evaluation_rows": 16, "device": "cpu", "precision": "fp32"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pretraining")
+    rng = np.random.default_rng(0)
+    words = WORDS[:19]
+    documents = [
+        "\n".join(" ".join(rng.choice(words, rng.integers(3, 12))) + " ." for _ in range(rng.integers(2, 12)))
+        for _ in range(40)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer(VOCABULARY, TextRules())
+    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    return folder / "corpus"
+
+
+def run(corpus: Path, out: Path, *, resume: bool = False, steps: int = 6, data=None, train=None, **changes: object):
+    return pretrain(
+        corpus,
+        out,
+        PretrainingRunSettings(**{**SMALL, **changes}),
+        PretrainingDataSettings(**{"max_length": 32, **(data or {})}),
+        TrainSettings(**{"steps": steps, "log_every": 1, "save_every": 2, **(train or {})}),
+        resume=resume,
+    )
+
+
+def test_a_run_makes_a_model_that_transformers_reads_and_agrees_with(corpus, tmp_path):
+    """S36, S100, S101: exported = trained, at the first step of the chain."""
+    result = run(corpus, tmp_path / "run")
+    assert result.steps == 6
+    assert {"report.html", "settings.json", "metrics.jsonl", "model"} <= {p.name for p in (tmp_path / "run").iterdir()}
+    folder = tmp_path / "run" / "model"
+    peer = AutoModelForPreTraining.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "The man bought [MASK] milk ."
+    assert tokenizer.tokenize("Unlike dogs, the CATS sat.") == [
+        "un",
+        "##like",
+        "dog",
+        "##s",
+        ",",
+        "the",
+        "cat",
+        "##s",
+        "sat",
+        ".",
+    ]
+    inputs = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        logits = peer(**inputs).prediction_logits[0]
+    gap = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+    expected = logits[gap].softmax(-1)
+    predictor = PretrainedPredictor.load(str(folder), device="cpu")
+    for guess in predictor.fill(text, top=len(VOCABULARY))[0]:
+        assert guess.probability == pytest.approx(expected[VOCABULARY.index[guess.piece]].item(), abs=1e-6)
+    pair = tokenizer("the man went to the store .", "a dog ate bread .", return_tensors="pt")
+    with torch.no_grad():
+        follows = peer(**pair).seq_relationship_logits.softmax(-1)[0, 0].item()
+    answer = predictor.next_sentence("the man went to the store .", ["a dog ate bread ."])[0]
+    assert answer.probability == pytest.approx(follows, abs=1e-6)
+
+
+def test_a_model_goes_to_googles_format_and_back_without_a_changed_bit(corpus, tmp_path):
+    """S102, S105: convert --to google and back."""
+    run(corpus, tmp_path / "run", steps=2)
+    convert(tmp_path / "run" / "model", tmp_path / "google", to="google")
+    convert(tmp_path / "google", tmp_path / "back", to="huggingface")
+    before = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    after = load_file(tmp_path / "back" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def command(corpus: Path, out: Path, *more: str) -> list[str]:
+    options = ["--steps", "30", "--save-every", "3", "--log-every", "1", "--rows-per-step", "8", "--max-length", "32"]
+    options += ["--evaluation-rows", "8", "--device", "cpu", "--size", "tiny"]
+    return [sys.executable, "-m", "bertsmith", "pretrain", str(corpus), "--out", str(out), *(more or options)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def checkpoints(out: Path) -> list[str]:
+    folder = out / "checkpoints"
+    return sorted(p.name for p in folder.iterdir() if p.name.startswith("step-")) if folder.exists() else []
+
+
+def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(corpus, tmp_path):
+    """The second equality, on the whole command: kill -9 in the middle of an epoch, then --resume."""
+    straight, broken = tmp_path / "straight", tmp_path / "broken"
+    subprocess.run(command(corpus, straight), check=True, env=environment(), capture_output=True)
+    victim = subprocess.Popen(
+        command(corpus, broken), env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while len(checkpoints(broken)) < 2 and time.monotonic() < deadline and victim.poll() is None:
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    assert not (broken / "model").exists(), "it was killed before its end"
+    resumed = command(corpus, broken, "--resume")
+    subprocess.run(resumed, check=True, env=environment(), capture_output=True)
+    for name in ("model/model.safetensors", "checkpoints/step-00000030/optimizer.safetensors"):
+        assert (straight / name).read_bytes() == (broken / name).read_bytes(), name
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm+sop", "nsp", "left-to-right"])
+def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, objective):
+    """S52, S55: one switch; a head that was not trained is not in the folder."""
+    run(corpus, tmp_path / "run", steps=2, data={"objective": objective})
+    names = load_file(tmp_path / "run" / "model" / "model.safetensors").keys()
+    assert any("predictions" in name for name in names) == (objective != "nsp")
+    assert any("seq_relationship" in name for name in names) == (objective in ("mlm+sop", "nsp"))
+    wanted = "nsp" if objective in ("mlm", "left-to-right") else "mlm"
+    if objective != "mlm+sop":
+        with pytest.raises(BertsmithError, match=f"trained {wanted} head"):
+            PretrainedPredictor.load(str(tmp_path / "run" / "model"), needs=[wanted])
+
+
+def test_training_goes_on_from_a_model(corpus, tmp_path):
+    """S56, S69: --init takes all parameters along."""
+    run(corpus, tmp_path / "first", steps=2)
+    result = run(
+        corpus, tmp_path / "second", steps=2, init=str(tmp_path / "first" / "model"), train={"learning_rate": 1e-9}
+    )
+    first = load_file(tmp_path / "first" / "model" / "model.safetensors")
+    second = load_file(tmp_path / "second" / "model" / "model.safetensors")
+    assert result.steps == 2
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+
+
+def test_what_does_not_fit_is_refused_in_one_line(corpus, tmp_path):
+    run(corpus, tmp_path / "run", steps=2)
+    cases = [
+        (RunError, "--resume", lambda: run(corpus, tmp_path / "run")),
+        (
+            RunError,
+            "learning_rate",
+            lambda: run(corpus, tmp_path / "run", steps=2, resume=True, train={"learning_rate": 0.5}),
+        ),
+        (RunError, "no settings.json", lambda: run(corpus, tmp_path / "nowhere", resume=True)),
+        (ConfigError, "rows of at most 512", lambda: run(corpus, tmp_path / "x", data={"max_length": 600})),
+        (ConfigError, "did you mean 'tiny'", lambda: run(corpus, tmp_path / "x", size="tny")),
+        (ConfigError, "model size", lambda: run(corpus, tmp_path / "x", size=None)),
+        (ConfigError, "rows_per_step", lambda: run(corpus, tmp_path / "x", rows_per_step=0)),
+    ]
+    for kind, words, action in cases:
+        with pytest.raises(kind, match=words) as caught:
+            action()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
+    run(corpus, tmp_path / "run", steps=1)
+    other = Tokenizer(Vocabulary([*VOCABULARY.pieces[:-1], "##likes"]), TextRules())
+    text = tmp_path / "text.txt"
+    text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
+    build_corpus([text], other, tmp_path / "other", workers=1)
+    with pytest.raises(VocabularyError, match="build the corpus again"):
+        run(tmp_path / "other", tmp_path / "x", steps=1, init=str(tmp_path / "run" / "model"))
+
+
+def test_the_settings_of_a_run_can_be_read_back(corpus, tmp_path):
+    run(corpus, tmp_path / "run", steps=1)
+    folder, settings, data, training = settings_of_run(tmp_path / "run")
+    assert Path(folder) == corpus
+    assert (settings.size, data.max_length, training.steps) == ("tiny", 32, 1)
+
+
+def test_the_unigram_line_is_the_entropy_of_the_tokens(corpus, tmp_path):
+    result = run(corpus, tmp_path / "run", steps=1)
+    opened = Corpus.open(corpus)
+    tokens = np.concatenate([opened.document_tokens(i) for i in range(opened.num_documents)])
+    _, counts = np.unique(tokens, return_counts=True)
+    expected = -sum(c / len(tokens) * np.log(c / len(tokens)) for c in counts)
+    assert result.metrics["unigram_entropy"] == pytest.approx(expected)
