@@ -10,8 +10,9 @@ INSTALLED := $(VENV)/installed
 
 .PHONY: demo test test-slow check docs bench format clean
 
-# The whole chain on the documentation that is on this machine; ends with demo/report.html.
+# The whole chain on the documentation that is on this machine; ends with demo/report.html, made anew each time.
 demo: $(INSTALLED)
+	rm -rf demo
 	$(BIN)/bertsmith demo --out demo $(DEMO)
 
 # The suite: doctests in src/, tests/. No network, no GPU.

@@ -8,6 +8,7 @@ import typer
 
 from bertsmith.cli.options import CasedOption, JsonOption, TextArguments, WorkersOption, print_json, settings_from
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
+from bertsmith.files import read_json
 
 EvaluationOption = Annotated[
     list[Path] | None,
@@ -35,11 +36,8 @@ def corpus(
 ) -> None:
     """Turn text into token shards, and print the doctor's report on them."""
     from bertsmith.corpus.build import CorpusSettings, build_corpus
-    from bertsmith.text.vocabulary import casing_mismatch
 
     tokenizer = tokenizer_from(vocab, model, cased)
-    if warning := casing_mismatch(tokenizer.vocabulary, lowercase=tokenizer.rules.lowercase):
-        typer.echo(f"bertsmith: {warning}", err=True)
     settings = settings_from(CorpusSettings, values)
     build_corpus(texts, tokenizer, out, settings=settings, workers=workers, replace=replace)
     _print_report(out, evaluation)
@@ -48,16 +46,24 @@ def corpus(
 def check(
     corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
     evaluation: EvaluationOption = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="config.json of the model that the corpus is meant for")
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Look for what is odd about a corpus: doubles, lonely sentences, unknown pieces, overlap; also its entropy."""
-    _print_report(corpus, evaluation, json)
+    from bertsmith.model.config import BertConfig
+
+    size = None if config is None else BertConfig.from_dict(read_json(config)).vocab_size
+    _print_report(corpus, evaluation, size, json)
 
 
-def _print_report(folder: Path, evaluation: list[Path] | None, json: bool = False) -> None:
+def _print_report(
+    folder: Path, evaluation: list[Path] | None, model_vocabulary: int | None = None, json: bool = False
+) -> None:
     from bertsmith.corpus.doctor import check_corpus
 
-    report = check_corpus(folder, evaluation or ())
+    report = check_corpus(folder, evaluation or (), model_vocabulary=model_vocabulary)
     if json:
         print_json(report.to_dict())
     else:

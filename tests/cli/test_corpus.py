@@ -1,0 +1,74 @@
+"""corpus and check as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.corpus.shards import Corpus
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A folder with two files of short documents."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for name, word in (("one", "store"), ("two", "man")):
+        documents = [f"the {word} went .\nhe bought a b c {number} .\n" for number in range(30)]
+        (folder / f"{name}.txt").write_text("\n".join(documents), encoding="utf-8")
+    return folder
+
+
+def test_text_becomes_a_corpus_with_the_report_of_the_doctor(
+    run, tmp_path: Path, texts: Path, vocabulary: Path
+) -> None:
+    """S36."""
+    folder = tmp_path / "corpus"
+    arguments = ("corpus", texts, "--vocab", vocabulary, "--out", folder, "--workers", 1, "--held-out", "0.2")
+    result = run(*arguments)
+    assert result.code == 0, result.err
+    assert "unigram entropy" in result.out
+    corpus = Corpus.open(folder)
+    held_out = corpus.held_out()
+    assert held_out is not None
+    assert corpus.num_documents + held_out.num_documents == 60
+    again = run("check", folder)
+    assert again == (0, result.out, "")
+    report = json.loads(run("check", folder, "--json").out)
+    assert (report["documents"], report["held_out_documents"]) == (corpus.num_documents, held_out.num_documents)
+    refused = run(*arguments)
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert run(*arguments, "--replace").code == 0
+
+
+def test_overlap_with_an_evaluation_file_is_named(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
+    run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
+    result = run("check", tmp_path / "corpus", "--evaluation", texts / "one.txt")
+    assert result.code == 0, result.err
+    assert f"of '{texts / 'one.txt'}' stand in the corpus" in result.out
+
+
+def test_a_vocabulary_that_does_not_fit_the_model_is_seen(
+    run, tmp_path: Path, texts: Path, vocabulary: Path, model
+) -> None:
+    run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (tmp_path / "other.json").write_text(json.dumps({**config, "vocab_size": 7}), encoding="utf-8")
+    fits = json.loads(run("check", tmp_path / "corpus", "--config", model / "config.json", "--json").out)
+    other = json.loads(run("check", tmp_path / "corpus", "--config", tmp_path / "other.json", "--json").out)
+    assert len(other["advice"]) == len(fits["advice"]) + 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\x01\x02binary\x00"])
+def test_a_file_without_text_is_one_line(run, tmp_path: Path, vocabulary: Path, content: bytes) -> None:
+    file = tmp_path / "bad.txt"
+    file.write_bytes(content)
+    result = run("corpus", file, "--vocab", vocabulary, "--out", tmp_path / "corpus")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "bad.txt" in result.err
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_a_folder_that_is_no_corpus_is_one_line(run, texts: Path) -> None:
+    result = run("check", texts)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)

@@ -1,0 +1,82 @@
+"""rates, pretrain, report as a user types them: one small run, stopped and resumed."""
+
+import json
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+WORDS = "the man went to store he bought".split()
+SMALL = ("--size", "tiny", "--rows-per-step", 4, "--max-length", 16, "--device", "cpu", "--precision", "fp32")
+
+
+@pytest.fixture
+def corpus(run, tmp_path: Path, vocabulary: Path) -> Path:
+    """A corpus of a few documents."""
+    documents = []
+    for number in range(12):
+        lines = [WORDS[number % 3 : 4 + (number + line) % 4] for line in range(6)]
+        documents.append("\n".join(f"{' '.join(words)} ." for words in lines))
+    (tmp_path / "text.txt").write_text("\n\n".join(documents), encoding="utf-8")
+    folder = tmp_path / "corpus"
+    assert run("corpus", tmp_path / "text.txt", "--vocab", vocabulary, "--out", folder, "--workers", 1).code == 0
+    return folder
+
+
+def test_the_rates_of_a_corpus_are_measured(run, corpus: Path) -> None:
+    """S40, S41, S48."""
+    result = run("rates", corpus, "--rows", 300, "--max-length", 16)
+    assert result.code == 0, result.err
+    assert "that became [MASK]" in result.out
+    assert "random next" in result.out
+    alone = run("rates", corpus, "--rows", 300, "--max-length", 16, "--objective", "mlm")
+    assert "random next" not in alone.out
+
+
+def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(run, corpus: Path, tmp_path: Path) -> None:
+    """S36, S53."""
+    straight = run("pretrain", corpus, "--out", tmp_path / "straight", "--steps", 4, "--learning-rate", 1e-3, *SMALL)
+    assert straight.code == 0, straight.err
+    assert "4 steps" in straight.out
+    again = run("pretrain", corpus, "--out", tmp_path / "straight", "--resume")
+    assert again.code == 0, again.err
+    settings = json.loads((tmp_path / "straight" / "settings.json").read_text(encoding="utf-8"))["settings"]
+    assert settings["train"]["learning_rate"] == 1e-3
+    assert settings["data"]["max_length"] == 16
+    other = run("pretrain", corpus, "--out", tmp_path / "other", "--steps", 4, "--learning-rate", 1e-3, *SMALL)
+    assert other.code == 0
+    models = [load_file(tmp_path / name / "model" / "model.safetensors") for name in ("straight", "other")]
+    assert models[0].keys() == models[1].keys()
+    assert all(bool((tensor == models[1][name]).all()) for name, tensor in models[0].items())
+    page = tmp_path / "page.html"
+    assert run("report", tmp_path / "straight", tmp_path / "other", "--out", page) == (0, f"{page}\n", "")
+    filled = run("fill", "--model", tmp_path / "straight" / "model", "the [MASK] went")
+    assert len(filled.out.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--steps", 2, "--minutes", 1], "expected one budget"),
+        ([], "expected one budget"),
+        (["--steps", 2, "--size", "bas"], "did you mean 'base'?"),
+        (["--steps", 2, "--size", "tiny", "--max-length", 600], "512"),
+        (["--steps", 2, "--objective", "mlm+npq"], "objective"),
+        (["--steps", 2, "--device", "tpu"], "expected a device"),
+    ],
+)
+def test_an_impossible_setting_is_one_line_and_leaves_nothing(run, corpus, tmp_path, options, words) -> None:
+    result = run("pretrain", corpus, "--out", tmp_path / "run", *options)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert words in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_that_exists_is_refused_without_resume_and_needed_with_it(run, corpus, tmp_path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("keep", encoding="utf-8")
+    refused = run("pretrain", corpus, "--out", tmp_path / "full", "--steps", 2, *SMALL)
+    absent = run("pretrain", corpus, "--out", tmp_path / "absent", "--resume")
+    for result in (refused, absent):
+        assert (result.code, result.err.count("\n")) == (1, 1)
+    assert (tmp_path / "full" / "mine.txt").read_text(encoding="utf-8") == "keep"
