@@ -76,10 +76,10 @@ def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
             offsets = np.zeros(len(parts) + 1, dtype=np.int64)
             np.cumsum([len(part) for part in parts], out=offsets[1:])
             return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets
-    if texts.null_count:
-        texts = texts.fill_null("")
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
         texts = texts.cast(pa.large_string())
+    if texts.null_count:
+        texts = texts.fill_null("")
     _, places, data = texts.buffers()
     width = np.int32 if pa.types.is_string(texts.type) else np.int64
     if not len(texts):

@@ -4,8 +4,8 @@ The steps, in this order: drop what is not text, turn white space into spaces, p
 characters, lower-case, strip accents, split at punctuation, split at white space. None of them looks across
 white space or across a Chinese character, so a text may be cut there and worked on in parts; `units.py` relies on that.
 
-Python's Unicode tables decide what a character is. They are newer than those of the Rust `tokenizers` library; the
-characters on which the two differ are listed in docs/decisions/0010-unicode-tables.md.
+Python's Unicode tables decide what a character is. The characters on which the Rust library `tokenizers` differs (its
+category tables are older) are listed in docs/decisions/0010-unicode-tables.md.
 
 Source: `BasicTokenizer` in the original tokenization.py, before and after its change of 2019-03-28.
 """

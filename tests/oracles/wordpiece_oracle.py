@@ -1,0 +1,108 @@
+"""BERT's tokenizer as slow and obvious as it can be written: one character at a time, straight from the specification.
+
+Nothing of the package is used, so that a mistake there is not repeated here.
+"""
+
+import unicodedata
+from collections.abc import Collection
+
+
+def basic_tokens(
+    text: str,
+    *,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    split_cjk: bool = True,
+    control_rule: str = "huggingface",
+) -> list[str]:
+    strips = lowercase if strip_accents is None else strip_accents
+    cleaned = ""
+    for character in text:
+        if ord(character) == 0 or ord(character) == 0xFFFD or _is_control(character, control_rule):
+            continue
+        if _is_whitespace(character):
+            cleaned += " "
+        elif split_cjk and _is_chinese(ord(character)):
+            cleaned += " " + character + " "
+        else:
+            cleaned += character
+    tokens = []
+    for word in cleaned.strip().split():
+        if lowercase:
+            word = word.lower()
+        if strips:
+            word = "".join(c for c in unicodedata.normalize("NFD", word) if unicodedata.category(c) != "Mn")
+        tokens += _split_at_punctuation(word)
+    return " ".join(tokens).split()
+
+
+def word_pieces(word: str, vocabulary: Collection[str], max_characters: int = 100) -> list[str]:
+    if len(word) > max_characters:
+        return ["[UNK]"]
+    pieces = []
+    start = 0
+    while start < len(word):
+        for end in range(len(word), start, -1):
+            piece = ("##" if start else "") + word[start:end]
+            if piece in vocabulary:
+                break
+        else:
+            return ["[UNK]"]
+        pieces.append(piece)
+        start = end
+    return pieces
+
+
+def tokenize(text: str, vocabulary: Collection[str], max_characters: int = 100, **rules: object) -> list[str]:
+    pieces = []
+    for word in basic_tokens(text, **rules):
+        pieces += word_pieces(word, vocabulary, max_characters)
+    return pieces
+
+
+def _is_whitespace(character: str) -> bool:
+    return character in (" ", "\t", "\n", "\r") or unicodedata.category(character) == "Zs"
+
+
+def _is_control(character: str, rule: str) -> bool:
+    if character in ("\t", "\n", "\r"):
+        return False
+    category = unicodedata.category(character)
+    if rule == "google":
+        return category in ("Cc", "Cf")
+    return category in ("Cc", "Cf", "Co", "Cs")
+
+
+def _is_punctuation(character: str) -> bool:
+    code = ord(character)
+    if 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126:
+        return True
+    return unicodedata.category(character).startswith("P")
+
+
+def _is_chinese(code: int) -> bool:
+    return (
+        0x4E00 <= code <= 0x9FFF
+        or 0x3400 <= code <= 0x4DBF
+        or 0x20000 <= code <= 0x2A6DF
+        or 0x2A700 <= code <= 0x2B73F
+        or 0x2B740 <= code <= 0x2B81F
+        or 0x2B820 <= code <= 0x2CEAF
+        or 0xF900 <= code <= 0xFAFF
+        or 0x2F800 <= code <= 0x2FA1F
+    )
+
+
+def _split_at_punctuation(word: str) -> list[str]:
+    parts = []
+    begins_new = True
+    for character in word:
+        if _is_punctuation(character):
+            parts.append(character)
+            begins_new = True
+        elif begins_new:
+            parts.append(character)
+            begins_new = False
+        else:
+            parts[-1] += character
+    return parts

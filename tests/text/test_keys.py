@@ -1,0 +1,73 @@
+"""Tables from short byte strings to numbers, against a dictionary."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.text import keys
+from bertsmith.text.batch_greedy import BatchSegmenter
+from bertsmith.text.greedy import Segmenter
+from bertsmith.text.keys import LONGEST, PADDING, WIDTHS, KeyTable
+from text.vocabularies import MIXED_VOCABULARY
+
+# Few different bytes, so that strings share beginnings; no zero bytes.
+strings = st.lists(st.binary(min_size=1, max_size=LONGEST).map(lambda b: bytes(1 + x % 3 for x in b)), unique=True)
+
+
+def of_width(some: list[bytes], width: int) -> list[bytes]:
+    return [string for string in some if len(string) <= 8 * width]
+
+
+@given(strings, strings, st.sampled_from(WIDTHS))
+def test_a_table_finds_what_was_put_in_and_nothing_else(inside: list[bytes], others: list[bytes], width: int) -> None:
+    inside, others = of_width(inside, width), of_width(others, width)
+    table = KeyTable(width)
+    half = len(inside) // 2
+    for begin, end in ((0, half), (half, len(inside))):
+        left_out = table.insert(keys.keys_of(inside[begin:end], width), np.arange(begin, end, dtype=np.int32))
+        assert left_out == 0
+    wanted = inside + others
+    values, missing = table.find(keys.keys_of(wanted, width))
+    known = {string: number for number, string in enumerate(inside)}
+    assert missing.tolist() == [place for place, string in enumerate(wanted) if string not in known]
+    assert all(values[place] == known[string] for place, string in enumerate(wanted) if string in known)
+
+
+def test_colliding_hashes_cost_places_and_never_give_wrong_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "hash_keys", lambda words: np.full(len(words[0]), 7, dtype=np.uint64))
+    some = [f"s{number}".encode() for number in range(200)]
+    table = KeyTable(1)
+    left_out = table.insert(keys.keys_of(some, 1), np.arange(200, dtype=np.int32))
+    values, missing = table.find(keys.keys_of(some, 1))
+    assert len(missing) == left_out == 200 - 24
+    found = np.setdiff1d(np.arange(200), missing)
+    assert values[found].tolist() == found.tolist()
+
+
+@given(strings, st.sampled_from(WIDTHS))
+def test_keys_are_the_bytes_wherever_they_stand(some: list[bytes], width: int) -> None:
+    some = of_width(some, width)
+    buffer = np.frombuffer(b"".join(some) + b"\0" * PADDING, dtype=np.uint8)
+    lengths = np.array([len(string) for string in some], dtype=np.int64)
+    found = keys.keys_at(keys.every_window(buffer), np.cumsum(lengths) - lengths, lengths, width)
+    assert keys.strings_of(found) == some
+    assert keys.lengths_of(found).tolist() == lengths.tolist()
+    assert [words.tolist() for words in found] == [words.tolist() for words in keys.keys_of(some, width)]
+
+
+@given(st.lists(st.sampled_from([b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b"])))
+def test_distinct_keys_stand_for_all(some: list[bytes]) -> None:
+    chosen, number = keys.distinct(keys.keys_of(some, 2))
+    assert [some[place] for place in chosen[number]] == some
+    assert len({some[place] for place in chosen}) == len(chosen)
+
+
+@given(st.lists(st.text("abcdefg0", min_size=1, max_size=LONGEST)), st.sampled_from([3, 20, 100]))
+def test_words_cut_together_equal_words_cut_alone(words: list[str], limit: int) -> None:
+    together = BatchSegmenter(MIXED_VOCABULARY, max_word_characters=limit)
+    alone = Segmenter(MIXED_VOCABULARY, max_word_characters=limit)
+    assert together.is_usable
+    ids, counts = together.segment(keys.keys_of([word.encode() for word in words], WIDTHS[-1]))
+    assert counts.tolist() == [len(alone.ids(word)) for word in words]
+    assert ids.tolist() == [id for word in words for id in alone.ids(word)]

@@ -1,0 +1,136 @@
+"""BERT's cleaning and cutting of text, against the published examples and the slow oracle."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+
+from bertsmith.errors import ConfigError
+from bertsmith.settings import from_dict, to_dict
+from bertsmith.text.normalize import (
+    TextRules,
+    basic_tokens,
+    basic_tokens_with_offsets,
+    is_cjk,
+    is_dropped,
+    is_punctuation,
+    is_whitespace,
+)
+from oracles.wordpiece_oracle import basic_tokens as oracle
+from text.vocabularies import all_rules, all_texts
+
+CASED = TextRules(lowercase=False)
+
+
+def oracle_tokens(text: str, rules: TextRules) -> list[str]:
+    switches = to_dict(rules)
+    del switches["max_word_characters"]
+    return oracle(text, **switches)
+
+
+@pytest.mark.parametrize(
+    ("text", "lower", "cased"),
+    [
+        (" \tHeLLo!how  \n Are yoU?  ", "hello ! how are you ?", "HeLLo ! how Are yoU ?"),
+        ("Héllo", "hello", "Héllo"),
+        ("ah博推zz", "ah 博 推 zz", "ah 博 推 zz"),
+        ("John Johanson's,", "john johanson ' s ,", "John Johanson ' s ,"),
+        ("[MASK]", "[ mask ]", "[ MASK ]"),
+        ("", "", ""),
+        (" \t\n ", "", ""),
+    ],
+)
+def test_the_published_examples_are_cut_as_published(text: str, lower: str, cased: str) -> None:
+    """S26."""
+    assert basic_tokens(text, TextRules()) == lower.split()
+    assert basic_tokens(text, CASED) == cased.split()
+
+
+def test_the_published_single_characters_are_classed_as_published() -> None:
+    """S26."""
+    assert all(map(is_whitespace, " \t\r\n\u00a0"))
+    assert not any(map(is_whitespace, "A-\u200b\x0b"))
+    assert is_dropped("\u0005", TextRules())
+    assert not any(is_dropped(character, TextRules()) for character in "A \t\r\n")
+    assert not is_dropped("\U0001f4a9", TextRules.google())
+    assert all(map(is_punctuation, "-$`."))
+    assert not any(map(is_punctuation, "A "))
+    assert [is_cjk(character) for character in "博㐀豈𠀀かハ한a"] == [True] * 4 + [False] * 4
+
+
+def test_the_two_control_rules_differ_in_private_and_half_characters_only() -> None:
+    ours, google = TextRules(), TextRules.google()
+    differing = {
+        unicodedata.category(chr(code))
+        for code in range(0x110000)
+        if is_dropped(chr(code), ours) != is_dropped(chr(code), google)
+    }
+    assert differing == {"Co", "Cs"}
+    assert google.max_word_characters == 200
+    assert ours.max_word_characters == 100
+
+
+def test_accents_and_chinese_characters_have_switches_of_their_own() -> None:
+    assert basic_tokens("Été", TextRules(strip_accents=False)) == ["été"]
+    assert basic_tokens("Été", TextRules(lowercase=False, strip_accents=True)) == ["Ete"]
+    assert basic_tokens("a博b", TextRules(split_cjk=False)) == ["a博b"]
+
+
+def test_characters_that_python_calls_white_space_are_dropped_where_bert_calls_them_control() -> None:
+    assert basic_tokens("a\x0bb\x0cc\x1cd\x1fe\x85f", TextRules()) == ["abcdef"]
+    assert basic_tokens("a\x85é\x1cb", CASED) == ["aéb"]
+
+
+def test_line_and_paragraph_separators_split_though_bert_has_no_word_for_them() -> None:
+    assert basic_tokens("a\u2028b\u2029c", TextRules()) == ["a", "b", "c"]
+
+
+def test_a_sigma_at_the_end_of_a_word_becomes_a_final_one() -> None:
+    assert basic_tokens("ΟΔΟΣ ΣΑΣ.", TextRules()) == ["οδος", "σας", "."]
+
+
+@given(all_texts, all_rules)
+def test_tokens_equal_the_oracle(text: str, rules: TextRules) -> None:
+    assert basic_tokens(text, rules) == oracle_tokens(text, rules)
+
+
+@given(all_texts, all_rules)
+def test_tokens_with_offsets_are_the_same_tokens_from_places_in_order(text: str, rules: TextRules) -> None:
+    tokens = basic_tokens_with_offsets(text, rules)
+    assert [token.text for token in tokens] == basic_tokens(text, rules)
+    previous = 0
+    for token in tokens:
+        assert len(token.text) == len(token.starts) == len(token.ends)
+        assert previous <= min(token.starts)
+        assert all(end == start + 1 <= len(text) for start, end in zip(token.starts, token.ends, strict=True))
+        previous = min(token.starts)
+
+
+@given(all_texts)
+def test_without_normalisation_every_character_is_found_at_its_offset(text: str) -> None:
+    for token in basic_tokens_with_offsets(text, CASED):
+        assert [text[start] for start in token.starts] == list(token.text)
+
+
+def test_characters_that_become_several_keep_their_one_place() -> None:
+    found = basic_tokens_with_offsets("İ한ﬁ e\u0301!", TextRules())
+    assert [(token.text, token.starts) for token in found] == [
+        ("i\u1112\u1161\u11abﬁ", [0, 1, 1, 1, 2]),
+        ("e", [4]),
+        ("!", [6]),
+    ]
+
+
+def test_marks_that_are_put_in_another_order_take_their_places_along() -> None:
+    text = "a\u302e\U00016ff0"  # spacing marks of classes 224 and 6, which accent stripping leaves
+    (token,) = basic_tokens_with_offsets(text, TextRules())
+    assert (token.text, token.starts) == ("a\U00016ff0\u302e", [0, 2, 1])
+
+
+def test_rules_survive_json_and_refuse_nonsense() -> None:
+    rules = TextRules(lowercase=False, strip_accents=True, control_rule="google")
+    assert from_dict(TextRules, to_dict(rules), "here") == rules
+    with pytest.raises(ConfigError, match="control_rule 'huggingface' or 'google'; found 'python'"):
+        TextRules(control_rule="python")
+    with pytest.raises(ConfigError, match="max_word_characters of at least 1; found 0"):
+        TextRules(max_word_characters=0)

@@ -1,0 +1,178 @@
+"""Rows: [CLS] A [SEP] B [SEP], truncation by every rule, against loops that do what the papers' code does."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.text.encoded import Encoded
+from bertsmith.text.pack import TRUNCATIONS, PackedRows, pack_rows, room_for_text
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+
+VOCABULARY = Vocabulary(SPECIAL_PIECES)
+CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
+
+texts = st.integers(0, 14).map(lambda length: [100 + token for token in range(length)])
+pairs = st.lists(st.tuples(texts, texts.map(lambda text: [token + 100 for token in text])), min_size=1, max_size=6)
+
+
+def rows_of(packed: PackedRows) -> list[list[int]]:
+    assert packed.lengths.sum() == len(packed.token_ids) == len(packed.segment_ids)
+    return [packed.row(number)[0].tolist() for number in range(len(packed))]
+
+
+def looped_pair(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
+    """The pair rule as a loop: the longer text loses its last token, at equal lengths the second."""
+    first, second = list(first), list(second)
+    while len(first) + len(second) > room:
+        if len(first) > len(second):
+            first.pop()
+        else:
+            second.pop()
+    return first, second
+
+
+def test_one_and_two_texts_are_framed_by_the_special_pieces() -> None:
+    """S31, S32, S33."""
+    one = pack_rows([[7, 8]], vocabulary=VOCABULARY, max_length=10)
+    assert rows_of(one) == [[CLS, 7, 8, SEP]]
+    assert one.segment_ids.tolist() == [0, 0, 0, 0]
+    two = pack_rows([[7, 8], []], [[9], [10]], vocabulary=VOCABULARY, max_length=10)
+    assert rows_of(two) == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, SEP]]
+    assert two.segment_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1]
+    assert two.offsets.tolist() == [0, 6, 10]
+    assert (two.truncated, two.cut_tokens) == (0, 0)
+
+
+@given(pairs, st.integers(5, 30))
+def test_pairs_are_cut_as_the_loop_cuts_them(rows: list[tuple[list[int], list[int]]], max_length: int) -> None:
+    packed = pack_rows([a for a, _ in rows], [b for _, b in rows], vocabulary=VOCABULARY, max_length=max_length)
+    expected = [looped_pair(a, b, max_length - 3) for a, b in rows]
+    assert rows_of(packed) == [[CLS, *a, SEP, *b, SEP] for a, b in expected]
+    assert packed.segment_ids.tolist() == [s for a, b in expected for s in [0] * (len(a) + 2) + [1] * (len(b) + 1)]
+
+
+@given(pairs, st.integers(5, 30), st.integers(0, 5))
+def test_random_ends_are_cut_as_the_loop_cuts_them(
+    rows: list[tuple[list[int], list[int]]], max_length: int, seed: int
+) -> None:
+    packed = pack_rows(
+        [a for a, _ in rows],
+        [b for _, b in rows],
+        vocabulary=VOCABULARY,
+        max_length=max_length,
+        truncation="random_ends",
+        rng=np.random.default_rng(seed),
+    )
+    rng = np.random.default_rng(seed)
+    expected = []
+    for a, b in ([list(a), list(b)] for a, b in rows):
+        while len(a) + len(b) > max_length - 3:
+            longer = a if len(a) > len(b) else b
+            del longer[0 if rng.random() < 0.5 else -1]
+        expected.append([CLS, *a, SEP, *b, SEP])
+    assert rows_of(packed) == expected
+
+
+@given(st.lists(texts, min_size=1, max_size=6), st.integers(3, 16), st.integers(0, 5))
+def test_random_ends_of_one_text_are_cut_as_the_loop_cuts_them(
+    rows: list[list[int]], max_length: int, seed: int
+) -> None:
+    packed = pack_rows(
+        rows, vocabulary=VOCABULARY, max_length=max_length, truncation="random_ends", rng=np.random.default_rng(seed)
+    )
+    rng = np.random.default_rng(seed)
+    expected = []
+    for row in map(list, rows):
+        while len(row) > max_length - 2:
+            del row[0 if rng.random() < 0.5 else -1]
+        expected.append([CLS, *row, SEP])
+    assert rows_of(packed) == expected
+
+
+@given(pairs, st.integers(5, 40), st.sampled_from([name for name in TRUNCATIONS if name != "error"]), st.booleans())
+def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
+    rows: list[tuple[list[int], list[int]]], max_length: int, truncation: str, as_pairs: bool
+) -> None:
+    first, second = [a for a, _ in rows], [b for _, b in rows] if as_pairs else None
+    packed = pack_rows(
+        first,
+        second,
+        vocabulary=VOCABULARY,
+        max_length=max_length,
+        truncation=truncation,
+        rng=np.random.default_rng(0),
+    )
+    given_tokens = [len(a) + (len(b) if as_pairs else 0) for a, b in rows]
+    specials = 3 if as_pairs else 2
+    assert packed.lengths.max() <= max_length
+    assert (packed.lengths - specials + packed.cut_by_row).tolist() == given_tokens
+    assert packed.cut_tokens == sum(max(0, tokens + specials - max_length) for tokens in given_tokens)
+    assert packed.truncated == sum(tokens + specials > max_length for tokens in given_tokens)
+    # What is left stands in its old order.
+    for number, (a, b) in enumerate(rows):
+        kept = [token for token in packed.row(number)[0].tolist() if token >= 100]
+        source = a + b if as_pairs else a
+        assert kept == sorted(kept)
+        assert set(kept) <= set(source)
+
+
+def test_head_tail_and_both_keep_what_they_say() -> None:
+    """S35."""
+    long = list(range(1000, 2000))
+
+    def kept(truncation: str, max_length: int = 512) -> list[int]:
+        packed = pack_rows([long], vocabulary=VOCABULARY, max_length=max_length, truncation=truncation)
+        assert packed.cut_tokens == 1002 - max_length
+        return packed.token_ids[1:-1].tolist()
+
+    assert kept("head") == kept("longest_first") == long[:510]
+    assert kept("tail") == long[-510:]
+    assert kept("head_tail") == long[:128] + long[-382:]
+    assert kept("head_tail", 257) == long[:64] + long[-191:]
+
+
+def test_a_text_of_exactly_the_room_is_kept_and_one_more_token_is_cut() -> None:
+    packed = pack_rows([[5] * 6, [5] * 7], vocabulary=VOCABULARY, max_length=8)
+    assert packed.lengths.tolist() == [8, 8]
+    assert packed.cut_by_row.tolist() == [0, 1]
+    assert (packed.truncated, packed.cut_tokens) == (1, 1)
+
+
+def test_a_text_that_is_too_long_is_refused_when_nothing_may_be_cut() -> None:
+    with pytest.raises(InputError, match="at most 6 tokens of text in a row; found 7 in row 1"):
+        pack_rows([[5], [5] * 7], vocabulary=VOCABULARY, max_length=8, truncation="error")
+
+
+def test_a_length_above_the_model_is_refused_with_the_numbers() -> None:
+    """S35."""
+    with pytest.raises(ConfigError, match="max_length of at most 512, the positions of the model; found 513"):
+        pack_rows([[5]], vocabulary=VOCABULARY, max_length=513)
+    assert len(pack_rows([[5]], vocabulary=VOCABULARY, max_length=600, model_limit=1024)) == 1
+
+
+def test_a_length_without_room_and_an_unknown_rule_are_refused() -> None:
+    with pytest.raises(ConfigError, match="max_length of at least 3 for one text; found 2"):
+        room_for_text(2, texts=1)
+    with pytest.raises(ConfigError, match="max_length of at least 5 for two texts; found 4"):
+        room_for_text(4, texts=2)
+    with pytest.raises(ConfigError, match="found 'middle'"):
+        pack_rows([[5]], vocabulary=VOCABULARY, max_length=8, truncation="middle")
+
+
+def test_no_rows_make_no_rows_and_flat_texts_equal_lists() -> None:
+    assert len(pack_rows([], vocabulary=VOCABULARY, max_length=8)) == 0
+    lists = [[7, 8, 9], [], [7]]
+    flat = pack_rows(Encoded.from_rows(lists), vocabulary=VOCABULARY, max_length=4)
+    assert (
+        rows_of(flat)
+        == rows_of(pack_rows(lists, vocabulary=VOCABULARY, max_length=4))
+        == [
+            [CLS, 7, 8, SEP],
+            [CLS, SEP],
+            [CLS, 7, SEP],
+        ]
+    )
+    # The input is left as it was.
+    assert lists == [[7, 8, 9], [], [7]]

@@ -1,0 +1,71 @@
+"""Vocabulary files: what is read, what is refused, what is written."""
+
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import InputError, VocabularyError
+from bertsmith.files import digest_file
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary, casing_mismatch
+
+
+def test_a_piece_has_the_number_of_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes("[PAD]\nthe\n[UNK]\r\n[CLS]\n[SEP]\n[MASK]\n\u2028\n##\u3000".encode())
+    vocabulary = Vocabulary.load(path)
+    assert vocabulary.pieces == ("[PAD]", "the", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "\u2028", "##\u3000")
+    assert (vocabulary.pad_id, vocabulary.unk_id, vocabulary.cls_id, vocabulary.sep_id, vocabulary.mask_id) == (
+        0,
+        2,
+        3,
+        4,
+        5,
+    )
+    assert vocabulary.special_ids == {0, 2, 3, 4, 5}
+    assert len(vocabulary) == 8
+
+
+def test_what_is_saved_is_read_back_and_has_the_digest(tmp_path: Path) -> None:
+    vocabulary = Vocabulary([*SPECIAL_PIECES, "é", "##か"])
+    vocabulary.save(tmp_path / "vocab.txt")
+    assert Vocabulary.load(tmp_path / "vocab.txt") == vocabulary
+    assert digest_file(tmp_path / "vocab.txt") == vocabulary.digest
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", r"no \[MASK\] among its 5 pieces"),
+        (b"", r"no \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\] among its 0 pieces"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "'a' in lines 6 and 8"),
+        (b"[PAD]\n\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "an empty line 2"),
+        (b"[PAD]\n[UNK]\n\xff\xfe\n", "other bytes at 12"),
+    ],
+)
+def test_a_file_that_is_no_vocabulary_is_refused_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(content)
+    with pytest.raises(VocabularyError, match=message) as caught:
+        Vocabulary.load(path)
+    assert "vocab.txt" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("piece", ["two\nlines", "\ud800"])
+def test_a_piece_that_no_line_can_hold_is_refused(piece: str) -> None:
+    with pytest.raises(VocabularyError, match="as piece 5"):
+        Vocabulary([*SPECIAL_PIECES, piece])
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.txt"):
+        Vocabulary.load(tmp_path / "nowhere.txt")
+
+
+def test_a_mismatch_of_casing_is_told() -> None:
+    """S34."""
+    cased, uncased = Vocabulary([*SPECIAL_PIECES, "Paris"]), Vocabulary([*SPECIAL_PIECES, "paris"])
+    assert "never used" in casing_mismatch(cased, lowercase=True)
+    assert "become [UNK]" in casing_mismatch(uncased, lowercase=False)
+    assert casing_mismatch(cased, lowercase=False) is None
+    assert casing_mismatch(uncased, lowercase=True) is None
