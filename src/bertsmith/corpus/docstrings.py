@@ -31,7 +31,7 @@ _PLACES = ("site-packages", "dist-packages")
 
 # A heading of a section and the line under it, as NumPy and reStructuredText write them.
 _UNDERLINED = re.compile(r"^[^\n]*\n[ \t]*([-=~^\"'*#+`])\1{2,}[ \t]*$", re.MULTILINE)
-_DIRECTIVE = re.compile(r"^\s*(\.\. |:\w+[^:\n]*:|@\w+|>>>|\.\.\. ?$|\$ |#|\||\+[-=])")
+_DIRECTIVE = re.compile(r"^\s*(\.\. |:\w+[^:`\n]*:(?!`)|@\w+|>>>|\.\.\. ?$|\$ |#|\||\+[-=])")
 _HEADING = re.compile(r"^\s*[A-Z][\w ]{0,30}:\s*$")
 _ITEM = re.compile(r"^\s*(?:[-*•+]|\d{1,2}[.)])\s+")
 _TERM = re.compile(r"^\*{0,2}(?:[a-z_]\w*|\w+ ?\([^)]*\)) ?(?:\([^)]*\))?:\s+")

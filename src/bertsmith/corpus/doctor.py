@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.corpus.hashing import HashCounts, Hashes, contained, run_hashes
+from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Batch, Corpus
 from bertsmith.progress import Progress
@@ -242,7 +242,7 @@ def _texts_of(batch: Batch, corpus: Corpus, wanted: dict[int, int]) -> dict[int,
     """The texts of those sentences of a batch whose hashes are wanted."""
     hashes = run_hashes(batch.tokens, batch.sentence_lengths)
     ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)
-    found = np.flatnonzero(contained(hashes, np.sort(np.array(list(wanted), dtype=np.uint64))))
+    found = np.flatnonzero(HashSet(np.array(list(wanted), dtype=np.uint64)).places(hashes) >= 0)
     texts = {}
     for place in found.tolist():
         if int(hashes[place]) not in texts:

@@ -86,19 +86,45 @@ class HashCounts:
         return self._hashes, self._counts
 
     def _merge(self) -> None:
-        fresh, counts = np.unique(np.concatenate([np.empty(0, np.uint64), *self._waiting]), return_counts=True)
-        hashes = np.concatenate([self._hashes, fresh])
+        fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._waiting]))
+        firsts = _firsts(fresh)
+        hashes = np.concatenate([self._hashes, fresh[firsts]])
+        counts = np.concatenate([self._counts, np.diff(firsts, append=len(fresh))])
         order = np.argsort(hashes, kind="stable")
-        hashes, counts = hashes[order], np.concatenate([self._counts, counts])[order]
-        firsts = np.flatnonzero(np.diff(hashes, prepend=~hashes[:1]))
+        hashes, counts = hashes[order], counts[order]
+        firsts = _firsts(hashes)
         self._hashes = hashes[firsts]
         self._counts = np.add.reduceat(counts, firsts) if len(firsts) else counts
         self._waiting, self._size = [], 0
 
 
-def contained(needles: Hashes, haystack: Hashes) -> npt.NDArray[np.bool_]:
-    """For each of `needles` whether it is in the sorted `haystack`."""
-    if not len(haystack):
-        return np.zeros(len(needles), dtype=np.bool_)
-    places = np.minimum(np.searchsorted(haystack, needles), len(haystack) - 1)
-    return np.asarray(haystack[places] == needles)
+class HashSet:
+    """Some hashes that are looked for in many others."""
+
+    def __init__(self, hashes: Hashes) -> None:
+        hashes = np.sort(hashes)
+        self.hashes = hashes[_firsts(hashes)]
+        # Most of what is looked up is not there. One bit of a table says so for all but a few of them.
+        bits = max(16, min(27, 4 + len(self.hashes).bit_length()))
+        self._shift = np.uint64(64 - bits)
+        self._table = np.zeros(2**bits, dtype=np.bool_)
+        self._table[self.hashes >> self._shift] = True
+
+    def __len__(self) -> int:
+        return len(self.hashes)
+
+    def places(self, values: Hashes) -> npt.NDArray[np.int64]:
+        """Where each of `values` is among `hashes`, int64; -1 where it is not."""
+        places = np.full(len(values), -1, dtype=np.int64)
+        likely = np.flatnonzero(self._table[values >> self._shift])
+        if len(likely):
+            found = np.minimum(np.searchsorted(self.hashes, values[likely]), len(self.hashes) - 1)
+            same = self.hashes[found] == values[likely]
+            places[likely[same]] = found[same]
+        return places
+
+
+def _firsts(values: Hashes) -> npt.NDArray[np.int64]:
+    """The places in sorted `values` where a new value begins."""
+    # `numpy.unique` would do, but since NumPy 2.3 it counts in a hash table, which is many times slower here.
+    return np.flatnonzero(np.concatenate([np.ones(min(1, len(values)), np.bool_), values[1:] != values[:-1]]))

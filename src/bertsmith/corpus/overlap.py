@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertsmith.corpus.hashing import Hashes, contained, gram_hashes, run_hashes
+from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, run_hashes
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.shards import Batch, Corpus
 from bertsmith.corpus.sources import Source, SourceStream, UnreadableError, find_sources, refusal
@@ -55,7 +55,7 @@ class EvaluationSet:
     """The hashes of one evaluation set, and which of them were met in the corpus so far."""
 
     def __init__(self, name: str, sentences: Hashes, grams: Hashes) -> None:
-        self.name, self.sentences, self.grams = name, np.unique(sentences), np.unique(grams)
+        self.name, self.sentences, self.grams = name, HashSet(sentences), HashSet(grams)
         self._known_sentences = np.zeros(len(self.sentences), dtype=np.bool_)
         self._known_grams = np.zeros(len(self.grams), dtype=np.bool_)
 
@@ -74,8 +74,12 @@ class EvaluationSet:
 
     def meet(self, sentences: Hashes, grams: Hashes) -> None:
         """Marks what stands in a batch of the corpus."""
-        self._known_sentences |= contained(self.sentences, np.unique(sentences))
-        self._known_grams |= contained(self.grams, np.unique(grams))
+        for inside, known, met in (
+            (self.sentences, self._known_sentences, sentences),
+            (self.grams, self._known_grams, grams),
+        ):
+            places = inside.places(met)
+            known[places[places >= 0]] = True
 
     def result(self) -> Overlap:
         """The numbers."""

@@ -372,7 +372,7 @@ def _record(block: Block, value: Any, counts: BlockCounts, where: str = "") -> P
         sentences = []
     else:
         raise InputError(
-            expected=f"a text or a list of texts in {where or block.source!r}",
+            expected=f"a text or a list of texts in {where or repr(block.source)}",
             found=f"{str(value)[:40]!r}",
             fix="name the column that holds the text (--column)",
         )

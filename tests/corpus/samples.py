@@ -1,0 +1,31 @@
+"""A vocabulary and texts so small that their ids can be read."""
+
+import string
+from collections.abc import Iterable
+from pathlib import Path
+
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+WORDS = ("the", "boat", "came", "home", "nobody", "was", "in", "it", "a", "new", "story", "rained")
+STORY = "The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n"
+
+
+def small_vocabulary() -> Vocabulary:
+    letters = string.ascii_lowercase + string.digits
+    pieces = [*SPECIAL_PIECES, *WORDS, *letters.replace("a", ""), *(f"##{letter}" for letter in letters), *".,:!?'\"()"]
+    return Vocabulary(pieces)
+
+
+def small_tokenizer() -> Tokenizer:
+    return Tokenizer(small_vocabulary())
+
+
+def write(path: Path, text: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    return path
+
+
+def sentences_of(documents: Iterable) -> list[list[str]]:
+    return [document.sentences for document in documents]

@@ -1,0 +1,280 @@
+"""Text files of every kind to documents."""
+
+import gzip
+import io
+import itertools
+import json
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.corpus import readers, sources
+from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
+from bertsmith.corpus.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
+from bertsmith.errors import ConfigError, InputError
+from corpus.samples import STORY, sentences_of, write
+
+STORIES = [["The boat came home.", "Nobody was in it."], ["A new story.", "It rained."]]
+PROSE = "The boat came\nhome. Nobody was\nin it.\n\nA new\nstory. It rained.\n"
+
+
+def read(*paths: Path | str, **settings: str | bool) -> list[list[str]]:
+    return sentences_of(read_documents(paths, ReadingSettings(**settings)))
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()
+
+
+def test_a_sentence_a_line_and_a_blank_line_between_documents(tmp_path: Path) -> None:
+    """S37."""
+    assert read(write(tmp_path / "a.txt", STORY)) == STORIES
+
+
+def test_wrapped_prose_is_one_document_a_file(tmp_path: Path) -> None:
+    """S37."""
+    assert read(write(tmp_path / "a.txt", PROSE)) == [STORIES[0] + STORIES[1]]
+
+
+def test_a_form_that_is_named_is_not_guessed(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
+    assert read(path) == [STORIES[0] + STORIES[1]]
+    assert read(path, form="lines") == [["The boat came home. Nobody was in it."], ["A new story. It rained."]]
+    with pytest.raises(ConfigError, match="expected a form of text"):
+        ReadingSettings(form="verse")
+
+
+def test_the_form_that_was_found_is_reported(tmp_path: Path) -> None:
+    write(tmp_path / "a.txt", STORY)
+    write(tmp_path / "b.txt", PROSE)
+    found = [item for item in read_blocks([tmp_path], ReadingSettings()) if isinstance(item, FileRead)]
+    assert [(Path(file.name).name, file.form, file.bytes) for file in found] == [
+        ("a.txt", "lines", len(STORY)),
+        ("b.txt", "wrapped", len(PROSE)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["\ufeff" + STORY, STORY.replace("\n", "\r\n"), STORY.replace("\n", "\r"), STORY + "\n\n"]
+)
+def test_marks_of_other_systems_make_no_difference(tmp_path: Path, text: str) -> None:
+    assert read(write(tmp_path / "a.txt", text)) == STORIES
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".zst", zstd)])
+def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, ending: str, pack) -> None:
+    data = STORY.encode()
+    assert read(write(tmp_path / f"a.txt{ending}", pack(data))) == STORIES
+    # Tools for several cores write one file as several streams.
+    assert read(write(tmp_path / f"b.txt{ending}", pack(data[:30]) + pack(data[30:]))) == STORIES
+    pq.write_table(pa.table({"text": ["A new story. It rained."]}), tmp_path / "t.parquet")
+    packed = write(tmp_path / f"c.parquet{ending}", pack((tmp_path / "t.parquet").read_bytes()))
+    assert read(packed) == [STORIES[1]]
+
+
+@pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".zst", zstd)])
+def test_compressed_files_that_were_cut_short_are_refused(tmp_path: Path, ending: str, pack) -> None:
+    packed = pack(bytes(STORY * 50, "utf-8"))
+    path = write(tmp_path / f"a.txt{ending}", packed[: len(packed) - 9])
+    with pytest.raises(InputError, match=rf"expected text in '{path}'; found .*cannot be read.*; name a file"):
+        read(path)
+
+
+def test_json_lines_hold_texts_or_sentences(tmp_path: Path) -> None:
+    text = {"id": "1", "text": "The boat came home. Nobody was in it."}
+    lines = [text, {"text": ["A new story.", " ", "It rained."], "x": None}, {"text": None}, {"text": " "}]
+    path = write(tmp_path / "a.jsonl", "\n".join(json.dumps(line) for line in lines) + "\n\n")
+    report = ReadReport()
+    assert sentences_of(read_documents([path], report=report)) == STORIES
+    assert report.empty_documents == 2
+
+
+def test_the_column_is_named_or_found(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"body": "It rained.", "n": 1}\n"A new story."\n')
+    assert read(path) == [["It rained."], ["A new story."]]
+    path = write(tmp_path / "b.jsonl", '{"body": "It rained.", "title": "A new story."}\n')
+    assert read(path, column="title") == [["A new story."]]
+    with pytest.raises(
+        InputError, match=r"expected a column 'text' in line 1 of .*; found 'body', 'title'; name the col"
+    ):
+        read(path)
+
+
+@pytest.mark.parametrize("broken", ['{"text": "It', "17", '{"text": 5}', '{"text": [1]}'])
+def test_a_broken_line_of_json_is_named(tmp_path: Path, broken: str) -> None:
+    path = write(tmp_path / "a.jsonl", f'{{"text": "It rained."}}\n\n{broken}\n')
+    with pytest.raises(InputError, match=r"line 3 of .*a\.jsonl'; found .*; "):
+        read(path)
+
+
+def test_json_lines_come_from_stdin_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = b'{"text": "It rained."}\n'
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    assert read("-", form="jsonl") == [["It rained."]]
+
+
+def test_text_comes_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
+    assert read("-") == STORIES
+
+
+def test_parquet_holds_texts_or_sentences(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"id": [1, 2, 3], "text": ["A new story. It rained.", None, "A\nnew story."]}), path)
+    report = ReadReport()
+    documents = read_documents([path], report=report)
+    assert sentences_of(documents) == [STORIES[1], ["A new story."]]
+    assert (report.files, report.bytes, report.empty_documents) == (1, path.stat().st_size, 1)
+    pq.write_table(pa.table({"x": STORIES}), path)
+    assert read(path) == STORIES
+
+
+def test_parquet_without_the_column_or_damaged_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"title": ["a"], "body": ["b"]}), path)
+    with pytest.raises(InputError, match=r"found no column 'text' of text among 'title', 'body'"):
+        read(path)
+    write(path, path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"expected text in '.*a\.parquet'; found Parquet data that cannot be read"):
+        read(path)
+
+
+def test_folders_are_read_in_order_and_what_is_left_out_is_listed(tmp_path: Path) -> None:
+    write(tmp_path / "b" / "2.txt", "It rained.")
+    write(tmp_path / "a.txt", "A new story.")
+    write(tmp_path / "b" / "1.txt.gz", gzip.compress(b"Nobody was in it."))
+    write(tmp_path / "picture.txt", b"\x89PNG\x00\x01")
+    write(tmp_path / "empty.txt", "")
+    write(tmp_path / "notes.pdf", "x")
+    write(tmp_path / ".hidden.txt", "x")
+    report = ReadReport()
+    items = list(read_blocks([tmp_path, tmp_path / "a.txt"], ReadingSettings()))
+    skipped = {Path(item.name).name: item.reason for item in items if isinstance(item, Skipped)}
+    assert skipped == {
+        "picture.txt": "binary data",
+        "empty.txt": "an empty file",
+        "notes.pdf": "unknown ending",
+        ".hidden.txt": "hidden",
+        "a.txt": "the same file as one before",
+    }
+    documents = list(read_documents([tmp_path], report=report))
+    assert sentences_of(documents) == [["A new story."], ["Nobody was in it."], ["It rained."]]
+    assert [Path(document.source).name for document in documents] == ["a.txt", "1.txt.gz", "2.txt"]
+    assert (report.files, report.skipped_files) == (3, 4)
+
+
+BAD = {
+    "empty.txt": (b"", "an empty file"),
+    "binary.txt": (b"abc\x00def", "binary data"),
+    "packed.txt": (gzip.compress(b"x"), "gzip data (name it .gz)"),
+    "wide.txt": ("Zwölf".encode("utf-16"), "UTF-16 text (save it as UTF-8)"),
+    "latin.txt": ("Ärger über Öl".encode("utf-16-le").replace(b"\x00", b"") * 3, "bytes that are not UTF-8"),
+    "cyrillic.txt": ("Он пришёл домой".encode("cp1251"), "bytes that are not UTF-8"),
+    "text.gz": (b"no gzip at all", "gzip that cannot be read"),
+    "text.zst": (b"no zstd at all", "zstd that cannot be read"),
+    "a.parquet": (b"PAR1", "Parquet data that cannot be read"),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in BAD if name != "latin.txt"])
+def test_a_named_file_that_holds_no_text_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+    data, reason = BAD[name]
+    path = write(tmp_path / name, data)
+    with pytest.raises(InputError) as error:
+        read(path)
+    assert str(error.value).startswith(f"expected text in '{path}'; found {reason}")
+    assert str(error.value).endswith("; name a file that holds text")
+    assert "\n" not in str(error.value)
+
+
+def test_missing_files_and_folders_without_text_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected a file or folder at '.*none\.txt'; found No such file.*; check"):
+        read(tmp_path / "none.txt")
+    with pytest.raises(InputError, match=r"expected \.txt, .* files in '.*'; found none; name the files"):
+        read(tmp_path)
+
+
+def test_a_file_that_may_not_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.txt", STORY)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(sources, "open", refuse, raising=False)
+    with pytest.raises(InputError, match=r"expected text in '.*a\.txt'; found Permission denied; "):
+        read(path)
+
+
+def test_bytes_that_are_not_utf8_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", STORY.encode().replace(b"boat", b"b\xffoa\xc3t"))
+    report = ReadReport()
+    assert sentences_of(read_documents([path], report=report)) == STORIES
+    assert report.encoding_errors == 2
+
+
+def test_documents_go_on_in_the_next_file_only_on_request(tmp_path: Path) -> None:
+    """The original code ends a document at blank lines alone."""
+    write(tmp_path / "1.txt", "A new story.\n")
+    write(tmp_path / "2.txt", "It rained.\n\nNobody was in it.\n")
+    assert read(tmp_path) == [["A new story."], ["It rained."], ["Nobody was in it."]]
+    assert read(tmp_path, files_continue=True) == [["A new story.", "It rained."], ["Nobody was in it."]]
+
+
+def test_very_long_documents_are_cut_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "MOST_SENTENCES", 4)
+    monkeypatch.setattr(sources, "BLOCK_BYTES", 16)
+    monkeypatch.setattr(readers, "BLOCK_BYTES", 16)
+    path = write(tmp_path / "a.txt", "".join(f"Sentence {number}.\n" for number in range(10)))
+    report = ReadReport()
+    documents = sentences_of(read_documents([path], report=report))
+    assert list(itertools.chain(*documents)) == [f"Sentence {number}." for number in range(10)]
+    assert [len(document) for document in documents] == [4, 4, 2]
+    assert report.cut_documents == 2
+
+
+def test_a_line_of_ten_megabytes_is_one_sentence(tmp_path: Path) -> None:
+    line = "boat " * (2 * 2**20)
+    path = write(tmp_path / "a.txt", f"It rained.\n{line}\nA new story.\n")
+    report = ReadReport()
+    (document,) = read_documents([path], ReadingSettings(form="lines"), report=report)
+    assert [len(sentence) for sentence in document.sentences] == [10, len(line) - 1, 12]
+    assert report.cut_lines == 0
+
+
+@given(
+    st.lists(st.sampled_from(["a", "ä", "他", "\n", "\r\n", "\r", " ", "\n\n"]), min_size=1, max_size=60).map("".join),
+    st.integers(1, 9),
+)
+def test_blocks_of_any_size_hold_the_same_lines(tmp_path_factory: pytest.TempPathFactory, text: str, size: int) -> None:
+    path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
+    unix = text.replace("\r\n", "\n").replace("\r", "\n").encode()
+    with pytest.MonkeyPatch.context() as patch, SourceStream(Source(str(path), "text", None, True, 0)) as stream:
+        patch.setattr(sources, "BLOCK_BYTES", size)
+        blocks = list(text_blocks(stream, Cuts(), head=stream.read(size), by_paragraph=False, longest=2**20))
+    assert b"".join(blocks) == unix
+    assert all(block.endswith(b"\n") for block in blocks[:-1])
+
+
+@given(st.text("ab\u00e4\u4ed6 ", min_size=1, max_size=80))
+def test_lines_without_end_are_cut_between_characters(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    path = write(tmp_path_factory.mktemp("cut") / "a.txt", text)
+    cuts = Cuts()
+    with SourceStream(Source(str(path), "text", None, True, 0)) as stream:
+        blocks = list(text_blocks(stream, cuts, head=stream.read(10), by_paragraph=False, longest=8))
+    assert "".join(block.decode("utf-8") for block in blocks) == text
+    assert cuts.count == len(blocks) - (1 if blocks else 0) or cuts.count == len(blocks)
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    write(tmp_path / "in" / "a.txt", STORY)
+    (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
+    found = list(find_sources([tmp_path / "in"]))
+    assert [type(item) for item in found] == [Source, Skipped]

@@ -1,0 +1,209 @@
+"""Token shards: what is written is read back, and what is damaged is refused by name."""
+
+import itertools
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.corpus import shards
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
+from bertsmith.errors import CorpusError
+from bertsmith.files import digest_file
+from bertsmith.text.vocabulary import Vocabulary
+from corpus.samples import STORY, small_tokenizer, small_vocabulary, write
+
+# Documents as lists of sentences, a sentence as its ids.
+DOCUMENTS = st.lists(
+    st.lists(st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=6), min_size=1, max_size=4),
+    min_size=1,
+    max_size=12,
+)
+
+
+def write_documents(folder: Path, documents: Sequence[Sequence[Sequence[int]]], **options: int) -> ShardWriter:
+    writer = ShardWriter(folder, 2**16, **options)
+    for number, sentences in enumerate(documents):
+        lengths = np.array([len(sentence) for sentence in sentences], dtype=np.uint32)
+        writer.add(f"file {number}", np.concatenate(sentences).astype(np.uint16), lengths)
+    writer.close()
+    return writer
+
+
+def corpus_of(batches: list[shards.Batch], folder: Path) -> Corpus:
+    return Corpus(folder, {}, small_vocabulary(), batches)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    build_corpus(
+        [write(tmp_path / "a.txt", STORY)], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0)
+    )
+    return tmp_path / "corpus"
+
+
+@given(DOCUMENTS, st.integers(1, 40), st.integers(1, 20))
+def test_documents_and_sentences_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, documents: list[list[list[int]]], shard_bytes: int, batch_tokens: int
+) -> None:
+    """However the documents are spread over shards and record batches."""
+    folder = tmp_path_factory.mktemp("shards")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "BATCH_TOKENS", batch_tokens)
+        writer = write_documents(folder, documents, shard_bytes=shard_bytes)
+    corpus = corpus_of([batch for entry in writer.shards for batch in read_shard(folder / entry["file"])], folder)
+    assert corpus.num_documents == len(documents) == writer.totals()["documents"]
+    assert corpus.num_sentences == sum(map(len, documents)) == writer.totals()["sentences"]
+    assert corpus.document_lengths.tolist() == [sum(map(len, sentences)) for sentences in documents]
+    assert corpus.num_tokens == corpus.document_lengths.sum() == writer.totals()["tokens"]
+    for number, sentences in enumerate(documents):
+        tokens, offsets = corpus.document_tokens(number), corpus.document_sentences(number)
+        assert [tokens[a:b].tolist() for a, b in itertools.pairwise(offsets)] == sentences
+        assert corpus.document_source(number) == f"file {number}"
+    for entry in writer.shards:
+        assert entry["documents"] == 1 or 2 * entry["tokens"] <= shard_bytes
+        assert entry["digest"] == digest_file(folder / entry["file"])
+
+
+def test_tokens_are_views_of_the_file_of_the_smallest_type(folder: Path) -> None:
+    corpus = Corpus.open(folder)
+    tokens = corpus.document_tokens(0)
+    assert tokens.dtype == np.uint16
+    assert not tokens.flags.owndata
+    assert np.shares_memory(tokens, corpus.batches[0].tokens)
+    assert shards.token_type(2**16 + 1) is np.uint32
+
+
+def test_large_vocabularies_are_stored_in_four_bytes(tmp_path: Path) -> None:
+    pieces = [*small_vocabulary().pieces, *(f"x{number}" for number in range(2**16))]
+    writer = ShardWriter(tmp_path, len(pieces))
+    writer.add("a", np.array([2**16 + 3], dtype=np.uint32), np.array([1], dtype=np.uint32))
+    writer.close()
+    (batch,) = read_shard(tmp_path / "shard-00000.arrow")
+    assert (batch.tokens.dtype, batch.tokens.tolist()) == (np.uint32, [2**16 + 3])
+
+
+def test_a_shard_is_an_arrow_file_that_other_tools_open(folder: Path) -> None:
+    with pa.memory_map(str(folder / "shard-00000.arrow")) as file:
+        table = pa.ipc.open_file(file).read_all()
+    pieces = small_vocabulary().pieces
+    assert [pieces[id] for id in table["tokens"][0].as_py()[:4]] == ["the", "boat", "came", "home"]
+    assert table["sentence_lengths"].to_pylist() == [[5, 5], [4, 3]]
+
+
+def test_documents_outside_the_corpus_are_an_index_error(folder: Path) -> None:
+    corpus = Corpus.open(folder)
+    for index in (-1, 2):
+        with pytest.raises(IndexError, match="of 2"):
+            corpus.document_tokens(index)
+
+
+def test_the_corpus_brings_its_tokenizer(folder: Path) -> None:
+    corpus = Corpus.open(folder, verify=True)
+    assert corpus.vocabulary == small_vocabulary()
+    assert corpus.tokenizer.decode(corpus.document_tokens(1)) == "a new story . it rained ."
+
+
+def refused(folder: Path, **options: object) -> str:
+    with pytest.raises(CorpusError) as error:
+        Corpus.open(folder, **options)
+    assert all([error.value.expected, error.value.found, error.value.fix])
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_a_shard_that_was_cut_short_is_refused_by_name(folder: Path) -> None:
+    shard = folder / "shard-00000.arrow"
+    write(shard, shard.read_bytes()[:-10])
+    assert f"in '{shard}'" in refused(folder)
+    assert "cut short" in refused(folder)
+
+
+def test_a_shard_that_was_altered_is_refused_by_name_when_verified(folder: Path) -> None:
+    shard = folder / "shard-00000.arrow"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    write(shard, bytes(data))
+    message = refused(folder, verify=True)
+    assert f"in '{shard}'" in message
+    assert "it was altered" in message
+
+
+def test_a_shard_that_is_missing_is_refused_by_name(folder: Path) -> None:
+    (folder / "shard-00000.arrow").unlink()
+    assert f"in '{folder / 'shard-00000.arrow'}'; found no such file; restore that shard" in refused(folder)
+
+
+def test_a_shard_with_other_columns_is_refused_by_name(folder: Path) -> None:
+    shard = folder / "shard-00000.arrow"
+    table = pa.table({"x": [1]})
+    with pa.ipc.new_file(str(shard), table.schema) as writer:
+        writer.write_table(table)
+    manifest = json.loads((folder / "corpus.json").read_text())
+    manifest["shards"][0] |= {"bytes": shard.stat().st_size, "digest": digest_file(shard)}
+    (folder / "corpus.json").write_text(json.dumps(manifest))
+    assert f"the columns of a shard in '{shard}'" in refused(folder)
+
+
+def test_no_shard_cut_anywhere_is_read(folder: Path) -> None:
+    """Even where the manifest was changed to fit."""
+    shard = folder / "shard-00000.arrow"
+    whole = shard.read_bytes()
+    manifest = json.loads((folder / "corpus.json").read_text())
+    for cut in range(0, len(whole), 41):
+        write(shard, whole[:cut])
+        manifest["shards"][0]["bytes"] = cut
+        write(folder / "corpus.json", json.dumps(manifest))
+        assert f"'{shard}'" in refused(folder)
+
+
+def test_folders_that_are_no_corpus_are_refused(folder: Path, tmp_path: Path) -> None:
+    assert "found no such folder; build one" in refused(tmp_path / "none")
+    assert "found no corpus.json in it" in refused(write(tmp_path / "other" / "x.txt", "x").parent)
+    for manifest in ("{", "[]", "{}", '{"format": "bertsmith-corpus"}'):
+        write(folder / "corpus.json", manifest)
+        assert "corpus.json" in refused(folder)
+
+
+def test_a_corpus_of_another_version_is_refused(folder: Path) -> None:
+    manifest = json.loads((folder / "corpus.json").read_text())
+    write(folder / "corpus.json", json.dumps(manifest | {"version": 99}))
+    assert "expected format version 1 in" in refused(folder)
+    assert "found version 99" in refused(folder)
+
+
+def test_another_vocabulary_is_refused(folder: Path) -> None:
+    other = Vocabulary([*small_vocabulary().pieces, "more"])
+    assert "found another one" in refused(folder, vocabulary=other)
+    assert Corpus.open(folder, vocabulary=small_vocabulary()).num_documents == 2
+    other.save(folder / "vocab.txt")
+    assert "found another vocabulary" in refused(folder)
+    (folder / "vocab.txt").unlink()
+    assert "vocab.txt'; found no such file" in refused(folder)
+
+
+def test_a_full_disk_leaves_the_corpus_that_was_there(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(shards.ShardWriter, "add", full)
+    with pytest.raises(OSError, match="No space"):
+        build_corpus([tmp_path / "a.txt"], small_tokenizer(), folder, replace=True)
+    assert {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
+    assert not list(folder.parent.glob(".*"))
+
+
+def test_a_corpus_can_be_moved(folder: Path, tmp_path: Path) -> None:
+    moved = shutil.move(folder, tmp_path / "elsewhere")
+    assert Corpus.open(moved, verify=True).num_documents == 2
