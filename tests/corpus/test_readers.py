@@ -4,6 +4,7 @@ import gzip
 import io
 import itertools
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -278,3 +279,25 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
     found = list(find_sources([tmp_path / "in"]))
     assert [type(item) for item in found] == [Source, Skipped]
+
+
+def test_half_characters_of_json_are_dropped_and_counted(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "a.jsonl",
+        '{"text": "It \\ud83drained."}\n{"text": "A \\ud83d\\ude00 story."}\n{"text": "\\udc00"}\n',
+    )
+    report = ReadReport()
+    assert sentences_of(read_documents([path], report=report)) == [["It rained."], ["A \U0001f600 story."]]
+    assert report.encoding_errors == 2
+
+
+def test_a_path_that_is_not_utf8_is_read_and_shown_with_escapes(tmp_path: Path) -> None:
+    path = write(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.txt")), "It rained.")
+    (document,) = read_documents([path])
+    assert document.source == f"{tmp_path}/caf\\udce9.txt"
+
+
+def test_parquet_columns_of_repeated_texts_are_read(tmp_path: Path) -> None:
+    texts = pa.array(["It rained.", "It rained."]).dictionary_encode()
+    pq.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    assert read(tmp_path / "a.parquet") == [["It rained."]] * 2

@@ -37,7 +37,7 @@ from bertsmith.corpus.shards import (
     ShardWriter,
     read_shard,
 )
-from bertsmith.corpus.sources import Skipped, Source, find_sources
+from bertsmith.corpus.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_folder, digest_file, write_json
 from bertsmith.progress import Progress
@@ -69,6 +69,7 @@ def build_corpus(
     out: Path | str,
     *,
     settings: CorpusSettings | None = None,
+    held_out: float | None = None,
     workers: int | None = None,
     replace: bool = False,
 ) -> dict[str, Any]:
@@ -76,6 +77,7 @@ def build_corpus(
 
     Args:
         texts: files, folders or `-` for stdin (see `readers`), or documents that are there already.
+        held_out: the share to keep for evaluation, if it is not that of `settings`.
         workers: processes that read and encode; None takes one a core.
         replace: an existing folder at `out` is replaced when the new one is complete.
 
@@ -84,19 +86,24 @@ def build_corpus(
     """
     out = Path(out)
     settings = settings or CorpusSettings()
+    if held_out is not None:
+        settings = dataclasses.replace(settings, held_out=held_out)
     given = list(texts) if not isinstance(texts, Iterator) else texts
     with atomic_folder(out, replace=replace) as folder:
         if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
             paths = [one for one in given if not isinstance(one, Document)]
             total: int | None = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
             items: Iterator[Any] = read_blocks(paths, settings)
-            workers = workers or default_workers(total or 0)
+            # Nobody knows how much comes from stdin.
+            total = None if any(str(path) == STDIN for path in paths) else total
+            unit = "bytes"
         else:
-            total, workers = None, workers or default_workers(_WORD)
-            items = _documents(given)  # type: ignore[arg-type]
+            total = sum(map(_size, given)) if isinstance(given, list) else None
+            items, unit = _documents(given), "characters"
+        workers = workers or default_workers(_WORD if total is None else total)
         with (
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,
-            Progress("building the corpus", total, "bytes") as progress,
+            Progress("building the corpus", total, unit) as progress,
         ):
             build = _Build(folder, tokenizer.vocabulary, settings, inputs)
             for item in encode_blocks(items, tokenizer, workers=workers):
@@ -105,7 +112,11 @@ def build_corpus(
             return build.finish(tokenizer)
 
 
-def _documents(documents: Iterable[Document]) -> Iterator[Any]:
+def _size(document: Any) -> int:
+    return sum(map(len, document.sentences))
+
+
+def _documents(documents: Iterable[Any]) -> Iterator[Any]:
     """Blocks of documents, and at the end the record of them all under the name `documents`."""
     digest = hashlib.sha256()
     size = 0

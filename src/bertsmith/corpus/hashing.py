@@ -118,6 +118,7 @@ class HashSet:
         places = np.full(len(values), -1, dtype=np.int64)
         likely = np.flatnonzero(self._table[values >> self._shift])
         if len(likely):
+            likely = likely[np.argsort(values[likely])]  # neighbours are found near each other, which caches like
             found = np.minimum(np.searchsorted(self.hashes, values[likely]), len(self.hashes) - 1)
             same = self.hashes[found] == values[likely]
             places[likely[same]] = found[same]

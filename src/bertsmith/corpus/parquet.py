@@ -21,11 +21,11 @@ def parquet_blocks(stream: SourceStream, column: str) -> Iterator[list[Any]]:
         UnreadableError: the file is damaged, or has no such column.
     """
     try:
-        file = pq.ParquetFile(stream.whole())
+        file = pq.ParquetFile(stream.whole(), buffer_size=BLOCK_BYTES)
         name = _column(file.schema_arrow, column)
         values: list[Any] = []
         size = 0
-        # Threads and read-ahead would hold whole row groups in memory.
+        # Without a buffer size, or with threads, whole row groups would be held in memory.
         for batch in file.iter_batches(batch_size=_ROWS, columns=[name], use_threads=False):
             values += batch.column(0).to_pylist()
             size += batch.nbytes
@@ -40,6 +40,7 @@ def parquet_blocks(stream: SourceStream, column: str) -> Iterator[list[Any]]:
 
 def _column(schema: pa.Schema, wanted: str) -> str:
     def is_text(kind: Any) -> bool:
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
         return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
     def is_usable(kind: Any) -> bool:

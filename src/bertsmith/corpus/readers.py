@@ -31,6 +31,7 @@ from bertsmith.corpus.sources import (
     encoding_errors,
     find_sources,
     refusal,
+    shown,
     text_blocks,
 )
 from bertsmith.errors import InputError
@@ -82,7 +83,7 @@ class Block:
         ends: whether a document that is open at its end, ends there.
         column: the wanted column of JSON lines, or "" to find it.
         split: whether text is cut into sentences, or left as it is (`lines`).
-        read_bytes: what was read from the disk for it.
+        read_bytes: what was read from the disk for it; for documents, their characters.
     """
 
     source: str
@@ -196,16 +197,16 @@ def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Itera
     """
     for found in find_sources(paths):
         if isinstance(found, Skipped):
-            yield found
+            yield Skipped(shown(found.name), found.reason)
             continue
         try:
             yield from _file_blocks(found, settings)
         except UnreadableError as reason:
             if found.named:
                 raise InputError(
-                    expected=f"text in '{found.name}'", found=str(reason), fix="name a file that holds text"
+                    expected=f"text in '{found.shown}'", found=str(reason), fix="name a file that holds text"
                 ) from None
-            yield Skipped(found.name, str(reason))
+            yield Skipped(found.shown, str(reason))
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[Block]:
@@ -216,10 +217,10 @@ def document_blocks(documents: Iterable[Document]) -> Iterator[Block]:
         waiting.append(document)
         size += sum(map(len, document.sentences))
         if size >= BLOCK_BYTES:
-            yield Block("", "documents", waiting, 1, ends=True)
+            yield Block("", "documents", waiting, 1, ends=True, read_bytes=size)
             waiting, size = [], 0
     if waiting:
-        yield Block("", "documents", waiting, 1, ends=True)
+        yield Block("", "documents", waiting, 1, ends=True, read_bytes=size)
 
 
 def parse(block: Block) -> tuple[list[Part], BlockCounts]:
@@ -263,7 +264,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[Block | 
         last_line_ends = not (settings.files_continue and form == "lines")
         for data, is_last in _with_last(blocks):
             yield Block(
-                source.name,
+                source.shown,
                 form,
                 data,
                 line,
@@ -278,7 +279,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[Block | 
             raise UnreadableError("no records")
         if form == "jsonl" and cuts.count:
             raise UnreadableError(f"a line of JSON of more than {LONGEST_RECORD} bytes")
-        yield FileRead(source.name, form, stream.count, stream.digest, cuts.count)
+        yield FileRead(source.shown, form, stream.count, stream.digest, cuts.count)
 
 
 def _head(stream: SourceStream) -> bytes:
@@ -346,8 +347,16 @@ def _json_lines(block: Block, text: str, counts: BlockCounts) -> list[Part]:
             value = record[_column(record, block.column, where)]
         else:
             raise InputError(expected=f"an object, a text or a list in {where}", found=line[:40], fix="repair it")
-        parts.append(_record(block, value, counts, where))
+        part = _record(block, value, counts, where)
+        # JSON can spell half of a pair of surrogates, which is no character.
+        parts.append(part if "\\u" not in line else _without_surrogates(part, counts))
     return parts
+
+
+def _without_surrogates(part: Part, counts: BlockCounts) -> Part:
+    whole = [sentence.encode("utf-8", "ignore").decode("utf-8") for sentence in part.sentences]
+    counts.encoding_errors += sum(map(len, part.sentences)) - sum(map(len, whole))
+    return part._replace(sentences=_filled(whole))
 
 
 def _column(record: dict[str, Any], wanted: str, where: str) -> str:

@@ -50,7 +50,7 @@ class Source:
     """A file to read.
 
     Args:
-        name: its path as it is reported; `-` for stdin.
+        name: its path; `-` for stdin.
         kind: `text`, `jsonl` or `parquet`.
         compression: `gzip`, `zstd` or None.
         named: whether the user named it, rather than a folder that holds it.
@@ -63,6 +63,11 @@ class Source:
     named: bool
     size: int
 
+    @property
+    def shown(self) -> str:
+        """The name as it is reported; bytes of a path that are not UTF-8 stand as escapes."""
+        return shown(self.name)
+
 
 @dataclasses.dataclass(frozen=True)
 class Skipped:
@@ -74,6 +79,15 @@ class Skipped:
 
 class UnreadableError(Exception):
     """Why a file cannot be read; an error for a file that was named, a line of the report for one in a folder."""
+
+
+def shown(name: str) -> str:
+    r"""A path that can be written as UTF-8.
+
+    >>> shown("caf\udce9.txt")
+    'caf\\udce9.txt'
+    """
+    return name.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
