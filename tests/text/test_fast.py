@@ -30,6 +30,7 @@ EVERY_KIND = [
     "a\x00b \x00 \x00\x00\x00\x00\x00\x00\x00\x00\x00 a\x0bb\x85c\x7f",
     "e\u0301 !\u0301a \u0301 한글 ﬁ İ",
     "\ud800a \udfff",
+    "a\U0010ffffé \U0010ffff é",
     "",
 ]
 

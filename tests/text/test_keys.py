@@ -63,7 +63,10 @@ def test_distinct_keys_stand_for_all(some: list[bytes]) -> None:
     assert len({some[place] for place in chosen}) == len(chosen)
 
 
-@given(st.lists(st.text("abcdefg0", min_size=1, max_size=LONGEST)), st.sampled_from([3, 20, 100]))
+short_words = st.text("abcdefg0", min_size=1, max_size=LONGEST) | st.text("abéςσ\u0301가αβ博", min_size=1, max_size=10)
+
+
+@given(st.lists(short_words), st.sampled_from([3, 20, 100]))
 def test_words_cut_together_equal_words_cut_alone(words: list[str], limit: int) -> None:
     together = BatchSegmenter(MIXED_VOCABULARY, max_word_characters=limit)
     alone = Segmenter(MIXED_VOCABULARY, max_word_characters=limit)

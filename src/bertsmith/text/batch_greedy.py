@@ -1,4 +1,6 @@
-"""Greedy longest-match for many words at once; equal to `greedy.py` for words of ASCII letters and digits.
+"""Greedy longest-match for many words at once; equal to `greedy.py`.
+
+It works on UTF-8: a piece of whole characters that fits the bytes fits the characters.
 
 All words take their next piece in the same round. In a round the longest length is tried for all of them, then the next
 shorter one for those that are left, each by one lookup of whole arrays.
@@ -18,6 +20,7 @@ from bertsmith.text.keys import (
     KeyTable,
     Values,
     Words,
+    bytes_of,
     every_window,
     keys_at,
     keys_of,
@@ -49,11 +52,10 @@ class BatchSegmenter:
 
     def segment(self, keys: Keys) -> tuple[Values, Integers]:
         """(ids of all pieces, int32 [P]; how many each word has, int64 [n]) of words of 1 to `LONGEST` bytes."""
-        words_of_bytes = np.stack(keys, axis=1).astype("<u8").view(np.uint8).reshape(-1)
-        every = every_window(np.concatenate([words_of_bytes, np.zeros(PADDING, dtype=np.uint8)]))
+        every = every_window(np.concatenate([bytes_of(keys).reshape(-1), np.zeros(PADDING, dtype=np.uint8)]))
         lengths = lengths_of(keys)
         starts = np.arange(len(lengths)) * (8 * len(keys))
-        is_unknown = lengths > self.max_word_characters
+        is_unknown = self._is_too_long(keys, lengths)
         active = np.flatnonzero(~is_unknown)
         words, ids = [np.flatnonzero(is_unknown)], [np.full(int(is_unknown.sum()), self.unk_id, dtype=np.int32)]
         places, left = starts[active], lengths[active]
@@ -69,6 +71,14 @@ class BatchSegmenter:
             places, left = (places + taken)[goes_on], (left - taken)[goes_on]
             table = self.inner
         return _in_order(np.concatenate(words), np.concatenate(ids), is_unknown, self.unk_id)
+
+    def _is_too_long(self, keys: Keys, lengths: Integers) -> npt.NDArray[np.bool_]:
+        if self.max_word_characters >= LONGEST:
+            return np.zeros(len(lengths), dtype=np.bool_)
+        # Every byte but those that go on with a character.
+        num_characters = lengths - np.count_nonzero(bytes_of(keys) & 0xC0 == 0x80, axis=1)
+        too_long: npt.NDArray[np.bool_] = num_characters > self.max_word_characters
+        return too_long
 
 
 class PieceTable:

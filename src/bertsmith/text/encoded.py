@@ -69,3 +69,13 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+
+def places_of(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """The places from each start on, as many as its count, one after another.
+
+    >>> places_of(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    before = np.cumsum(counts) - counts
+    return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))

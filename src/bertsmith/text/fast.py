@@ -4,7 +4,7 @@
 2. Every unit is looked up in a memory of units, as numbers of 8 bytes (`keys.py`). Most are there: the memory begins
    with the vocabulary.
 3. The units that are not there are worked out, each different one once: words of ASCII letters all together
-   (`batch_greedy.py`), all others one by one with the readable code. They are remembered.
+   (`batch_greedy.py`), all others after the readable code has cut them into words. They are remembered.
 4. The ids of the units are put in a row.
 
 Steps 1, 2 and 4 run on several threads; NumPy works without the interpreter's lock.
@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from bertsmith.text.batch_greedy import BatchSegmenter
 from bertsmith.text.blocks import Block, Strings, batches, blocks_of
-from bertsmith.text.encoded import Encoded, Ids, Offsets
+from bertsmith.text.encoded import Encoded, Ids, Offsets, places_of
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.keys import (
     LONGEST,
@@ -51,6 +51,8 @@ Number = TypeVar("Number", np.int32, np.int64)
 
 # Batches that are looked up before what is missing is worked out together: few at first, when most may be missing.
 _ROUNDS = (1, 2, 4, 8, 16, 32)
+# A character that will never be assigned; no rule changes or drops it.
+_MARK = "\U0010ffff"
 # Threads cost more than they save where fewer words are worked out.
 _WORTH_SHARING = 2000
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -185,29 +187,63 @@ class FastEncoder:
         )
         for share, (ids, counts) in zip(shares, segmented, strict=True):
             values[share] = self._pieces.add(ids, counts)
-        values[alone] = self._one_by_one(strings_of([words.take(alone) for words in keys]))
+        if len(alone):
+            values[alone] = self._by_words(strings_of([words.take(alone) for words in keys]))
         return values
 
     def _work_out_long(self, found: list[_Found]) -> None:
         """Units that are too long to be remembered."""
         different = list(dict.fromkeys(itertools.chain.from_iterable(block.long_strings for block in found)))
         if different:
-            values = dict(zip(different, self._one_by_one(different).tolist(), strict=True))
+            values = dict(zip(different, self._by_words(different).tolist(), strict=True))
             self._remembered += len(different)
             for block in found:
                 block.values[block.long_places] = [values[string] for string in block.long_strings]
 
-    def _one_by_one(self, strings: Sequence[bytes]) -> Values:
-        rows = [
-            [
-                id
-                for word in basic_tokens(string.decode("utf-8", "surrogatepass"), self._rules)
-                for id in self._segmenter.ids(word)
-            ]
-            for string in strings
-        ]
-        flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int32)
-        return self._pieces.add(flat, np.array([len(row) for row in rows], dtype=np.int64))
+    def _by_words(self, strings: Sequence[bytes]) -> Values:
+        """The values of units of any kind: cut into words by the readable code, different words looked up once."""
+        units = self._words_of(strings)
+        numbers = {word: number for number, word in enumerate(dict.fromkeys(itertools.chain.from_iterable(units)))}
+        ids, counts = self._segment(list(numbers))
+        starts = np.cumsum(counts) - counts
+        words = np.array([numbers[word] for unit in units for word in unit], dtype=np.int64)
+        unit_of_word = np.repeat(np.arange(len(units)), [len(unit) for unit in units])
+        unit_counts = np.bincount(unit_of_word, weights=counts[words], minlength=len(units)).astype(np.int64)
+        return self._pieces.add(ids[places_of(starts[words], counts[words])], unit_counts)
+
+    def _words_of(self, strings: Sequence[bytes]) -> list[list[str]]:
+        """The basic tokens of every unit; the units share one call, with a mark between them."""
+        if any(_MARK.encode() in string for string in strings):
+            return [self._basic_tokens(string) for string in strings]
+        units: list[list[str]] = [[]]
+        for word in self._basic_tokens(f" {_MARK} ".encode().join(strings)):
+            if word == _MARK:
+                units.append([])
+            else:
+                units[-1].append(word)
+        return units
+
+    def _basic_tokens(self, text: bytes) -> list[str]:
+        return basic_tokens(text.decode("utf-8", "surrogatepass"), self._rules)
+
+    def _segment(self, words: list[str]) -> tuple[Ids, Integers]:
+        """(the ids of all words, how many each has); words that are too long for keys are cut one by one."""
+        encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+        is_short = (
+            np.array([len(word) <= LONGEST for word in encoded], dtype=np.bool_) & self._batch_segmenter.is_usable
+        )
+        short, long = np.flatnonzero(is_short).tolist(), np.flatnonzero(~is_short).tolist()
+        alone = Encoded.from_rows([self._segmenter.ids(words[place]) for place in long])
+        together, counts_together = self._batch_segmenter.segment(
+            keys_of([encoded[place] for place in short], WIDTHS[-1])
+        )
+        counts = np.empty(len(words), dtype=np.int64)
+        counts[long], counts[short] = alone.lengths, counts_together
+        starts = np.cumsum(counts) - counts
+        ids = np.empty(int(counts.sum()), dtype=np.int32)
+        ids[places_of(starts[long], counts[long])] = alone.ids
+        ids[places_of(starts[short], counts[short])] = together
+        return ids, counts
 
     def _put_in_a_row(self, block: _Found) -> tuple[Ids, Offsets]:
         """(the ids of a block, where its texts begin among them)."""
@@ -221,11 +257,7 @@ class FastEncoder:
         begins = np.zeros(len(values) + 1, dtype=np.int64)
         np.cumsum(repeats, out=begins[1:])
         ids = values.repeat(repeats)
-        # Piece k of a unit stands k places after the first one, in the list of pieces as in the row.
-        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
-        ids[np.repeat(begins.take(several), counts) + within] = self._pieces.ids.take(
-            np.repeat(starts, counts) + within
-        )
+        ids[places_of(begins.take(several), counts)] = self._pieces.ids.take(places_of(starts, counts))
         return ids, begins.take(block.first_units)
 
 

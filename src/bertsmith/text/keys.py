@@ -48,9 +48,13 @@ def keys_at(every: Words, starts: Integers, lengths: Integers, width: int) -> Ke
 
 def lengths_of(keys: Keys) -> Integers:
     """How many bytes the strings have."""
-    is_byte = np.stack(keys, axis=1).astype("<u8").view(np.uint8).reshape(-1, 8 * len(keys)) != 0
-    lengths: Integers = is_byte.shape[1] - np.argmax(is_byte[:, ::-1], axis=1)
+    lengths: Integers = 8 * len(keys) - np.argmax(bytes_of(keys)[:, ::-1] != 0, axis=1)
     return lengths
+
+
+def bytes_of(keys: Keys) -> Bytes:
+    """The bytes of the strings, uint8 [n, 8 * width], with zeros behind each."""
+    return np.stack(keys, axis=1).astype("<u8").view(np.uint8).reshape(-1, 8 * len(keys))
 
 
 def keys_of(strings: Sequence[bytes], width: int) -> Keys:
@@ -63,7 +67,7 @@ def keys_of(strings: Sequence[bytes], width: int) -> Keys:
 def strings_of(keys: Keys) -> list[bytes]:
     """The byte strings of keys, without zero bytes at the end."""
     size = 8 * len(keys)
-    joined = np.stack(keys, axis=1).astype("<u8").tobytes()
+    joined = bytes_of(keys).tobytes()
     return [joined[begin : begin + size].rstrip(b"\0") for begin in range(0, len(joined), size)]
 
 

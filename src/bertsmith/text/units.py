@@ -13,6 +13,7 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.text.encoded import places_of
 from bertsmith.text.keys import PADDING, Bytes, Integers
 from bertsmith.text.normalize import TextRules, is_cjk, is_dropped, is_punctuation
 
@@ -146,7 +147,7 @@ def _join_around(sigmas: Integers, borders: Integers, part: Flags, sign: Flags, 
     """Makes one unit of everything between the gaps or borders around each place in `sigmas`."""
     gaps = np.flatnonzero(gap)
     stops = np.unique(np.concatenate([[0], gaps, gaps + 1, borders, [len(gap)]]))
-    after = np.searchsorted(stops, sigmas, side="right")
-    for begin, end in {(int(stops[place - 1]), int(stops[place])) for place in after.tolist()}:
-        part[begin:end] = True
-        sign[begin:end] = False
+    after = np.unique(np.searchsorted(stops, sigmas, side="right"))
+    inside = places_of(stops[after - 1], stops[after] - stops[after - 1])
+    part[inside] = True
+    sign[inside] = False
