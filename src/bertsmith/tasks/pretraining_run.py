@@ -15,6 +15,7 @@ import numpy as np
 
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.checkpoints.pretrained import load_pretrained, save_pretrained, untrained
+from bertsmith.corpus.doctor import entropy
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_bytes, digest_file, read_json
@@ -218,5 +219,4 @@ def _unigram_entropy(corpus: Corpus) -> float:
     counts = np.zeros(len(corpus.vocabulary), dtype=np.int64)
     for batch in corpus.batches:
         counts += np.bincount(batch.tokens, minlength=len(counts))
-    shares = counts[counts > 0] / counts.sum()
-    return float(-(shares * np.log(shares)).sum())
+    return entropy(counts)
