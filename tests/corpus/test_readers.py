@@ -177,7 +177,6 @@ BAD = {
     "binary.txt": (b"abc\x00def", "binary data"),
     "packed.txt": (gzip.compress(b"x"), "gzip data (name it .gz)"),
     "wide.txt": ("Zwölf".encode("utf-16"), "UTF-16 text (save it as UTF-8)"),
-    "latin.txt": ("Ärger über Öl".encode("utf-16-le").replace(b"\x00", b"") * 3, "bytes that are not UTF-8"),
     "cyrillic.txt": ("Он пришёл домой".encode("cp1251"), "bytes that are not UTF-8"),
     "text.gz": (b"no gzip at all", "gzip that cannot be read"),
     "text.zst": (b"no zstd at all", "zstd that cannot be read"),
@@ -185,7 +184,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in BAD if name != "latin.txt"])
+@pytest.mark.parametrize("name", BAD)
 def test_a_named_file_that_holds_no_text_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     data, reason = BAD[name]
     path = write(tmp_path / name, data)
@@ -271,7 +270,8 @@ def test_lines_without_end_are_cut_between_characters(tmp_path_factory: pytest.T
     with SourceStream(Source(str(path), "text", None, True, 0)) as stream:
         blocks = list(text_blocks(stream, cuts, head=stream.read(10), by_paragraph=False, longest=8))
     assert "".join(block.decode("utf-8") for block in blocks) == text
-    assert cuts.count == len(blocks) - (1 if blocks else 0) or cuts.count == len(blocks)
+    assert len(blocks) - 1 <= cuts.count <= len(blocks)
+    assert cuts.count > 0 or len(text.encode("utf-8")) <= 10
 
 
 def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
