@@ -111,7 +111,7 @@ class PieceTable:
         """
         ids = np.zeros(len(places), dtype=np.int32)
         taken = np.zeros(len(places), dtype=np.int64)
-        order = np.argsort(-left, kind="stable")
+        order = np.argsort(-left)
         open_from_longest = order
         reach = -left[order]
         for length in range(min(self.longest, LONGEST, int(left.max(initial=0))), 0, -1):

@@ -74,7 +74,7 @@ def strings_of(keys: Keys) -> list[bytes]:
 def distinct(keys: Keys) -> tuple[Integers, Integers]:
     """(places of different keys, for every key the number of its place): `keys[k][places[number[i]]] == keys[k][i]`."""
     hashes = hash_keys(keys)
-    order = np.argsort(hashes, kind="stable")
+    order = np.argsort(hashes)
     # Different keys with one hash may stand mixed; then one of them has two places, which does no harm.
     is_new = np.ones(len(order), dtype=np.bool_)
     is_new[1:] = False
