@@ -5,8 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from oracles.padded_bert import padded_peer, peer_name
-from oracles.pretraining_oracle import MemoryDocuments
 
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
@@ -14,6 +12,8 @@ from bertsmith.runtime import Runtime
 from bertsmith.tasks.data_settings import OBJECTIVES, PretrainingDataSettings
 from bertsmith.tasks.pretraining import PretrainingTask
 from bertsmith.text.vocabulary import Vocabulary
+from oracles.padded_bert import padded_peer, peer_name
+from oracles.pretraining_oracle import MemoryDocuments
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 90))])
 EXACT = Runtime(device="cpu", precision="fp64")

@@ -17,6 +17,7 @@ from bertsmith.checkpoints.load import convert
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
+from bertsmith.files import read_json_lines
 from bertsmith.inference.pretrained import PretrainedPredictor
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain, settings_of_run
@@ -209,3 +210,50 @@ def test_the_unigram_line_is_the_entropy_of_the_tokens(corpus, tmp_path):
     _, counts = np.unique(tokens, return_counts=True)
     expected = -sum(c / len(tokens) * np.log(c / len(tokens)) for c in counts)
     assert result.metrics["unigram_entropy"] == pytest.approx(expected)
+
+
+def test_ctrl_c_writes_a_checkpoint_and_exits_with_130(corpus, tmp_path):
+    out = tmp_path / "run"
+    options = ["--steps", "100000", "--save-every", "3", "--rows-per-step", "8", "--max-length", "32"]
+    options += ["--evaluation-rows", "8", "--device", "cpu", "--size", "tiny"]
+    victim = subprocess.Popen(
+        command(corpus, out, *options), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not checkpoints(out) and time.monotonic() < deadline and victim.poll() is None:
+        time.sleep(0.01)
+    victim.send_signal(signal.SIGINT)
+    _, said = victim.communicate(timeout=60)
+    assert victim.returncode == 130, said
+    assert "Traceback" not in said
+    steps = len((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
+    assert steps > 0
+    assert settings_of_run(out)[3].steps == 100_000
+    assert int(checkpoints(out)[-1].removeprefix("step-")) > 0
+
+
+def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
+    """S54: torchrun on gloo; rows, masks and dropout do not depend on the ranks."""
+    options = ["--steps", "4", "--log-every", "1", "--rows-per-step", "16", "--max-length", "32", "--size", "tiny"]
+    options += ["--evaluation-rows", "8", "--device", "cpu", "--precision", "fp32", "--learning-rate", "1e-3"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "bertsmith",
+    ]
+    one, two = command(corpus, tmp_path / "one", *options), command(corpus, tmp_path / "two", *options)
+    subprocess.run(one, check=True, env=environment(), capture_output=True)
+    subprocess.run([*launcher, *two[3:]], check=True, env=environment(), capture_output=True, timeout=240)
+    lines = [
+        [line for line in read_json_lines(tmp_path / name / "metrics.jsonl") if line["kind"] == "train"]
+        for name in ("one", "two")
+    ]
+    assert len(lines[0]) == len(lines[1]) == 4
+    for alone, together in zip(*lines, strict=True):
+        for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "gradient_norm", "tokens"):
+            assert together[name] == pytest.approx(alone[name], rel=2e-4), name
