@@ -37,8 +37,8 @@ from bertsmith.corpus.sources import (
 from bertsmith.errors import InputError
 from bertsmith.settings import help_field, require
 
-MOST_SENTENCES = 1_000_000
-"""A longer document is cut into several, and that is counted."""
+MOST_SENTENCES = 200_000
+"""Several times the longest novel. A longer document is cut into several, and that is counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
