@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, corpus, inference, pretraining, sizes, text
+from bertsmith.cli import convert, corpus, inference, pretraining, sizes, text, vocabulary
 from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
@@ -32,7 +32,7 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo"),
-    Command(text.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
+    Command(vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
     Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
     Command(

@@ -1,4 +1,4 @@
-"""Commands on text: learn a vocabulary, split lines into pieces, show what the model reads."""
+"""Commands on text: split lines into pieces, show what the model reads."""
 
 import itertools
 import sys
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from bertsmith.cli.options import CasedOption, TextArguments, print_table
+from bertsmith.cli.options import CasedOption, print_table
 from bertsmith.errors import InputError
 from bertsmith.files import read_json
 
@@ -19,16 +19,6 @@ VocabularyOption = Annotated[Path | None, typer.Option("--vocab", metavar="FILE"
 ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="take the tokenizer of a model")]
 
 _READ_BYTES = 1 << 20
-
-
-def vocab(
-    texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="where the vocabulary goes")],
-    size: Annotated[int, typer.Option(help="pieces, the five special ones included")] = 30522,
-    cased: CasedOption = False,
-) -> None:
-    """Learn a WordPiece vocabulary and print its quality report."""
-    raise NotImplementedError
 
 
 def tokenize(

@@ -1,0 +1,95 @@
+"""vocab as a user types it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.cli import vocabulary as command
+from bertsmith.text.learn import count_words, learn_vocabulary
+from bertsmith.text.vocabulary import Vocabulary
+
+SENTENCES = [
+    "She was tweeting, he was tweeting: tweet after tweet.",
+    "Xanax is no walk in the park, xanax is xanax.",
+    "The walking man walked while she talked and talking stopped.",
+]
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """A folder with a file for each sentence, over and over."""
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number, sentence in enumerate(SENTENCES):
+        (folder / f"{number}.txt").write_text(f"{sentence}\n" * 20, encoding="utf-8")
+    return folder
+
+
+def test_a_vocabulary_of_the_wanted_size_is_learned_and_reported_file_by_file(run, tmp_path, texts) -> None:
+    """S29."""
+    out = tmp_path / "vocab.txt"
+    result = run("vocab", texts, "--size", 90, "--out", out, "--report", tmp_path / "report.json")
+    assert result.code == 0, result.err
+    vocabulary = Vocabulary.load(out)
+    assert len(vocabulary) == 90
+    words = count_words(sentence for sentence in SENTENCES * 20)
+    assert set(vocabulary.pieces) == set(learn_vocabulary(words, 90).pieces)
+    report = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert [row["name"] for row in report["texts"]] == [str(texts / f"{number}.txt") for number in range(3)]
+    assert report["total"]["words"] == words.total
+    assert str(texts / "1.txt") in result.out
+    assert "in all" in result.out
+
+
+def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_path, texts) -> None:
+    first, second, cased = (tmp_path / name for name in ("first.txt", "second.txt", "cased.txt"))
+    for out in (first, second):
+        assert run("vocab", texts, "--size", 60, "--out", out).code == 0
+    assert first.read_bytes() == second.read_bytes()
+    assert not Vocabulary.load(first).is_cased
+    assert run("vocab", texts, "--size", 80, "--out", cased, "--cased").code == 0
+    assert Vocabulary.load(cased).is_cased
+
+
+def test_stdin_is_a_text_too(run, tmp_path, texts) -> None:
+    data = b"".join((texts / f"{number}.txt").read_bytes() for number in range(3))
+    assert run("vocab", "-", "--size", 60, "--out", tmp_path / "stdin.txt", stdin=data).code == 0
+    assert run("vocab", texts, "--size", 60, "--out", tmp_path / "files.txt").code == 0
+    assert (tmp_path / "stdin.txt").read_bytes() == (tmp_path / "files.txt").read_bytes()
+
+
+def test_many_files_share_a_line_of_the_report(run, tmp_path, texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = run("vocab", texts, "--size", 60, "--out", tmp_path / "alone.txt")
+    monkeypatch.setattr(command, "MOST_FILES", 1)
+    together = run("vocab", texts, "--size", 60, "--out", tmp_path / "together.txt")
+    assert (tmp_path / "alone.txt").read_bytes() == (tmp_path / "together.txt").read_bytes()
+    assert "further files" not in alone.out
+    assert "further files" in together.out
+    assert alone.out.splitlines()[4].split()[2:] == together.out.splitlines()[3].split()[2:]
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "words"),
+    [
+        (b"", [], "text.txt"),
+        (b"\x00\x00binary", [], "text.txt"),
+        (b"  \n \n", [], "expected"),
+        (b"the man went", ["--size", "4"], "expected"),
+    ],
+)
+def test_what_cannot_be_learned_from_is_one_line(run, tmp_path, content, options, words) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(content)
+    result = run("vocab", file, "--out", tmp_path / "vocab.txt", *options)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert words in result.err
+    assert not (tmp_path / "vocab.txt").exists()
+
+
+def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
+    file = tmp_path / "text.txt"
+    file.write_bytes(b"the man went to the store\nhe \xff bought \xfe\n" * 5)
+    result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
+    assert result.code == 0
+    assert "10 bytes are not UTF-8" in result.err
