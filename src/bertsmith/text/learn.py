@@ -121,6 +121,8 @@ def _usable(counts: WordCounts, max_word_characters: int) -> _Usable:
     )
     is_sound = [len(word) <= max_word_characters and _is_unicode(word) for word in usable.words]
     usable = usable.only(np.flatnonzero(is_sound))
+    # From here on nothing depends on the order in which the words were met.
+    usable = usable.only(np.array(sorted(range(len(usable.words)), key=usable.words.__getitem__), dtype=np.int64))
     if not usable.words:
         raise VocabularyError(
             expected="words to learn a vocabulary from", found="none", fix="give texts that hold some"

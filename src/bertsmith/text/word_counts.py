@@ -40,7 +40,7 @@ class WordCounts(Mapping[str, int]):
     """How often each word was met; as a mapping, the words and their counts.
 
     Args:
-        words: different words, in ascending order.
+        words: different words.
         counts: int64 [W], how often each was met.
         sources: int64 [W], in how many sources.
         spread: int64 [W], the damped count (see `DAMPING`).
@@ -66,7 +66,7 @@ class WordCounts(Mapping[str, int]):
         """The counts of a mapping, as if all words came from one source; `chunks` is then the number of words."""
         if isinstance(counts, WordCounts):
             return counts
-        words = sorted(word for word in counts if word and counts[word] > 0)
+        words = [word for word in counts if word and counts[word] > 0]
         numbers = np.array([counts[word] for word in words], dtype=np.int64)
         return cls(words, numbers, np.ones_like(numbers), SPREAD_UNIT * numbers, 1, int(numbers.sum()))
 
@@ -74,7 +74,7 @@ class WordCounts(Mapping[str, int]):
     def merged(cls, parts: Iterable["WordCounts"]) -> "WordCounts":
         """The sum of counts that have no source in common; the order of `parts` does not matter."""
         parts = list(parts)
-        words = sorted(set(itertools.chain.from_iterable(part.words for part in parts)))
+        words = list(dict.fromkeys(itertools.chain.from_iterable(part.words for part in parts)))
         places = {word: place for place, word in enumerate(words)}
         columns = np.zeros((3, len(words)), dtype=np.int64)
         for part in parts:
@@ -124,6 +124,7 @@ class WordCounter:
         self._columns = np.zeros((3, 1024), dtype=np.int64)
         self._num_sources = 0
         self._chunks = 0
+        self._before = (self._columns.copy(), 0, 0)
 
     def add(self, texts: Iterable[str]) -> None:
         """Counts the words of `texts`; no word goes from one text into the next."""
@@ -142,10 +143,21 @@ class WordCounter:
     def counts(self) -> WordCounts:
         """What was counted so far; asking for it ends the current source."""
         self.end_source()
-        order = sorted(range(len(self._units.words)), key=self._units.words.__getitem__)
-        words = [self._units.words[place] for place in order]
-        counts, sources, spread = self._columns[:, order]
-        return WordCounts(words, counts, sources, spread, self._num_sources, self._chunks)
+        return self._counts(self._columns, self._num_sources, self._chunks)
+
+    def part(self) -> WordCounts:
+        """What was counted since the last call, such as one file; asking for it ends the current source."""
+        self.end_source()
+        before, self._before = self._before, (self._columns.copy(), self._num_sources, self._chunks)
+        columns = self._columns.copy()
+        columns[:, : before[0].shape[1]] -= before[0]
+        return self._counts(columns, self._num_sources - before[1], self._chunks - before[2])
+
+    def _counts(self, columns: npt.NDArray[np.int64], num_sources: int, chunks: int) -> WordCounts:
+        met = np.flatnonzero(columns[0])
+        words = [self._units.words[place] for place in met.tolist()]
+        counts, sources, spread = columns[:, met]
+        return WordCounts(words, counts, sources, spread, num_sources, chunks)
 
     def _count_pending(self) -> None:
         blocks = blocks_of(self._pending)

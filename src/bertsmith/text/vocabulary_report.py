@@ -1,0 +1,229 @@
+"""What a vocabulary makes of texts, from their word counts alone: every different word is cut once."""
+
+import dataclasses
+import re
+from collections import Counter
+from collections.abc import Mapping
+
+import numpy as np
+
+from bertsmith.text.greedy import Segmenter
+from bertsmith.text.keys import Integers
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
+from bertsmith.text.word_counts import WordCounts
+
+TOTAL = "in all"
+_LISTED = 5
+_COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
+_SPARE = re.compile(r"\[unused\d+\]")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextFigures:
+    """How the words of one text are cut; all figures count repetitions.
+
+    Args:
+        name: what the text is called.
+        chunks: stretches between white space.
+        words: basic tokens: words and punctuation characters.
+        pieces: what they are cut into, [UNK] included.
+        unknown: words that are [UNK].
+        whole: words that are one piece, and not [UNK].
+        characters: characters of all words.
+        covered: characters that are a piece of their own, in the form in which they stand (`a` or `##a`).
+        longest: the longest pieces that are used, longest first.
+    """
+
+    name: str
+    chunks: int
+    words: int
+    pieces: int
+    unknown: int
+    whole: int
+    characters: int
+    covered: int
+    longest: tuple[str, ...]
+
+    @property
+    def pieces_per_word(self) -> float:
+        """Pieces for each basic token."""
+        return self.pieces / max(self.words, 1)
+
+    @property
+    def pieces_per_chunk(self) -> float:
+        """Pieces for each stretch between white space."""
+        return self.pieces / max(self.chunks, 1)
+
+    @property
+    def excess(self) -> float:
+        """Pieces beyond one for each basic token, per stretch between white space."""
+        return (self.pieces - self.words) / max(self.chunks, 1)
+
+    @property
+    def unknown_rate(self) -> float:
+        """The share of words that are [UNK]."""
+        return self.unknown / max(self.words, 1)
+
+    @property
+    def covered_rate(self) -> float:
+        """The share of characters that are covered."""
+        return self.covered / max(self.characters, 1)
+
+    @property
+    def whole_rate(self) -> float:
+        """The share of words that are one piece."""
+        return self.whole / max(self.words, 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VocabularyReport:
+    """The figures of every text and of all together, and what of the vocabulary is not used.
+
+    Args:
+        texts: one row for each text.
+        total: all texts together.
+        size: pieces of the vocabulary.
+        spare: `[unused]` pieces.
+        never_used: other pieces that no text uses, the special ones left out.
+        missing_characters: characters in a form that is no piece, and how often they were met; most frequent first.
+    """
+
+    texts: tuple[TextFigures, ...]
+    total: TextFigures
+    size: int
+    spare: int
+    never_used: int
+    missing_characters: dict[str, int]
+
+    def lines(self) -> list[str]:
+        """The report as a table and a few sentences."""
+        rows = [_COLUMNS, *map(_row, self.texts)]
+        if len(self.texts) != 1:
+            rows.append(_row(self.total))
+        widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+        table = ["  ".join(_padded(row, widths)).rstrip() for row in rows]
+        table.append("")
+        table.append(f"{self.size} pieces: {self.never_used} never used in these texts, {self.spare} spare [unused]")
+        table.append(f"longest pieces: {' '.join(self.total.longest) or 'none'}")
+        if self.missing_characters:
+            shown = [f"{form} ({count})" for form, count in list(self.missing_characters.items())[:_LISTED]]
+            more = len(self.missing_characters) - len(shown)
+            tail = f" and {more} more" if more else ""
+            table.append(f"characters that are no piece, so that their words may be [UNK]: {' '.join(shown)}{tail}")
+        return table
+
+
+def vocabulary_report(
+    vocabulary: Vocabulary,
+    counts: Mapping[str, Mapping[str, int]],
+    *,
+    max_word_characters: int = TextRules.max_word_characters,
+) -> VocabularyReport:
+    """What `vocabulary` makes of some texts.
+
+    Args:
+        vocabulary: the pieces.
+        counts: the word counts of each text by its name; `WordCounts` know the chunks, for others they are the words.
+        max_word_characters: longer words are [UNK].
+
+    >>> pieces = [*SPECIAL_PIECES, "[unused0]", "t", "tweet", "##ing", "##s"]
+    >>> report = vocabulary_report(Vocabulary(pieces), {"a.txt": {"tweeting": 3, "tweet": 1, "thing": 1}})
+    >>> report.total.pieces, report.total.unknown, report.total.pieces_per_word, report.never_used
+    (8, 1, 1.6, 2)
+    """
+    texts = {name: WordCounts.of(words) for name, words in counts.items()}
+    every = WordCounts.merged(texts.values())
+    cuts = _Cuts(vocabulary, every, max_word_characters)
+    places = {word: place for place, word in enumerate(every.words)}
+    rows = []
+    for name, words in texts.items():
+        chosen = np.fromiter((places[word] for word in words.words), np.int64, len(words))
+        rows.append(cuts.figures(name, words, chosen))
+    total = cuts.figures(TOTAL, every, np.arange(len(every)))
+    spare = sum(_SPARE.fullmatch(piece) is not None for piece in vocabulary.pieces)
+    used = set(cuts.pieces[cuts.uses(np.arange(len(every)))].tolist()) - set(vocabulary.special_ids)
+    return VocabularyReport(
+        texts=tuple(rows),
+        total=total,
+        size=len(vocabulary),
+        spare=spare,
+        never_used=len(vocabulary) - spare - len(SPECIAL_PIECES) - len(used),
+        missing_characters=dict(sorted(cuts.missing.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+class _Cuts:
+    """Different words, each cut once."""
+
+    def __init__(self, vocabulary: Vocabulary, every: WordCounts, max_word_characters: int) -> None:
+        segmenter = Segmenter(vocabulary, max_word_characters=max_word_characters)
+        rows = [segmenter.ids(word) for word in every.words]
+        unknown = (vocabulary.unk_id,)
+        self._vocabulary = vocabulary
+        self._lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        self._begins = np.cumsum(self._lengths) - self._lengths
+        self.pieces = np.fromiter((id for row in rows for id in row), np.int64, int(self._lengths.sum()))
+        self._is_unknown = np.fromiter((row == unknown for row in rows), np.bool_, len(rows))
+        self._is_whole = (self._lengths == 1) & ~self._is_unknown
+        self._characters = np.fromiter(map(len, every.words), np.int64, len(rows))
+        forms = {piece for piece in vocabulary.index if len(piece.removeprefix(CONTINUATION)) == 1 or len(piece) == 1}
+        self.missing: Counter[str] = Counter()
+        self._covered = self._characters.copy()
+        for place, (word, count) in enumerate(zip(every.words, every.counts.tolist(), strict=True)):
+            for form in _forms(word):
+                if form not in forms:
+                    self.missing[form] += count
+                    self._covered[place] -= 1
+
+    def uses(self, words: Integers) -> Integers:
+        """Where the pieces of some words stand in `pieces`."""
+        lengths = self._lengths[words]
+        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        places: Integers = np.repeat(self._begins[words], lengths) + within
+        return places
+
+    def figures(self, name: str, counts: WordCounts, words: Integers) -> TextFigures:
+        """The figures of a text with `counts` of the words numbered `words`."""
+        used = np.unique(self.pieces[self.uses(words)]).tolist()
+        names = (self._vocabulary.pieces[id] for id in used if id not in self._vocabulary.special_ids)
+        longest = sorted(names, key=lambda piece: (-len(piece.removeprefix(CONTINUATION)), piece))[:_LISTED]
+        times = counts.counts
+        return TextFigures(
+            name=name,
+            chunks=counts.chunks,
+            words=int(times.sum()),
+            pieces=int(times @ self._lengths[words]),
+            unknown=int(times @ self._is_unknown[words]),
+            whole=int(times @ self._is_whole[words]),
+            characters=int(times @ self._characters[words]),
+            covered=int(times @ self._covered[words]),
+            longest=tuple(longest),
+        )
+
+
+def _forms(word: str) -> list[str]:
+    """The characters of a word as single pieces."""
+    return [word[0], *(CONTINUATION + character for character in word[1:])]
+
+
+def _row(figures: TextFigures) -> tuple[str, ...]:
+    return (
+        figures.name,
+        f"{figures.words:,}",
+        f"{figures.pieces_per_chunk:.4f}",
+        f"{figures.pieces_per_word:.4f}",
+        f"{figures.unknown_rate:.4%}",
+        f"{figures.covered_rate:.4%}",
+        f"{figures.whole_rate:.2%}",
+        figures.longest[0] if figures.longest else "",
+    )
+
+
+def _padded(row: tuple[str, ...], widths: list[int]) -> list[str]:
+    """The cells of a row; names are to the left, numbers to the right."""
+    last = len(row) - 1
+    return [
+        cell.ljust(width) if column in (0, last) else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+    ]

@@ -1,0 +1,85 @@
+"""What a piece saves or costs is what cutting all words anew says."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from bertsmith.text.candidates import LONGEST_PIECE, Candidates, find_candidates
+from oracles.excess_oracle import cut, excess
+from text.corpora import random_words
+
+
+def candidates_of(counts: Mapping[str, int], least_weight: int = 2) -> Candidates:
+    words = sorted(counts)
+    weights = np.array([counts[word] for word in words])
+    return find_candidates(words, weights, np.zeros(len(words), dtype=bool), least_weight=least_weight)
+
+
+def names(candidates: Candidates) -> list[str]:
+    return [candidates.piece(number) for number in range(len(candidates))]
+
+
+def without_two_in_one_word(counts: Mapping[str, int]) -> dict[str, int]:
+    """Words in which no stretch of letters occurs twice, so that the values of single pieces are exact."""
+    return {word: count for word, count in counts.items() if len(set(word)) == len(word)}
+
+
+def test_candidates_are_the_frequent_beginnings_and_continuations() -> None:
+    found = names(candidates_of({"walking": 3, "talking": 2, "walk": 1}))
+    assert found[:9] == ["t", "w", "##a", "##g", "##i", "##k", "##l", "##n", *found[8:9]]
+    # `wa` is always followed by `l`, and `##alk` is not: once it ends the word.
+    assert "wa" not in found
+    assert {"walk", "walking", "talking", "##alk", "##alking", "##ing", "##ng"} <= set(found)
+
+
+def test_what_is_too_rare_or_too_long_is_no_candidate_but_every_character_is() -> None:
+    long = "abcdefghijklmnopqrstuvwxyzabc"
+    found = names(candidates_of({"walk": 3, "zebu": 1, long: 5}, least_weight=2))
+    assert "zebu" not in found
+    assert {"z", "##e", "##b", "##u"} <= set(found)
+    assert long not in found
+    assert max(len(name.removeprefix("##")) for name in found) == LONGEST_PIECE
+
+
+def test_a_stranger_has_only_candidates_that_occur_elsewhere() -> None:
+    words = ["walker", "walk", "xyzzy"]
+    candidates = find_candidates(words, np.array([9, 9, 9]), np.array([True, False, True]), least_weight=1)
+    found = names(candidates)
+    assert "walk" in found
+    assert "walker" not in found
+    assert [name for name in found if len(name.removeprefix("##")) > 1 and ("z" in name or "r" in name)] == []
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_words_are_cut_as_the_oracle_cuts_them(seed: int) -> None:
+    counts = random_words(seed)
+    candidates = candidates_of(counts)
+    is_chosen = np.random.default_rng(seed).random(len(candidates)) < 0.3
+    is_chosen[: candidates.num_characters] = True
+    pieces = {candidates.piece(number) for number in np.flatnonzero(is_chosen).tolist()}
+    found = candidates.cut(is_chosen)
+    words = sorted(counts, key=lambda word: (-len(word), word))
+    assert found.pieces[candidates.first_row_spot].tolist() == [len(cut(word, pieces)) for word in words]
+    uses = candidates.uses(found)
+    assert uses.sum() == excess(counts, pieces) + sum(counts.values())
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_losses_and_gains_are_what_cutting_anew_says(seed: int) -> None:
+    counts = without_two_in_one_word(random_words(seed, number=150))
+    candidates = candidates_of(counts)
+    is_chosen = np.random.default_rng(seed).random(len(candidates)) < 0.4
+    is_chosen[: candidates.num_characters] = True
+    pieces = {candidates.piece(number) for number in np.flatnonzero(is_chosen).tolist()}
+    before = excess(counts, pieces)
+    found = candidates.cut(is_chosen)
+    losses, gains = candidates.losses(found), candidates.gains(found)
+    assert np.isinf(losses[: candidates.num_characters]).all()
+    for number in range(candidates.num_characters, len(candidates)):
+        piece = candidates.piece(number)
+        if is_chosen[number]:
+            assert losses[number] == excess(counts, pieces - {piece}) - before, piece
+        else:
+            assert gains[number] == before - excess(counts, pieces | {piece}), piece
+    assert (losses < 0).any() or (gains < 0).any()
