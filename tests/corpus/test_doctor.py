@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.corpus import hashing
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.doctor import DoctorReport, check_corpus, entropy
 from bertsmith.errors import CorpusError, InputError
@@ -58,6 +59,17 @@ def test_repeated_lines_and_documents_are_found(tmp_path: Path) -> None:
 def test_a_document_is_not_repeated_if_its_sentences_are_cut_elsewhere(tmp_path: Path) -> None:
     report = check(tmp_path, "It rained.\nIt rained.\n\nIt rained. It rained.\n")
     assert report.repeated_documents == 0
+
+
+def test_repeats_in_a_very_large_corpus_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that memory stays bounded: every sentence is counted with all its copies or not at all."""
+    monkeypatch.setattr(hashing, "MOST_COUNTED", 64)
+    report = check(tmp_path, "".join(f"The boat {number % 400} came home.\n" for number in range(800)))
+    assert report.counted_one_in == 16
+    assert 160 <= report.repeated_sentences <= 640
+    assert report.repeated_sentences % 16 == 0
+    assert all(count == 2 for _, count in report.repeats)
+    assert "estimated from one sentence in 16" in report.lines()[1]
 
 
 def test_documents_of_one_sentence_are_found(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def flat(runs: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 @given(RUNS, st.integers(1, 7))
 def test_equal_runs_and_only_those_have_equal_hashes(runs: list[list[int]], batch: int) -> None:
-    counts = HashCounts()
+    counts = HashCounts(len(runs))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hashing, "_FIRST_MERGE", 4)
         for start in range(0, len(runs), batch):

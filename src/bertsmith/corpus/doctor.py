@@ -34,6 +34,7 @@ class DoctorReport:
         repeated_sentences: sentences that stood in the corpus before, word for word.
         repeats: the most repeated sentences and how often they come.
         repeated_documents: documents that stood in the corpus before.
+        counted_one_in: 1, or in a very large corpus the share of sentences by which repeats are estimated.
         sentence_lengths: how many sentences there are in each of `LENGTH_BINS`.
         unknown_tokens: tokens that are [UNK].
         unused_pieces: pieces of the vocabulary that never come.
@@ -52,6 +53,7 @@ class DoctorReport:
     repeated_sentences: int
     repeats: tuple[tuple[str, int], ...]
     repeated_documents: int
+    counted_one_in: int
     one_sentence_documents: int
     sentence_lengths: tuple[int, ...]
     unknown_tokens: int
@@ -69,11 +71,12 @@ class DoctorReport:
 
     def lines(self) -> list[str]:
         """The report for people, numbers first, advice last."""
+        sample = f", estimated from one sentence in {self.counted_one_in}" if self.counted_one_in > 1 else ""
         lines = [
             f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens"
             f" ({self.words:,} words read), {self.held_out_documents:,} documents held out",
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
-            f" {_share(self.repeated_documents, self.documents)} of the documents",
+            f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {count:,} times: {text}" for text, count in self.repeats),
             f"documents of one sentence: {_share(self.one_sentence_documents, self.documents)}",
             "tokens in a sentence:",
@@ -176,7 +179,7 @@ def check_corpus(
     held_out = corpus.held_out()
     if held_out is not None:
         sets.append(EvaluationSet.of_corpus("held_out", held_out))
-    sentences, documents = HashCounts(), HashCounts()
+    sentences, documents = HashCounts(corpus.num_sentences), HashCounts(corpus.num_documents)
     tokens = np.zeros(len(corpus.vocabulary), dtype=np.int64)
     bins = np.zeros(len(LENGTH_BINS), dtype=np.int64)
     with Progress("checking the corpus", corpus.num_tokens, "tokens") as progress:
@@ -192,7 +195,6 @@ def check_corpus(
                 for one in sets:
                     one.meet(hashes, grams)
             progress.advance(len(batch.tokens))
-    different, counts = sentences.finish()
     return DoctorReport(
         folder=str(folder),
         documents=corpus.num_documents,
@@ -200,9 +202,10 @@ def check_corpus(
         tokens=corpus.num_tokens,
         words=corpus.manifest["read"]["words"],
         held_out_documents=held_out.num_documents if held_out is not None else 0,
-        repeated_sentences=sentences.total - len(different),
-        repeats=tuple(_most_repeated(corpus, different, counts)),
-        repeated_documents=documents.total - len(documents.finish()[0]),
+        repeated_sentences=sentences.repeated,
+        repeats=tuple(_most_repeated(corpus, *sentences.finish())),
+        repeated_documents=documents.repeated,
+        counted_one_in=sentences.one_in,
         one_sentence_documents=int((corpus.sentence_counts == 1).sum()),
         sentence_lengths=tuple(bins.tolist()),
         unknown_tokens=int(tokens[corpus.vocabulary.unk_id]),

@@ -13,7 +13,8 @@ import numpy.typing as npt
 Hashes = npt.NDArray[np.uint64]
 
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_FIRST_MERGE = 2**22
+_FIRST_MERGE = 2**20
+MOST_COUNTED = 2**23
 
 
 def _mixed(values: Hashes) -> Hashes:
@@ -62,9 +63,17 @@ def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) 
 
 
 class HashCounts:
-    """How often each hash was added. Memory is bounded by the different hashes, some 40 bytes each."""
+    """How often each hash was added. Memory is bounded by the different hashes, some 40 bytes each.
 
-    def __init__(self) -> None:
+    Args:
+        expected: how many hashes will be added. Of more than `MOST_COUNTED` only those count that are divisible by
+            `one_in`, a power of two: a fair sample, in which every hash comes as often as it comes.
+    """
+
+    def __init__(self, expected: int) -> None:
+        self.one_in = 1
+        while expected > self.one_in * MOST_COUNTED:
+            self.one_in *= 2
         self.total = 0
         self._hashes: Hashes = np.empty(0, dtype=np.uint64)
         self._counts: npt.NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -73,12 +82,19 @@ class HashCounts:
 
     def add(self, hashes: Hashes) -> None:
         """Counts each of `hashes` once more."""
+        if self.one_in > 1:
+            hashes = hashes[hashes % np.uint64(self.one_in) == 0]
         self.total += len(hashes)
         self._waiting.append(hashes)
         self._size += len(hashes)
         # Merging when as much waits as is merged already keeps the work near n log n.
         if self._size >= max(_FIRST_MERGE, len(self._hashes)):
             self._merge()
+
+    @property
+    def repeated(self) -> int:
+        """How many hashes had been added before, estimated where only a sample is counted."""
+        return (self.total - len(self.finish()[0])) * self.one_in
 
     def finish(self) -> tuple[Hashes, npt.NDArray[np.int64]]:
         """The different hashes, sorted, and how often each was added."""
