@@ -13,15 +13,15 @@ it::
 
 import dataclasses
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.docstrings import docstring_documents
-from bertsmith.corpus.readers import Document, read_documents
 from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.words import count_files
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import atomic_file
 from bertsmith.inference.pretrained import MASK, PretrainedPredictor
@@ -29,7 +29,7 @@ from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain
-from bertsmith.text.learn import WordCounter, WordCounts, learn_vocabulary
+from bertsmith.text.learn import WordCounts, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training.loop import TrainResult
@@ -109,7 +109,8 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
     if out.exists() and any(out.iterdir()):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another with --out")
     sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
-    tokenizer = Tokenizer(learn_vocabulary(_count(read_documents(sources)), VOCABULARY_SIZE), TextRules())
+    counts, _ = count_files(sources, TextRules())
+    tokenizer = Tokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
     build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
     training_minutes = minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60
@@ -135,16 +136,6 @@ def _write_docstrings(path: Path) -> Path:
     return path
 
 
-def _count(documents: Iterable[Document]) -> WordCounts:
-    counter = WordCounter(TextRules())
-    with Progress("counting words", unit="documents") as progress:
-        for document in documents:
-            counter.add(document.sentences)
-            counter.end_source()
-            progress.advance()
-    return counter.counts
-
-
 def _train(out: Path, minutes: float, seed: int) -> TrainResult:
     """Trains for some minutes, with what makes a small model learn most in so short a time.
 
@@ -155,9 +146,7 @@ def _train(out: Path, minutes: float, seed: int) -> TrainResult:
         out / "run",
         PretrainingRunSettings(size="tiny", dropout=0.0, rows_per_step=32, evaluation_rows=256),
         PretrainingDataSettings(max_length=64, masked_share=0.3, dynamic=True, seed=seed),
-        TrainSettings(
-            minutes=minutes, learning_rate=3e-3, beta2=0.98, warmup_share=0.2, seed=seed, save_minutes=None
-        ),
+        TrainSettings(minutes=minutes, learning_rate=3e-3, beta2=0.98, warmup_share=0.2, seed=seed, save_minutes=None),
     )
 
 
@@ -218,7 +207,7 @@ def _following(predictor: PretrainedPredictor, corpus: Corpus, seed: int, count:
     """Rows of two neighbouring sentences, and of two from different documents."""
     rng = generator(seed, "demo pairs")
     several = np.flatnonzero(corpus.sentence_counts >= 2)
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for number, document in enumerate(rng.permutation(several).tolist()[:count]):
         first = int(rng.integers(corpus.sentence_counts[document] - 1))
         follows = number % 2 == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli import vocabulary as command
+from bertsmith.corpus import words
 from bertsmith.text.learn import count_words, learn_vocabulary
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -61,7 +61,7 @@ def test_stdin_is_a_text_too(run, tmp_path, texts) -> None:
 
 def test_many_files_share_a_line_of_the_report(run, tmp_path, texts, monkeypatch: pytest.MonkeyPatch) -> None:
     alone = run("vocab", texts, "--size", 60, "--out", tmp_path / "alone.txt")
-    monkeypatch.setattr(command, "MOST_FILES", 1)
+    monkeypatch.setattr(words, "MOST_FILES", 1)
     together = run("vocab", texts, "--size", 60, "--out", tmp_path / "together.txt")
     assert (tmp_path / "alone.txt").read_bytes() == (tmp_path / "together.txt").read_bytes()
     assert "further files" not in alone.out

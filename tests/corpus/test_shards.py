@@ -37,7 +37,7 @@ def write_documents(folder: Path, documents: Sequence[Sequence[Sequence[int]]], 
     return writer
 
 
-def corpus_of(batches: list[shards.Batch], folder: Path) -> Corpus:
+def corpus_of(batches: list[shards.DocumentBatch], folder: Path) -> Corpus:
     return Corpus(folder, {}, small_vocabulary(), batches)
 
 

@@ -1,24 +1,13 @@
 """The command that learns a vocabulary, with its quality report, a line for each file."""
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from bertsmith.cli.options import CasedOption, TextArguments
 from bertsmith.files import write_json
-from bertsmith.progress import Progress
-
-if TYPE_CHECKING:
-    from bertsmith.text.normalize import TextRules
-    from bertsmith.text.word_counts import WordCounts
-
-# Files have a line of their own in the report until so many of them, or so many different words, are in memory.
-MOST_FILES = 100
-MOST_WORDS = 2_000_000
-FURTHER_FILES = "further files"
 
 
 def vocab(
@@ -34,6 +23,7 @@ def vocab(
     The report says, for each file, how many pieces a word takes, which share of the words is unknown, which share of
     the characters is covered, and which share of the words is one piece.
     """
+    from bertsmith.corpus.words import count_files
     from bertsmith.text.learn import learn_vocabulary
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary_report import vocabulary_report
@@ -52,54 +42,3 @@ def vocab(
         write_json(report, dataclasses.asdict(figures))
     for line in figures.lines():
         typer.echo(line)
-
-
-def count_files(
-    paths: Sequence[Path], rules: "TextRules", column: str = ""
-) -> tuple[dict[str, "WordCounts"], list[str]]:
-    """The word counts of each file by its name, and notes on what was left out.
-
-    Where there are very many files or words, the later files are counted together as "further files".
-
-    Raises:
-        InputError: a file is missing, empty, binary or damaged.
-    """
-    from bertsmith.corpus.readers import Block, FileRead, ReadingSettings, ReadReport, parse, read_blocks
-    from bertsmith.corpus.sources import Source, find_sources
-    from bertsmith.text.word_counts import WordCounter
-
-    # A word never goes over the end of a line, so there is no need to look for sentences.
-    settings = ReadingSettings(form="lines", column=column)
-    total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
-    counts: dict[str, WordCounts] = {}
-    read, further, words = ReadReport(), WordCounter(rules), 0
-    counter = WordCounter(rules)
-    with Progress("counting words", total or None, "bytes") as progress:
-        for item in read_blocks(paths, settings):
-            if isinstance(item, Block):
-                parts, left_out = parse(item)
-                read.add_counts(left_out)
-                for part in parts:
-                    counter.add(part.sentences)
-                progress.advance(item.read_bytes)
-                continue
-            read.add_file(item)
-            if not isinstance(item, FileRead):
-                continue
-            if counter is further:
-                counter.end_source()
-                continue
-            counts[item.name] = counter.counts
-            words += len(counts[item.name])
-            is_full = len(counts) >= MOST_FILES or words >= MOST_WORDS
-            counter = further if is_full else WordCounter(rules)
-    if counter is further and len(further.counts):
-        counts[FURTHER_FILES] = further.counts
-    notes = []
-    if read.skipped_files:
-        notes.append(f"{read.skipped_files} files in the folders are of other kinds and were left out")
-    if read.encoding_errors:
-        notes.append(f"{read.encoding_errors} bytes are not UTF-8 and were left out")
-    if read.cut_lines:
-        notes.append(f"{read.cut_lines} lines are too long and were cut")
-    return counts, notes

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
-from bertsmith.corpus.shards import Batch, Corpus
+from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.progress import Progress
 from bertsmith.text.vocabulary import casing_mismatch
 
@@ -241,7 +241,7 @@ def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]
     yield from ((texts[one], count) for one, count in wanted.items())
 
 
-def _texts_of(batch: Batch, corpus: Corpus, wanted: dict[int, int]) -> dict[int, str]:
+def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> dict[int, str]:
     """The texts of those sentences of a batch whose hashes are wanted."""
     hashes = run_hashes(batch.tokens, batch.sentence_lengths)
     ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, run_hashes
 from bertsmith.corpus.sentences import split_sentences
-from bertsmith.corpus.shards import Batch, Corpus
+from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.corpus.sources import Source, SourceStream, UnreadableError, find_sources, refusal
 from bertsmith.errors import InputError
 from bertsmith.text.wordpiece import Tokenizer
@@ -87,7 +87,7 @@ class EvaluationSet:
         return Overlap(self.name, len(self.sentences), known[0], len(self.grams), known[1])
 
 
-def document_grams(batch: Batch) -> Hashes:
+def document_grams(batch: DocumentBatch) -> Hashes:
     """The hashes of all runs of `GRAM` tokens inside the documents of a batch."""
     return gram_hashes(batch.tokens, np.diff(batch.token_offsets), GRAM)[0]
 

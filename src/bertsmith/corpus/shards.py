@@ -139,7 +139,7 @@ def _lists(rows: Sequence[npt.NDArray[Any]], dtype: type[Any], kind: pa.DataType
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class DocumentBatch:
     """Consecutive documents as flat arrays: D documents, S sentences, T tokens. All are views into the file.
 
     Args:
@@ -160,7 +160,9 @@ class Batch:
 class Corpus:
     """A corpus folder, opened for reading; use `Corpus.open`."""
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], vocabulary: Vocabulary, batches: list[Batch]) -> None:
+    def __init__(
+        self, folder: Path, manifest: dict[str, Any], vocabulary: Vocabulary, batches: list[DocumentBatch]
+    ) -> None:
         self.folder, self.manifest, self.vocabulary, self.batches = folder, manifest, vocabulary, batches
         self.document_lengths: Ints = _joined([np.diff(batch.token_offsets) for batch in batches])
         self.sentence_counts: Ints = _joined([np.diff(batch.sentence_offsets) for batch in batches])
@@ -187,7 +189,7 @@ class Corpus:
                 found=f"another one ({len(vocabulary)} pieces, {vocabulary.digest[:19]})",
                 fix=f"use '{folder / VOCABULARY}' or build the corpus again",
             )
-        batches: list[Batch] = []
+        batches: list[DocumentBatch] = []
         for shard in manifest["shards"]:
             batches += _open_shard(folder / shard["file"], shard, schema(token_type(len(own))), verify=verify)
         return cls(folder, manifest, own, batches)
@@ -241,14 +243,14 @@ class Corpus:
         batch, row = self._place(index)
         return str(batch.sources[row])
 
-    def _place(self, index: int) -> tuple[Batch, int]:
+    def _place(self, index: int) -> tuple[DocumentBatch, int]:
         if not 0 <= index < self.num_documents:
             raise IndexError(f"document {index} of {self.num_documents}")
         number = int(np.searchsorted(self._firsts, index, side="right")) - 1
         return self.batches[number], index - int(self._firsts[number])
 
 
-def read_shard(path: Path) -> Iterator[Batch]:
+def read_shard(path: Path) -> Iterator[DocumentBatch]:
     """The record batches of a shard, memory-mapped.
 
     Raises:
@@ -257,7 +259,7 @@ def read_shard(path: Path) -> Iterator[Batch]:
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     for number in range(reader.num_record_batches):
         sources, tokens, lengths = reader.get_batch(number).columns
-        yield Batch(
+        yield DocumentBatch(
             tokens=tokens.values.to_numpy(),
             token_offsets=tokens.offsets.to_numpy(),
             sentence_lengths=lengths.values.to_numpy(),
@@ -310,7 +312,7 @@ def _vocabulary(folder: Path, manifest: dict[str, Any]) -> Vocabulary:
     return vocabulary
 
 
-def _open_shard(path: Path, entry: dict[str, Any], columns: pa.Schema, *, verify: bool) -> list[Batch]:
+def _open_shard(path: Path, entry: dict[str, Any], columns: pa.Schema, *, verify: bool) -> list[DocumentBatch]:
     def damaged(expected: str, found: str) -> CorpusError:
         return CorpusError(
             expected=f"{expected} in '{path}'", found=found, fix="restore that shard or build the corpus again"

@@ -54,9 +54,9 @@ def attention(
         sizes = [heads * run.queries * run.length for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
     # Split once: the gradient of a split is one concatenation, that of a slice a whole tensor of zeros.
-    queries = query.split([run.rows * run.queries for run in runs])
-    keys = key.split([run.rows * run.length for run in runs])
-    values = value.split([run.rows * run.length for run in runs])
+    queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
+    keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
+    values = torch.split_with_sizes(value, [run.rows * run.length for run in runs])
     contexts = []
     taken = 0
     for run, run_query, run_key, run_value in zip(runs, queries, keys, values, strict=True):

@@ -1,0 +1,56 @@
+"""The demo on a small text: everything it promises is there when it ends."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith import demo
+from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.files import read_json
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Documents of simple sentences, one sentence a line."""
+    rng = np.random.default_rng(0)
+    who, did, what = ["the man", "a woman", "my dog"], ["saw", "bought", "found"], ["the milk", "a house", "some bread"]
+    documents = [
+        "\n".join(
+            f"on day {number} {rng.choice(who)} {rng.choice(did)} {rng.choice(what)} and went home ."
+            for number in range(rng.integers(3, 9))
+        )
+        for _ in range(80)
+    ]
+    path = tmp_path / "text.txt"
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    return path
+
+
+def test_the_demo_goes_from_text_to_a_report(text, tmp_path, monkeypatch):
+    """S36, S38, S50: the whole chain, one call."""
+    monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)
+    monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
+    out = tmp_path / "demo"
+    result = demo.run_demo(out, minutes=0.2, texts=[text])
+    assert {"vocab.txt", "corpus", "run", "report.html"} == {path.name for path in out.iterdir()}
+    page = result.report.read_text(encoding="utf-8")
+    assert "Held-out sentences with one word hidden" in page
+    assert "Does B follow A?" in page
+    assert len(result.gaps) > 0
+    for gap in result.gaps:
+        assert gap.text.count("[MASK]") == 1
+        assert len(gap.guesses) == 5
+    assert 0 < result.unigram_entropy < np.log(100)
+    assert result.lines()[-1] == f"report: {out / 'report.html'}"
+    resolved = read_json(out / "run" / "settings.json")["resolved"]
+    assert resolved["steps"] >= 1, "the number of steps that the minutes came to is written down"
+
+
+def test_the_demo_refuses_what_cannot_work(text, tmp_path):
+    with pytest.raises(ConfigError, match="minutes"):
+        demo.run_demo(tmp_path / "demo", minutes=0.01, texts=[text])
+    with pytest.raises(RunError, match="not empty"):
+        demo.run_demo(tmp_path, texts=[text])
+    with pytest.raises(InputError, match="nowhere"):
+        demo.run_demo(tmp_path / "demo", texts=[tmp_path / "nowhere.txt"])
