@@ -5,8 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from model.examples import VOCABULARY, random_batch, shake, small_config
-from oracles.padded_bert import pad, padded_peer, peer_name
 
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
@@ -14,6 +12,8 @@ from bertsmith.model.bert import BertModel, Trace, activation, sinusoidal_positi
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.model.noise import RowNoise
+from model.examples import VOCABULARY, random_batch, shake, small_config
+from oracles.padded_bert import pad, padded_peer, peer_name
 
 LENGTHS = [5, 7, 7, 1, 12, 12, 12, 3]
 
