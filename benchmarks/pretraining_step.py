@@ -17,7 +17,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import numpy as np
 import torch
-from harness import interleave, machine, ratio_summary, write_result
+from harness import interleave, machine, machine_label, ratio_summary, write_result
 from torch import Tensor
 from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
@@ -211,7 +211,9 @@ def main() -> None:
             print(f"  {name}: {rate:.0f} real tokens/s")
         print(f"  {results[case]['ratios']}")
         del model, task, steps
-    write_result("pretraining_step", {"machine": machine(), "size": "base", "cases": results})
+    described = machine()
+    name = f"pretraining_step_{machine_label(described)}_torch-{described['packages']['torch']}"
+    write_result(name, {"machine": described, "size": "base", "cases": results})
 
 
 if __name__ == "__main__":
