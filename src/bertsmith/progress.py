@@ -30,6 +30,12 @@ def quiet() -> Iterator[None]:
         _silent = before
 
 
+def warn(text: str) -> None:
+    """Writes one line to stderr, quiet or not: something that was asked for is done otherwise."""
+    sys.stderr.write(f"warning: {' '.join(text.split())}\n")
+    sys.stderr.flush()
+
+
 def duration(seconds: float) -> str:
     """A time span for people.
 

@@ -115,7 +115,7 @@ def machine() -> dict[str, Any]:
     return {
         "processor": _processor_name(),
         "threads": torch.get_num_threads(),
-        "memory_gib": round(_memory_bytes() / 2**30, 1),
+        "memory_gib": round(memory_bytes() / 2**30, 1),
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -134,7 +134,8 @@ def _processor_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _memory_bytes() -> int:
+def memory_bytes() -> int:
+    """The memory of the machine in bytes; 0 where it cannot be told."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

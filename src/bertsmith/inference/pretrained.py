@@ -13,6 +13,7 @@ from bertsmith.checkpoints.pretrained import load_pretrained
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.heads import BertForPreTraining
+from bertsmith.progress import warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
@@ -81,7 +82,10 @@ class PretrainedPredictor:
                 found="no vocab.txt",
                 fix="put the vocab.txt of the model there",
             )
-        return PretrainedPredictor(loaded.model, loaded.tokenizer, choose(device, precision))
+        runtime = choose(device, precision)
+        if runtime.note:
+            warn(runtime.note)
+        return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
     @torch.inference_mode()
     def fill(self, text: str, top: int = 5) -> list[list[Filling]]:
@@ -90,8 +94,21 @@ class PretrainedPredictor:
         Raises:
             InputError: the text has no [MASK], or is longer than the model reads.
         """
+        if self.model.config.is_causal:
+            raise CheckpointError(
+                expected="a model that was trained to fill masks",
+                found="a left-to-right one, which predicts the next piece",
+                fix="name a model trained with masks",
+            )
         ids = self.tokenizer.encode(text, special_tokens=True)
-        rows = self._pack([ids], None, truncation="error")
+        room = self.model.config.max_position_embeddings - 2
+        if len(ids) > room:
+            raise InputError(
+                expected=f"a text of at most {room} pieces, what the model reads",
+                found=f"{len(ids)} pieces",
+                fix="shorten the text",
+            )
+        rows = self._pack([ids], None)
         gaps = np.flatnonzero(rows.token_ids == self.tokenizer.vocabulary.mask_id)
         if not len(gaps):
             raise InputError(
@@ -122,7 +139,7 @@ class PretrainedPredictor:
                 raise InputError(expected="a text", found="an empty one", fix="give both sentences")
         encoded = self.tokenizer.encode_batch([first, *seconds])
         parts = np.split(encoded.ids, encoded.offsets[1:-1])
-        rows = self._pack([parts[0]] * len(seconds), parts[1:], truncation="longest_first")
+        rows = self._pack([parts[0]] * len(seconds), parts[1:])
         batch = self._batch(rows)
         every = torch.arange(len(seconds), device=self.runtime.torch_device)
         output = self.model(batch, read=Read.first(batch), first=every, dtype=self.runtime.dtype)
@@ -133,16 +150,9 @@ class PretrainedPredictor:
             for text, chance, cut in zip(seconds, chances, rows.cut_by_row, strict=True)
         ]
 
-    def _pack(self, first: list[np.ndarray], second: list[np.ndarray] | None, truncation: str) -> PackedRows:
+    def _pack(self, first: list[np.ndarray], second: list[np.ndarray] | None) -> PackedRows:
         limit = self.model.config.max_position_embeddings
-        return pack_rows(
-            first,
-            second,
-            vocabulary=self.tokenizer.vocabulary,
-            max_length=limit,
-            truncation="error" if truncation == "error" else "longest_first",
-            model_limit=limit,
-        )
+        return pack_rows(first, second, vocabulary=self.tokenizer.vocabulary, max_length=limit, model_limit=limit)
 
     def _batch(self, rows: PackedRows) -> Batch:
         return Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths, device=self.runtime.torch_device)

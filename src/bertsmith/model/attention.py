@@ -2,7 +2,7 @@
 
 Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries a sequence.
 
-On the CPU each run of equal lengths is one call on views. On CUDA the whole batch is one call of PyTorch's
+Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call of PyTorch's
 variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves
 are wanted: for dropout on the CPU, and for the attention view.
 
@@ -47,7 +47,7 @@ def attention(
         probabilities: if given, the weights [A, r, s] of each sequence are appended to it, in order.
     """
     drops = noise is not None and dropout > 0
-    if query.is_cuda and probabilities is None and (not causal or query.shape[0] == key.shape[0]):
+    if probabilities is None and (not causal or query.shape[0] == key.shape[0]) and _has_flash(query):
         return _flash_attention(query, key, value, runs, heads, causal, dropout if drops else 0.0)
     if drops:
         assert noise is not None
@@ -119,6 +119,13 @@ def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device)
         return keys[None, :] <= keys[:, None]
     positions = query_positions[run.query : run.query + run.rows * run.queries]
     return keys <= positions.view(run.rows, 1, run.queries, 1)
+
+
+def _has_flash(query: Tensor) -> bool:
+    """Whether the variable-length kernel takes these queries: fp16 or bf16 on a GPU since Ampere."""
+    if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
+        return False
+    return torch.cuda.get_device_capability(query.device) >= (8, 0)
 
 
 def _flash_attention(

@@ -136,6 +136,12 @@ class BertConfig:
         Raises:
             ConfigError: the file describes another kind of model, or an impossible one.
         """
+        require(
+            isinstance(values, Mapping),
+            expected="a JSON object with the fields of a configuration",
+            found=type(values).__name__,
+            fix="give the config.json of a BERT model",
+        )
         kind = values.get("model_type", "bert")
         require(kind == "bert", expected="model_type 'bert'", found=repr(kind), fix="give the folder of a BERT model")
         known = {field.name for field in dataclasses.fields(BertConfig)}

@@ -11,17 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.checkpoints.pretrained import load_pretrained, save_pretrained, untrained
-from bertsmith.corpus.doctor import entropy
 from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import VocabularyError
+from bertsmith.errors import TrainingError, VocabularyError
 from bertsmith.files import digest_bytes, digest_file, read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.runtime import Rank, choose
+from bertsmith.progress import warn
+from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.pretraining import PretrainingTask
@@ -30,6 +28,12 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.report import write_report
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
+
+# Inputs by their place; their content is compared by digest, so a run may be resumed after they moved.
+PLACES = ("corpus", "run.init", "run.config")
+
+# Parameter, gradient and two moments, four bytes each.
+BYTES_PER_PARAMETER = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,11 +44,15 @@ class PretrainingRunSettings:
         ConfigError: a value is impossible.
     """
 
-    size: str | None = help_field("base", "model size: tiny, mini, small, medium, base or large")
+    size: str | None = help_field(None, "model size: tiny, mini, small, medium, base or large")
     config: str | None = help_field(None, "a config.json to take the shape from instead")
     init: str | None = help_field(None, "a model to go on from instead: folder, Google checkpoint or hub id")
-    positions: str = help_field("absolute", "positions: absolute (learned), sinusoidal or none")
-    dropout: float = help_field(0.1, "dropout of hidden states and of attention")
+    positions: str | None = help_field(
+        None, "positions of a new model: absolute (learned), sinusoidal or none [absolute]"
+    )
+    dropout: float | None = help_field(
+        None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
+    )
     rows_per_step: int = help_field(256, "rows of an optimizer step")
     tokens_per_step: int | None = help_field(None, "tokens of an optimizer step instead of rows")
     long_length: int | None = help_field(None, "row length of the last part of the run; the paper has 512")
@@ -61,7 +69,25 @@ class PretrainingRunSettings:
         require(
             0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a share"
         )
-        require(0 <= self.dropout < 1, expected="dropout from 0 to below 1", found=self.dropout, fix="give a share")
+        require(
+            self.dropout is None or 0 <= self.dropout < 1,
+            expected="dropout from 0 to below 1",
+            found=self.dropout,
+            fix="give a share",
+        )
+        given = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
+        require(
+            len(given) == 1,
+            expected="one of a model size, a config file and a model to go on from",
+            found=" and ".join(given) or "none",
+            fix="give one of --size, --config and --init",
+        )
+        require(
+            self.positions is None or self.size is not None,
+            expected="positions for a model size only",
+            found=f"positions with {given[0]}",
+            fix="leave --positions out; the model says what it has",
+        )
 
 
 def pretrain(
@@ -84,9 +110,19 @@ def pretrain(
         BertsmithError: the corpus, the first model, the settings or the run folder do not fit; the message says which.
         KeyboardInterrupt: stopped; a checkpoint was written.
     """
-    source = Corpus.open(Path(corpus))
+    rank = Rank.from_environment()
+    # Every token is read for the entropy anyway, so the digests cost little more.
+    source = Corpus.open(Path(corpus), verify=rank.index == 0)
     tokenizer = source.tokenizer
-    runtime = choose(settings.device, settings.precision, Rank.from_environment().local_index)
+    runtime = choose(settings.device, settings.precision, rank.local_index)
+    require(
+        runtime.precision != "fp16",
+        expected="bf16 or fp32 for training",
+        found="fp16, whose gradients vanish without scaling",
+        fix="use --precision bf16 or fp32",
+    )
+    if runtime.note and rank.index == 0:
+        warn(runtime.note)
     model, first = _first_model(settings, data, training.seed, source)
     record = {
         "task": "pretraining",
@@ -102,9 +138,8 @@ def pretrain(
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
     }
-    rank = Rank.from_environment()
     with process_group(rank, runtime.torch_device):
-        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank)
+        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
         task = PretrainingTask(
             model,
             source,
@@ -118,7 +153,7 @@ def pretrain(
             long_share=settings.long_share,
             micro_tokens=settings.micro_tokens,
             evaluation_rows=settings.evaluation_rows,
-            unigram_entropy=_unigram_entropy(source),
+            unigram=source.token_counts(),
         )
 
         def write_model(folder: Path, result: TrainResult) -> None:
@@ -130,6 +165,7 @@ def pretrain(
                 "tokens": result.tokens,
                 "scores": {name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
             }
+            _require_finite(model)
             save_pretrained(folder, model, tokenizer, info, trained=task.trained_parts, replace=True)
 
         result = train(task, training, run, rank=rank, write_model=write_model)
@@ -162,10 +198,10 @@ def _first_model(
 ) -> tuple[BertForPreTraining, dict[str, str]]:
     """The model at its start, and the digest of what it came from."""
     changes: dict[str, Any] = {
-        "hidden_dropout_prob": settings.dropout,
-        "attention_probs_dropout_prob": settings.dropout,
         "is_causal": data.objective == "left-to-right",
     }
+    if settings.dropout is not None:
+        changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
         loaded = load_pretrained(settings.init, seed=seed, changes=changes)
         if loaded.tokenizer is not None and loaded.tokenizer.vocabulary.digest != corpus.tokenizer.vocabulary.digest:
@@ -176,7 +212,6 @@ def _first_model(
             )
         _check_fit(loaded.model.config, settings, data, corpus)
         return loaded.model, {"init": _digest_of_weights(loaded.model)}
-    changes["position_embedding_type"] = settings.positions
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
     return untrained(config, seed), {}
@@ -185,14 +220,10 @@ def _first_model(
 def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str, Any]) -> BertConfig:
     if settings.config is not None:
         return dataclasses.replace(BertConfig.from_dict(read_json(Path(settings.config))), **changes)
-    require(
-        settings.size is not None,
-        expected="a model size, a config file or a model to go on from",
-        found="none",
-        fix="give --size, --config or --init",
-    )
+    assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
-    return BertConfig.named(str(settings.size), vocab_size=pieces, max_position_embeddings=longest, **changes)
+    shape = {"vocab_size": pieces, "max_position_embeddings": longest}
+    return BertConfig.named(settings.size, **shape, position_embedding_type=settings.positions or "absolute", **changes)
 
 
 def _check_fit(
@@ -206,6 +237,14 @@ def _check_fit(
         found=longest,
         fix="lower max_length or long_length",
     )
+    needed = BYTES_PER_PARAMETER * config.num_parameters(heads=True)
+    available = memory_bytes()
+    require(
+        not available or needed < available,
+        expected=f"a model that fits into the memory of {available / 2**30:.0f} GiB",
+        found=f"one that needs {needed / 2**30:.0f} GiB for parameters, gradients and moments",
+        fix="choose a smaller model",
+    )
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
 
 
@@ -214,9 +253,12 @@ def _digest_of_weights(model: BertForPreTraining) -> str:
     return digest_bytes("\n".join(parts).encode())
 
 
-def _unigram_entropy(corpus: Corpus) -> float:
-    """The loss in nats of a model that knows how often each piece occurs, and nothing else."""
-    counts = np.zeros(len(corpus.vocabulary), dtype=np.int64)
-    for batch in corpus.batches:
-        counts += np.bincount(batch.tokens, minlength=len(counts))
-    return entropy(counts)
+def _require_finite(model: BertForPreTraining) -> None:
+    """Refuses to write a model that no longer computes anything."""
+    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
+    if broken:
+        raise TrainingError(
+            expected="finite parameters",
+            found=f"others in {len(broken)} tensors, such as {broken[0]}",
+            fix="start again with a lower learning rate",
+        )

@@ -2,11 +2,12 @@
 
 import math
 import signal
-import sys
 import threading
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Literal
+
+from bertsmith.progress import warn
 
 Verdict = Literal["fine", "spike", "skip"]
 
@@ -14,12 +15,6 @@ _MEMORY = 0.98  # share of the running mean that each step keeps: about the last
 _STEPS_BEFORE_SPIKES = 50  # the loss falls steeply at first; before this many steps nothing counts as a jump
 _SPIKE_DEVIATIONS = 6.0
 _SPIKE_SHARE = 0.2
-
-
-def warn(text: str) -> None:
-    """Writes one line to stderr."""
-    sys.stderr.write(f"warning: {' '.join(text.split())}\n")
-    sys.stderr.flush()
 
 
 @dataclass

@@ -15,11 +15,11 @@ import safetensors
 import torch
 
 from bertsmith.errors import CheckpointError, TrainingError
-from bertsmith.progress import Progress, amount, quiet
+from bertsmith.progress import Progress, amount, quiet, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
-from bertsmith.training.guard import LossGuard, StopRequest, warn
+from bertsmith.training.guard import LossGuard, StopRequest
 from bertsmith.training.metrics import MetricsLog
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate

@@ -16,7 +16,7 @@ of a run that never stopped.
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -35,6 +35,7 @@ from bertsmith.files import (
     write_json,
     write_text,
 )
+from bertsmith.progress import warn
 from bertsmith.runtime import Rank, machine
 from bertsmith.training.checkpoint import (
     Position,
@@ -44,7 +45,6 @@ from bertsmith.training.checkpoint import (
     write_checkpoint,
 )
 from bertsmith.training.distributed import wait_for_all
-from bertsmith.training.guard import warn
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
@@ -130,10 +130,16 @@ class RunFolder:
         path: Path,
         settings: Mapping[str, Any],
         digests: Mapping[str, str] | None = None,
+        *,
+        may_change: Collection[str] = (),
     ) -> "RunFolder":
         """The run in an existing folder, once its settings and inputs are seen to be the given ones.
 
         Intervals of logging, evaluation and saving may differ; the new ones hold from here on.
+
+        Args:
+            may_change: further settings that may differ, by their dotted names, such as places of inputs whose content
+                is compared by digest.
 
         Raises:
             RunError: there is no run, or settings or digests differ; the message names them.
@@ -142,7 +148,9 @@ class RunFolder:
         differing = []
         for topic, given in (("settings", settings), ("digests", digests or {})):
             old, new = flat(run.record.get(topic, {})), flat(given)
-            free = {f"train.{name}" for name in MAY_CHANGE_ON_RESUME} if topic == "settings" else set()
+            free = (
+                {f"train.{name}" for name in MAY_CHANGE_ON_RESUME} | set(may_change) if topic == "settings" else set()
+            )
             names = [n for n in sorted(old.keys() | new.keys()) if n not in free and old.get(n) != new.get(n)]
             prefix = "" if topic == "settings" else "digest of "
             differing += [f"{prefix}{n} = {new.get(n)!r} (was {old.get(n)!r})" for n in names]
@@ -169,6 +177,7 @@ class RunFolder:
         *,
         resume: bool = False,
         rank: Rank | None = None,
+        may_change: Collection[str] = (),
     ) -> "RunFolder":
         """The run folder for every process of a training: rank 0 makes or resumes it, then the others open it.
 
@@ -178,7 +187,11 @@ class RunFolder:
         rank = rank or Rank()
         run = None
         if rank.index == 0:
-            run = (RunFolder.resume if resume else RunFolder.create)(path, settings, digests)
+            run = (
+                RunFolder.resume(path, settings, digests, may_change=may_change)
+                if resume
+                else RunFolder.create(path, settings, digests)
+            )
         wait_for_all(rank)
         return run or RunFolder.open(path)
 

@@ -1,9 +1,10 @@
 """What can be set about training, whatever is trained."""
 
+import math
 from dataclasses import dataclass
 
 from bertsmith.errors import nearest
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, to_dict
 from bertsmith.training.optimizer import OPTIMIZERS
 from bertsmith.training.schedule import SCHEDULES
 
@@ -24,7 +25,7 @@ class TrainSettings:
     tokens: int | None = help_field(None, "budget in tokens; becomes a number of steps before training starts")
     minutes: float | None = help_field(None, "budget in minutes; becomes a number of steps after a few trial steps")
     learning_rate: float = help_field(1e-4, "highest learning rate")
-    warmup_share: float = help_field(0.1, "share of the steps in which the rate rises (2018 recipe: 0.01)")
+    warmup_share: float = help_field(0.01, "share of the steps in which the rate rises; short runs want more, like 0.1")
     warmup_steps: int | None = help_field(None, "steps in which the rate rises; overrides warmup_share")
     schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
     optimizer: str = help_field("adam", "adam (2018) or lamb (for large batches)")
@@ -64,6 +65,13 @@ class TrainSettings:
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
             value = getattr(self, name)
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+        for name, value in to_dict(self).items():
+            require(
+                not isinstance(value, float) or math.isfinite(value),
+                expected=f"a finite {name}",
+                found=value,
+                fix="give a number",
+            )
         if self.steps is not None:
             self.warmup(self.steps)
         require(
