@@ -225,6 +225,13 @@ class Corpus:
         """The number of tokens, without [CLS] and [SEP]."""
         return int(self.document_lengths.sum())
 
+    def token_counts(self) -> Ints:
+        """How often each piece of the vocabulary occurs, int64 [V]."""
+        counts = np.zeros(len(self.vocabulary), dtype=np.int64)
+        for batch in self.batches:
+            counts += np.bincount(batch.tokens, minlength=len(counts))
+        return counts
+
     def document_tokens(self, index: int, /) -> npt.NDArray[Any]:
         """The ids of a document, a view of type uint16 or uint32 [its tokens]."""
         batch, row = self._place(index)
