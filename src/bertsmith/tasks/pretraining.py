@@ -18,13 +18,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.corpus.doctor import entropy
+from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read, rows_index
 from bertsmith.model.heads import BertForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import noise_for
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.instances import Cursor, Documents, Plan, PretrainingStream, Rows
+from bertsmith.tasks.instances import Cursor, Documents, InstancePlan, PretrainingStream, Rows
 from bertsmith.tasks.masking import Masker
 from bertsmith.text.wordpiece import Vocabulary
 from bertsmith.training.workload import StepPlan
@@ -91,6 +93,7 @@ class PretrainingTask:
         long_share: the share of the steps in that phase; the paper has 0.1.
         micro_tokens: most tokens worked on at once.
         evaluation_rows: most held-out rows that an evaluation reads.
+        unigram: int64 [V], how often each piece occurs in the corpus; gives the line that knows only frequencies.
     """
 
     def __init__(
@@ -108,11 +111,11 @@ class PretrainingTask:
         long_share: float = 0.1,
         micro_tokens: int = 4096,
         evaluation_rows: int = 512,
-        unigram_entropy: float | None = None,
+        unigram: npt.NDArray[np.int64] | None = None,
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
-        self.unigram_entropy = unigram_entropy
+        self.unigram_entropy = None if unigram is None else entropy(unigram)
         self._total_steps: int | None = None
         _freeze_unused(self.model, data)
         lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
@@ -128,10 +131,14 @@ class PretrainingTask:
                 documents, changed, vocabulary, rows_per_step=rows_per_step, tokens_per_step=tokens_per_step
             )
             self._phases.append(Phase(stream=stream, masker=Masker(vocabulary, changed), share=share))
-        self._held_out = None
+        self._evaluations: list[tuple[str, PretrainingStream]] = []
+        self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
-            stream = PretrainingStream(held_out, dataclasses.replace(data, dupe_factor=1, dynamic=False), vocabulary)
-            self._held_out = stream
+            if unigram is not None:
+                self._held_out_unigram = _unigram_loss(unigram, held_out)
+            for phase, prefix in zip(self._phases, ("", "long_"), strict=False):
+                fixed = dataclasses.replace(phase.stream.settings, dupe_factor=1, dynamic=False)
+                self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))
         self._evaluation_rows = evaluation_rows
 
     @property
@@ -179,15 +186,26 @@ class PretrainingTask:
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Loss, accuracy and perplexity on the held-out rows, nothing dropped; empty without held-out documents."""
-        if self._held_out is None:
-            return {}
-        rows = self._held_out.materialise(self._evaluation_plan(self._held_out))
-        masker = Masker(self._held_out.vocabulary, self._held_out.settings)
+        """Loss, accuracy and perplexity on the held-out rows, nothing dropped; empty without held-out documents.
+
+        The names of the figures on the long rows of a last phase begin with `long_`.
+        """
+        line: dict[str, float] = {}
+        for prefix, stream in self._evaluations:
+            figures = self.summarize(self._sums(model, stream))
+            if "mlm_loss" in figures:
+                figures["mlm_perplexity"] = float(np.exp(figures["mlm_loss"]))
+            if self._held_out_unigram is not None:
+                figures["unigram_entropy"] = self._held_out_unigram
+            line |= {f"{prefix}{name}": value for name, value in figures.items()}
+        return line
+
+    def _sums(self, model: nn.Module, stream: PretrainingStream) -> dict[str, float]:
+        """The sums over the first rows of a held-out stream."""
+        rows = stream.materialise(self._evaluation_plan(stream))
         sums: dict[str, float] = {}
-        batches = self._micro_batches(rows, masker, 0, 0, 1)
         with Progress("evaluating", total=len(rows.lengths), unit="rows") as progress:
-            for micro_batch in batches:
+            for micro_batch in self._micro_batches(rows, Masker(stream.vocabulary, stream.settings), 0, 0, 1):
                 output = model(
                     micro_batch.batch,
                     read=micro_batch.read,
@@ -198,10 +216,7 @@ class PretrainingTask:
                 for name, value in _losses(output, micro_batch)[1].items():
                     sums[name] = sums.get(name, 0.0) + float(value)
                 progress.advance(micro_batch.batch.num_rows)
-        line = self.summarize(sums)
-        if "mlm_loss" in line:
-            line["mlm_perplexity"] = float(np.exp(line["mlm_loss"]))
-        return line
+        return sums
 
     def _phase(self, step: int) -> tuple[Phase, int]:
         """The phase of a step, and the step's number in it."""
@@ -211,7 +226,7 @@ class PretrainingTask:
         border = round(self._phases[0].share * self._total_steps)
         return (self._phases[0], step) if step < border else (self._phases[1], step - border)
 
-    def _evaluation_plan(self, stream: PretrainingStream) -> Plan:
+    def _evaluation_plan(self, stream: PretrainingStream) -> InstancePlan:
         return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
 
     def _micro_batches(self, rows: Rows, masker: Masker, step: int, rank: int, world: int) -> list[PretrainingBatch]:
@@ -221,7 +236,12 @@ class PretrainingTask:
         order = np.lexsort((read_counts, rows.lengths))
         # With whole words a row may end up without a prediction; where no pair loss reads it, nothing does.
         order = order[read_counts[order] > 0][rank::world]
-        assert len(order), f"{len(rows.lengths)} rows for {world} processes"
+        if not len(order):
+            raise ConfigError(
+                expected=f"rows with something to predict for each of {world} processes in every step",
+                found=f"{len(rows.lengths)} rows in step {step}",
+                fix="use larger steps, fewer processes or a larger masked share",
+            )
         position_ends = np.cumsum(per_row)
         starts = np.cumsum(rows.lengths) - rows.lengths
         batches = []
@@ -254,6 +274,18 @@ class PretrainingTask:
 
     def _tensor(self, values: npt.NDArray[np.integer]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values, dtype=np.int64)).to(self.runtime.torch_device)
+
+
+def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
+    """The loss in nats, on other documents, of a model that knows only how often pieces occurred in its corpus.
+
+    Each count is one higher than it was, so that a piece that never occurred is not impossible.
+    """
+    seen = np.zeros(len(counts), dtype=np.int64)
+    for document in range(documents.num_documents):
+        seen += np.bincount(documents.document_tokens(document), minlength=len(counts))
+    shares = (counts + 1) / (counts + 1).sum()
+    return float(-(seen * np.log(shares)).sum() / seen.sum())
 
 
 def _targets(
