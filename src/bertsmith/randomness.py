@@ -8,6 +8,15 @@ draw depends neither on workers, ranks and restarts nor on what was drawn before
 import hashlib
 
 import numpy as np
+import numpy.typing as npt
+
+Words = npt.NDArray[np.uint64]
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""The step of splitmix64: its output number `n`, from 1, is `mix(state + n * GOLDEN)`."""
+
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def derive(seed: int, purpose: str, *index: int) -> int:
@@ -23,6 +32,19 @@ def generator(seed: int, purpose: str, *index: int) -> np.random.Generator:
     """
     words = np.frombuffer(_digest(seed, purpose, index), dtype=np.uint32)
     return np.random.Generator(np.random.SFC64(words))
+
+
+def mix(words: Words) -> Words:
+    """The splitmix64 finalizer of each 64-bit word, a one-to-one map in which every input bit moves every output bit.
+
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
+
+    >>> [hex(int(word)) for word in mix(GOLDEN * np.arange(1, 3, dtype=np.uint64))]
+    ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
+    """
+    words = (words ^ (words >> np.uint64(30))) * _FIRST
+    words = (words ^ (words >> np.uint64(27))) * _SECOND
+    return words ^ (words >> np.uint64(31))
 
 
 def _digest(seed: int, purpose: str, index: tuple[int, ...]) -> bytes:

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from bertsmith.tasks.draws import fold, heads, instance_keys, mix, purpose_keys
+from bertsmith.randomness import mix
+from bertsmith.tasks.draws import count_heads, fold, instance_keys, purpose_keys
 from oracles.pretraining_oracle import coins, counted, instance_key
 
 
@@ -36,7 +37,7 @@ def test_heads_are_the_coins_one_by_one() -> None:
     for key, number in zip(keys.tolist(), tosses.tolist(), strict=True):
         coin = coins(key)
         expected.append(sum(coin("A") for _ in range(number)))
-    assert heads(keys, "front of A", tosses).tolist() == expected
+    assert count_heads(keys, "front of A", tosses).tolist() == expected
 
 
 def test_every_bit_of_the_draws_is_fair_and_neighbours_are_independent() -> None:

@@ -13,11 +13,11 @@ from bertsmith.randomness import generator
 from bertsmith.settings import help_lines
 from bertsmith.tasks.data_settings import OBJECTIVES, PretrainingDataSettings
 from bertsmith.tasks.draws import instance_keys
-from bertsmith.tasks.instances import Cursor, Plan, PretrainingStream, Rows
+from bertsmith.tasks.instances import Cursor, InstancePlan, PretrainingStream, Rows
 from bertsmith.tasks.walk import OPEN, random_ends, uniforms, walk_next_sentence, walk_sentence_order, walk_single
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.vocabulary import Vocabulary
-from oracles.pretraining_oracle import MemoryDocuments, coins, instance_key, pairs_of_document
+from oracles.pretraining_oracle import MemoryDocuments, coins, instance_key, pairs_of_document, truncate
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 60_000))])
 
@@ -180,6 +180,22 @@ def test_random_ends_cuts_as_much_of_each_part_as_packing_does(lengths: tuple[in
     assert kept == [(packed.token_ids == 7).sum(), (packed.token_ids == 8).sum()]
 
 
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), min_size=1, max_size=6),
+    room=st.integers(2, 60),
+    seed=st.integers(0, 5),
+)
+def test_random_ends_are_cut_as_the_loop_cuts_them(rows: list[tuple[int, int]], room: int, seed: int) -> None:
+    """Also where one of the parts is empty, as B is in rows of one part."""
+    keys = instance_keys(seed, 0, np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64))
+    front, back = random_ends(np.array(rows), room, keys)
+    for number, lengths in enumerate(rows):
+        first, second = (list(range(length)) for length in lengths)
+        truncate(first, second, room, coins(int(keys[number])))
+        for part, kept in enumerate((first, second)):
+            assert kept == list(range(front[number, part], lengths[part] - back[number, part]))
+
+
 def test_truncation_takes_the_front_as_often_as_the_back() -> None:
     rows = 2000
     keys = instance_keys(0, 0, np.arange(rows), np.zeros(rows, dtype=np.int64))
@@ -325,7 +341,7 @@ def test_an_instance_does_not_depend_on_how_many_sentences_other_documents_have(
         plan = made.take(Cursor(), made.num_instances(0))[0]
         plan = plan.select(plan.documents[:, 0] == 0)
         of_first.append(plan.select(np.argsort(plan.keys)))
-    for field in dataclasses.fields(Plan):
+    for field in dataclasses.fields(InstancePlan):
         assert getattr(of_first[0], field.name).tolist() == getattr(of_first[1], field.name).tolist()
 
 
@@ -340,6 +356,15 @@ def test_a_corpus_without_text_is_refused() -> None:
         ({"objective": "mlm-nsp"}, r"known objective; found 'mlm-nsp'; did you mean 'mlm\+nsp'"),
         ({"max_length": 4}, "max_length from 5"),
         ({"masked_share": 1.5}, "masked_share from 0 to 1"),
+        ({"masked_share": 0}, r"masked_share above 0 for an objective with masks \(mlm\+nsp\); found 0; .* nsp"),
+        ({"masked_share": 0.0, "objective": "mlm"}, r"masked_share above 0 .* \(mlm\)"),
+        ({"masked_share": 0.0, "objective": "mlm+sop"}, r"masked_share above 0 .* \(mlm\+sop\)"),
+        ({"masked_share": float("nan")}, "masked_share from 0 to 1"),
+        ({"mask_share": float("inf")}, "mask_share from 0 to 1"),
+        ({"max_length": float("nan")}, "max_length from 5"),
+        ({"dupe_factor": float("inf")}, "a finite dupe_factor"),
+        ({"max_predictions": float("inf")}, "a finite max_predictions"),
+        ({"seed": float("nan")}, "a finite seed"),
         ({"mask_share": 0.9}, r"= 1; found 1\.1"),
         ({"max_predictions": 0}, "max_predictions of at least 1"),
         ({"dupe_factor": 0}, "dupe_factor of at least 1"),
@@ -349,6 +374,11 @@ def test_a_corpus_without_text_is_refused() -> None:
 def test_impossible_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PretrainingDataSettings(**changes)
+
+
+@pytest.mark.parametrize("objective", ["nsp", "left-to-right"])
+def test_an_objective_without_masks_may_have_a_masked_share_of_zero(objective: str) -> None:
+    assert not PretrainingDataSettings(objective=objective, masked_share=0).masked
 
 
 def test_every_setting_has_a_help_line() -> None:

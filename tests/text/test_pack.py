@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.text.encoded import Encoded
-from bertsmith.text.pack import TRUNCATIONS, PackedRows, pack_rows, room_for_text
+from bertsmith.text.pack import TRUNCATIONS, PackedRows, pack_rows, pair_cuts, room_for_text
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 VOCABULARY = Vocabulary(SPECIAL_PIECES)
@@ -53,42 +53,14 @@ def test_pairs_are_cut_as_the_loop_cuts_them(rows: list[tuple[list[int], list[in
     assert packed.segment_ids.tolist() == [s for a, b in expected for s in [0] * (len(a) + 2) + [1] * (len(b) + 1)]
 
 
-@given(pairs, st.integers(5, 30), st.integers(0, 5))
-def test_random_ends_are_cut_as_the_loop_cuts_them(
-    rows: list[tuple[list[int], list[int]]], max_length: int, seed: int
-) -> None:
-    packed = pack_rows(
-        [a for a, _ in rows],
-        [b for _, b in rows],
-        vocabulary=VOCABULARY,
-        max_length=max_length,
-        truncation="random_ends",
-        rng=np.random.default_rng(seed),
-    )
-    rng = np.random.default_rng(seed)
-    expected = []
-    for a, b in ([list(a), list(b)] for a, b in rows):
-        while len(a) + len(b) > max_length - 3:
-            longer = a if len(a) > len(b) else b
-            del longer[0 if rng.random() < 0.5 else -1]
-        expected.append([CLS, *a, SEP, *b, SEP])
-    assert rows_of(packed) == expected
-
-
-@given(st.lists(texts, min_size=1, max_size=6), st.integers(3, 16), st.integers(0, 5))
-def test_random_ends_of_one_text_are_cut_as_the_loop_cuts_them(
-    rows: list[list[int]], max_length: int, seed: int
-) -> None:
-    packed = pack_rows(
-        rows, vocabulary=VOCABULARY, max_length=max_length, truncation="random_ends", rng=np.random.default_rng(seed)
-    )
-    rng = np.random.default_rng(seed)
-    expected = []
-    for row in map(list, rows):
-        while len(row) > max_length - 2:
-            del row[0 if rng.random() < 0.5 else -1]
-        expected.append([CLS, *row, SEP])
-    assert rows_of(packed) == expected
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=6), st.integers(0, 50))
+def test_both_texts_of_a_pair_lose_as_many_tokens_as_in_the_loop(lengths: list[tuple[int, int]], room: int) -> None:
+    first, second = (np.array([pair[text] for pair in lengths], dtype=np.int64) for text in (0, 1))
+    found = pair_cuts(first, second, room)
+    kept = [looped_pair([0] * a, [0] * b, room) for a, b in lengths]
+    assert [(first - found[0]).tolist(), (second - found[1]).tolist()] == [
+        [len(pair[text]) for pair in kept] for text in (0, 1)
+    ]
 
 
 @given(pairs, st.integers(5, 40), st.sampled_from([name for name in TRUNCATIONS if name != "error"]), st.booleans())
@@ -102,7 +74,6 @@ def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
         vocabulary=VOCABULARY,
         max_length=max_length,
         truncation=truncation,
-        rng=np.random.default_rng(0),
     )
     given_tokens = [len(a) + (len(b) if as_pairs else 0) for a, b in rows]
     specials = 3 if as_pairs else 2

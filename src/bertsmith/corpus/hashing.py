@@ -10,22 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Hashes = npt.NDArray[np.uint64]
+from bertsmith.randomness import GOLDEN, Words, mix
 
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+Hashes = Words
+
 _FIRST_MERGE = 2**20
 MOST_COUNTED = 2**23
 
 
-def _mixed(values: Hashes) -> Hashes:
-    """The finaliser of splitmix64: every bit of the result depends on every bit of the value."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
 def _powers(count: int) -> Hashes:
-    powers = np.full(count, _MULTIPLIER, dtype=np.uint64)
+    powers = np.full(count, GOLDEN, dtype=np.uint64)
     powers[:1] = 1
     return np.cumprod(powers, dtype=np.uint64)
 
@@ -42,9 +36,9 @@ def run_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
     lengths = lengths.astype(np.int64)
     starts = np.cumsum(lengths) - lengths
     places = np.arange(len(values)) - np.repeat(starts, lengths)
-    words = _mixed(values.astype(np.uint64) + np.uint64(1))
+    words = mix(values.astype(np.uint64) + np.uint64(1))
     sums = np.add.reduceat(words * _powers(int(lengths.max()))[places], starts, dtype=np.uint64)
-    return _mixed(sums + lengths.astype(np.uint64))
+    return mix(sums + lengths.astype(np.uint64))
 
 
 def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) -> tuple[Hashes, npt.NDArray[np.int64]]:
@@ -53,13 +47,13 @@ def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) 
     count = len(values) - size + 1
     if count <= 0:
         return np.empty(0, dtype=np.uint64), np.empty(0, dtype=np.int64)
-    words = _mixed(values.astype(np.uint64) + np.uint64(1))
+    words = mix(values.astype(np.uint64) + np.uint64(1))
     sums = np.zeros(count, dtype=np.uint64)
     for place, power in enumerate(_powers(size)):
         sums += words[place : place + count] * power
     runs = np.repeat(np.arange(len(lengths)), lengths)
     inside = runs[:count] == runs[size - 1 :]
-    return _mixed(sums[inside]), runs[:count][inside]
+    return mix(sums[inside]), runs[:count][inside]
 
 
 class HashCounts:

@@ -1,7 +1,7 @@
 """The settings of pre-training data: objective, lengths, masks."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from bertsmith.errors import nearest
 from bertsmith.settings import help_field, require
@@ -68,6 +68,12 @@ class PretrainingDataSettings:
         ):
             value = getattr(self, name)
             require(0 <= value <= 1, expected=f"{name} from 0 to 1", found=value, fix="give a share of one")
+        require(
+            self.masked_share > 0 or not self.masked,
+            expected=f"masked_share above 0 for an objective with masks ({self.objective})",
+            found=self.masked_share,
+            fix="raise it, or choose an objective without masks: nsp, left-to-right",
+        )
         shares = self.mask_share + self.keep_share + self.random_share
         require(
             math.isclose(shares, 1, abs_tol=1e-9),
@@ -78,6 +84,15 @@ class PretrainingDataSettings:
         for name in ("max_predictions", "dupe_factor", "block_tokens"):
             value = getattr(self, name)
             require(value is None or value >= 1, expected=f"{name} of at least 1", found=value, fix="raise it")
+
+        for field in fields(self):
+            value = getattr(self, field.name)
+            require(
+                not isinstance(value, float) or math.isfinite(value),
+                expected=f"a finite {field.name}",
+                found=value,
+                fix="give a number",
+            )
 
     @property
     def pairs(self) -> bool:

@@ -2,32 +2,14 @@
 
 A step of 256 rows needs some 60,000 draws, and each must depend on its instance alone: on (seed, pass, document,
 ordinal), never on the rows beside it. A generator object per instance would cost more than the rest of the data work,
-so the draws are *counted*: draw number `c` of an instance is the splitmix64 finalizer (Steele, Lea and Flood,
-"Fast splittable pseudorandom number generators", 2014) applied to the instance's key plus `c + 1` golden steps. That
-is output `c + 1` of splitmix64 started at the key.
+so the draws are *counted*: draw number `c` of an instance is output `c + 1` of splitmix64 started at the instance's
+key, which needs none of the outputs before it.
 """
 
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.randomness import derive
-
-Words = npt.NDArray[np.uint64]
-
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
-
-
-def mix(words: Words) -> Words:
-    """The splitmix64 finalizer of each 64-bit word, a one-to-one map in which every input bit moves every output bit.
-
-    >>> [hex(int(word)) for word in mix(GOLDEN * np.arange(1, 3, dtype=np.uint64))]
-    ['0xe220a8397b1dcdaf', '0x6e789e6aa1b965f4']
-    """
-    words = (words ^ (words >> np.uint64(30))) * _FIRST
-    words = (words ^ (words >> np.uint64(27))) * _SECOND
-    return words ^ (words >> np.uint64(31))
+from bertsmith.randomness import GOLDEN, Words, derive, mix
 
 
 def fold(keys: Words, index: npt.NDArray[np.integer]) -> Words:
@@ -48,11 +30,11 @@ def purpose_keys(keys: Words, purpose: str) -> Words:
     return mix(keys ^ np.uint64(derive(0, purpose)))
 
 
-def heads(keys: Words, purpose: str, tosses: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
+def count_heads(keys: Words, purpose: str, tosses: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
     """How many of `tosses` fair coins fall on heads, int64 [N]; the coins of a row are the bits of its draws.
 
     >>> keys = instance_keys(0, 0, np.arange(3), np.zeros(3, dtype=np.int64))
-    >>> heads(keys, "example", np.array([0, 1000, 2]))
+    >>> count_heads(keys, "example", np.array([0, 1000, 2]))
     array([  0, 505,   1])
     """
     tosses = tosses.astype(np.int64)

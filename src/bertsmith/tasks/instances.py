@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import CorpusError
-from bertsmith.randomness import generator
+from bertsmith.randomness import Words, generator
 from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.draws import Words, instance_keys
+from bertsmith.tasks.draws import instance_keys
 from bertsmith.tasks.walk import FIELDS, NOWHERE, OPEN, WALKS, random_ends, uniforms
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.vocabulary import Vocabulary
@@ -71,7 +71,7 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class InstancePlan:
     """Instances by where their tokens stand; no token has been read yet.
 
     Column 0 of an [N, 2] array is A, column 1 is B; where there is no B its document is -1 and its span empty.
@@ -101,9 +101,9 @@ class Plan:
         """The tokens of each row with `[CLS]` and `[SEP]`, int64 [N]."""
         return np.asarray((self.ends - self.starts).sum(axis=1) + 2 + (self.documents[:, 1] >= 0))
 
-    def select(self, rows: slice | npt.NDArray[np.integer] | Sequence[int]) -> "Plan":
+    def select(self, rows: slice | npt.NDArray[np.integer] | Sequence[int]) -> "InstancePlan":
         """The plan of some of the rows, e.g. those of one rank."""
-        return Plan(**{field.name: getattr(self, field.name)[rows] for field in dataclasses.fields(self)})
+        return InstancePlan(**{field.name: getattr(self, field.name)[rows] for field in dataclasses.fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class Rows:
         token_ids: int32 [T].
         segment_ids: int32 [T].
         lengths: int64 [N], tokens of each row.
-        labels: int64 [N], as in `Plan`.
+        labels: int64 [N], as in `InstancePlan`.
         keys: uint64 [N], from which masks are drawn.
     """
 
@@ -159,7 +159,7 @@ class PretrainingStream:
             )
         self.left_out = documents.num_documents - len(self._usable)
         self._epochs: dict[int, tuple[Ints, Ints]] = {}
-        self._blocks: dict[tuple[int, int], Plan] = {}
+        self._blocks: dict[tuple[int, int], InstancePlan] = {}
         self._counts: dict[int, npt.NDArray[np.int32]] = {}
         # Places that are known: the first step of each block that was walked through, and the step asked for last.
         self._marks: list[tuple[int, Cursor]] = [(0, Cursor())]
@@ -169,7 +169,7 @@ class PretrainingStream:
         """The rows of a step (counted from 0), unmasked."""
         return self.materialise(self.plan_step(step))
 
-    def plan_step(self, step: int) -> Plan:
+    def plan_step(self, step: int) -> InstancePlan:
         """The plan of a step (counted from 0): all its lengths are known, no token has been read."""
         return self._take(self.cursor(step), self._budget, by_tokens=self._by_tokens)[0]
 
@@ -199,11 +199,11 @@ class PretrainingStream:
         else:
             assert self._marks[place][1] == cursor
 
-    def take(self, cursor: Cursor, rows: int) -> tuple[Plan, Cursor]:
+    def take(self, cursor: Cursor, rows: int) -> tuple[InstancePlan, Cursor]:
         """The next `rows` instances from `cursor` on, and the place after them."""
         return self._take(cursor, rows, by_tokens=False)
 
-    def materialise(self, plan: Plan) -> Rows:
+    def materialise(self, plan: InstancePlan) -> Rows:
         """The rows of a plan: tokens are read and packed as `[CLS] A [SEP] B [SEP]`."""
         read = self.documents.document_tokens
         parts = zip(plan.documents.tolist(), plan.starts.tolist(), plan.ends.tolist(), strict=True)
@@ -237,13 +237,14 @@ class PretrainingStream:
         """The number of instances of an epoch, for which all its documents are walked."""
         return sum(self._block_size(epoch, block) for block in range(self.num_blocks(epoch)))
 
-    def _take(self, cursor: Cursor, budget: int, *, by_tokens: bool) -> tuple[Plan, Cursor]:
+    def _take(self, cursor: Cursor, budget: int, *, by_tokens: bool) -> tuple[InstancePlan, Cursor]:
         parts, following = self._parts(cursor, budget, by_tokens=by_tokens)
         plans = [self._plan(epoch, block).select(slice(start, stop)) for epoch, block, start, stop in parts]
         if len(plans) == 1:
             return plans[0], following
-        names = [field.name for field in dataclasses.fields(Plan)]
-        return Plan(**{name: np.concatenate([getattr(plan, name) for plan in plans]) for name in names}), following
+        names = [field.name for field in dataclasses.fields(InstancePlan)]
+        joined = {name: np.concatenate([getattr(plan, name) for plan in plans]) for name in names}
+        return InstancePlan(**joined), following
 
     def _parts(self, cursor: Cursor, budget: int, *, by_tokens: bool) -> tuple[list[tuple[int, int, int, int]], Cursor]:
         """The (epoch, block, start, stop) that a budget takes from `cursor` on, and where the next one begins."""
@@ -320,7 +321,7 @@ class PretrainingStream:
         fields = np.array(found, dtype=np.int64).reshape(-1, FIELDS)
         return fields, np.array(openings, dtype=np.float64), counts
 
-    def _plan(self, epoch: int, block: int) -> Plan:
+    def _plan(self, epoch: int, block: int) -> InstancePlan:
         """The instances of a block, shuffled."""
         if (epoch, block) in self._blocks:
             return self._blocks[epoch, block]
@@ -333,7 +334,7 @@ class PretrainingStream:
         ordinals = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
         keys = instance_keys(self.settings.seed, self._pass(epoch), documents[:, 0], ordinals)
         front, back = random_ends(ends - starts, self.settings.room, keys)
-        plan = Plan(
+        plan = InstancePlan(
             documents=documents,
             starts=starts + front,
             ends=ends - back,

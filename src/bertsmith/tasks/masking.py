@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.randomness import Words
 from bertsmith.tasks.data_settings import LONGEST, PretrainingDataSettings
-from bertsmith.tasks.draws import Words, fold, purpose_keys
+from bertsmith.tasks.draws import fold, purpose_keys
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 Ints = npt.NDArray[np.int64]
@@ -75,10 +76,10 @@ class Masker:
         # A unit is what is chosen as a whole: a position, or the pieces of a word. As in the original, a piece joins
         # the candidate before it even where truncation cut its word and a `[SEP]` stands between the two.
         begins = first | ~self._continues[token_ids[candidates]] if self.settings.whole_word else np.ones_like(first)
-        heads = candidates[begins]
+        starts = candidates[begins]
         sizes = np.diff(np.append(np.flatnonzero(begins), len(candidates)))
-        order = fold(purpose_keys(keys, "mask order")[rows[heads]], within[heads])
-        taken = _choose(rows[heads], sizes, order, wanted)
+        order = fold(purpose_keys(keys, "mask order")[rows[starts]], within[starts])
+        taken = _choose(rows[starts], sizes, order, wanted)
         positions = candidates[np.repeat(taken, sizes)]
 
         masked = token_ids.copy()

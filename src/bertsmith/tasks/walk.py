@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.tasks.draws import Words, heads
+from bertsmith.randomness import Words
+from bertsmith.tasks.draws import count_heads
+from bertsmith.text.pack import pair_cuts
 
 Ints = npt.NDArray[np.int64]
 Draw = Callable[[], float]
@@ -139,24 +141,18 @@ WALKS: dict[str, Walk] = {
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
     """How many tokens each part loses at its front and at its back, int64 [N, 2] each.
 
-    The rule of the original, `truncate_seq_pair`, takes one token after the other from the longer part (from B if they
-    are equal), at the front or the back with equal chance. How many each part loses follows from the lengths; how many
-    of those at the front is a number of heads.
+    The rule of the original, `truncate_seq_pair`, takes one token after the other from the longer part, at the front or
+    the back with equal chance. How many each part loses is `pair_cuts`; each loss at the front is a coin that fell on
+    heads.
 
     Args:
         lengths: tokens of A and B, int64 [N, 2].
         room: the most tokens of both together.
         keys: of the instances, uint64 [N].
     """
-    excess = np.maximum(lengths.sum(axis=1) - room, 0)
-    first, second = lengths[:, 0], lengths[:, 1]
-    # The longer part alone loses tokens until the two are equal, then B and A take turns.
-    from_first = np.clip(first - second, 0, excess)
-    from_second = np.clip(second - first, 0, excess)
-    turns = excess - from_first - from_second
-    lost = np.stack([from_first + turns // 2, from_second + (turns + 1) // 2], axis=1)
+    lost = np.stack(pair_cuts(lengths[:, 0], lengths[:, 1], room), axis=1)
     front = np.zeros_like(lost)
-    rows = np.flatnonzero(excess)
-    front[rows, 0] = heads(keys[rows], "front of A", lost[rows, 0])
-    front[rows, 1] = heads(keys[rows], "front of B", lost[rows, 1])
+    rows = np.flatnonzero(lost.any(axis=1))
+    front[rows, 0] = count_heads(keys[rows], "front of A", lost[rows, 0])
+    front[rows, 1] = count_heads(keys[rows], "front of B", lost[rows, 1])
     return front, lost - front

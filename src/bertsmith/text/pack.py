@@ -6,7 +6,7 @@ after another in flat arrays, without padding. What is cut is counted. (S31, S32
 Shapes: N rows, T tokens of all rows.
 
 Source: Devlin et al. (2018), section 3; `convert_single_example` and `_truncate_seq_pair` in the original
-run_classifier.py; `truncate_seq_pair` in create_pretraining_data.py; Sun et al. (2019), section 5.3.1 (head and tail).
+run_classifier.py; Sun et al. (2019), section 5.3.1 (head and tail).
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded, Ids
 from bertsmith.text.vocabulary import Vocabulary
 
-Truncation = Literal["longest_first", "head", "tail", "head_tail", "random_ends", "error"]
-TRUNCATIONS: tuple[str, ...] = ("longest_first", "head", "tail", "head_tail", "random_ends", "error")
+Truncation = Literal["longest_first", "head", "tail", "head_tail", "error"]
+TRUNCATIONS: tuple[str, ...] = ("longest_first", "head", "tail", "head_tail", "error")
 MODEL_LIMIT = 512
 # Sun et al. keep the first 128 and the last 382 of 510 tokens.
 _HEAD_SHARE = (128, 510)
@@ -78,17 +78,15 @@ def pack_rows(
     vocabulary: Vocabulary,
     max_length: int,
     truncation: Truncation = "longest_first",
-    rng: np.random.Generator | None = None,
     model_limit: int = MODEL_LIMIT,
 ) -> PackedRows:
     """The rows [CLS] first [SEP], or [CLS] first [SEP] second [SEP], of at most `max_length` tokens.
 
-    Of a pair, the longer text loses tokens until the pair fits; at equal lengths the second loses one. Which tokens go:
+    Of a pair, the longer text loses tokens until the pair fits (`pair_cuts`). Which tokens go:
 
     - `longest_first`, `head`: the last ones, as in the paper's code.
     - `tail`: the first ones.
     - `head_tail`: those in the middle; 128 of 510 stay at the head, in that proportion for other lengths.
-    - `random_ends`: for each token that must go, the first or the last, by a coin (the rule of pre-training).
     - `error`: none; a text that is too long is refused.
 
     Args:
@@ -97,7 +95,6 @@ def pack_rows(
         vocabulary: gives the ids of [CLS] and [SEP].
         max_length: tokens in a row at most, with [CLS] and [SEP].
         truncation: see above.
-        rng: draws the coins of `random_ends`, one for each token that is cut, row after row.
         model_limit: positions of the model that will read the rows; `max_length` may not be above it.
 
     Raises:
@@ -119,8 +116,8 @@ def pack_rows(
         fix="use one of them",
     )
     lengths = [text.lengths for text in texts]
-    kept = _pair_lengths(lengths[0], lengths[1], room) if second is not None else [np.minimum(lengths[0], room)]
-    cuts = [length - keep for length, keep in zip(lengths, kept, strict=True)]
+    cuts = [np.maximum(lengths[0] - room, 0)] if second is None else [*pair_cuts(lengths[0], lengths[1], room)]
+    kept = [length - cut for length, cut in zip(lengths, cuts, strict=True)]
     cut_by_row = np.sum(cuts, axis=0)
     if truncation == "error" and cut_by_row.any():
         row = int(np.argmax(cut_by_row > 0))
@@ -129,7 +126,7 @@ def pack_rows(
             found=f"{sum(int(length[row]) for length in lengths)} in row {row}",
             fix="shorten the text, raise max_length or choose a truncation",
         )
-    fronts = _front_cuts(cuts, lengths, kept, truncation, rng)
+    fronts = _fronts(cuts, kept, truncation)
     return _assemble(texts, kept, fronts, cuts, truncation, vocabulary, cut_by_row)
 
 
@@ -158,6 +155,28 @@ def room_for_text(max_length: int, *, texts: int, model_limit: int = MODEL_LIMIT
     return room
 
 
+def pair_cuts(first: Counts, second: Counts, room: int) -> tuple[Counts, Counts]:
+    """How many tokens the first and the second text of each pair must lose to fit into `room`, int64 [N] each.
+
+    One token after the other goes from the longer text, at equal lengths from the second, as in `_truncate_seq_pair` of
+    run_classifier.py and `truncate_seq_pair` of create_pretraining_data.py. So the longer one alone shrinks until the
+    two are equal; then they lose in turn, the second first.
+
+    Args:
+        first: tokens of the first texts, int64 [N].
+        second: tokens of the second texts, int64 [N].
+        room: the most tokens of both together.
+
+    >>> pair_cuts(np.array([9, 2, 3]), np.array([3, 4, 3]), 5)
+    (array([6, 0, 0]), array([1, 1, 1]))
+    """
+    excess = np.maximum(first + second - room, 0)
+    from_first = np.clip(first - second, 0, excess)
+    from_second = np.clip(second - first, 0, excess)
+    turns = excess - from_first - from_second
+    return from_first + turns // 2, from_second + (turns + 1) // 2
+
+
 def _encoded(texts: Encoded | Sequence[npt.ArrayLike]) -> Encoded:
     return texts if isinstance(texts, Encoded) else Encoded.from_rows(texts)
 
@@ -168,45 +187,14 @@ def _offsets(lengths: npt.NDArray[np.integer]) -> Counts:
     return offsets
 
 
-def _pair_lengths(first: Counts, second: Counts, room: int) -> list[Counts]:
-    """The lengths after the pair rule: first the longer text shrinks to the other, then both in turn, second first."""
-    excess = np.maximum(first + second - room, 0)
-    levelled = np.minimum(excess, np.abs(first - second))
-    rest = excess - levelled
-    cut_first = np.where(first > second, levelled, 0) + rest // 2
-    cut_second = np.where(second > first, levelled, 0) + (rest + 1) // 2
-    return [first - cut_first, second - cut_second]
-
-
-def _front_cuts(
-    cuts: list[Counts], lengths: list[Counts], kept: list[Counts], truncation: str, rng: np.random.Generator | None
-) -> list[Counts]:
-    """How many tokens of each text are cut at its front (`tail`, `random_ends`) or kept there (`head_tail`)."""
+def _fronts(cuts: list[Counts], kept: list[Counts], truncation: str) -> list[Counts]:
+    """How many tokens of each text are cut at its front (`tail`) or kept there (`head_tail`)."""
     if truncation == "tail":
         return cuts
     if truncation == "head_tail":
         head, whole = _HEAD_SHARE
         return [np.where(cut > 0, keep * head // whole, keep) for cut, keep in zip(cuts, kept, strict=True)]
-    if truncation != "random_ends":
-        return [np.zeros_like(cut) for cut in cuts]
-    assert rng is not None, "random_ends needs a generator"
-    total = np.sum(cuts, axis=0)
-    begins = _offsets(total)
-    at_front = rng.random(int(begins[-1])) < 0.5
-    if len(cuts) == 1:
-        return [_sums(at_front, begins)]
-    # Coin k of a row is thrown for the longer text while they differ, then for the second and the first in turn.
-    row = np.repeat(np.arange(len(total)), total)
-    step = np.arange(int(begins[-1])) - begins[row]
-    difference = lengths[0] - lengths[1]
-    turn = step - np.abs(difference)[row]
-    second = np.where(turn < 0, difference[row] < 0, turn % 2 == 0)
-    return [_sums(at_front & ~second, begins), _sums(at_front & second, begins)]
-
-
-def _sums(flags: npt.NDArray[np.bool_], begins: Counts) -> Counts:
-    totals = _offsets(flags.astype(np.int64))
-    return np.diff(totals[begins])
+    return [np.zeros_like(cut) for cut in cuts]
 
 
 def _assemble(
