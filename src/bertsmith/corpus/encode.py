@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.corpus.readers import Block, BlockCounts, FileRead, parse
+from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
+from bertsmith.corpus.readers import FileRead
 from bertsmith.corpus.shards import token_type
 from bertsmith.corpus.sources import BLOCK_BYTES, Skipped
 from bertsmith.errors import CorpusError, InputError
@@ -64,7 +65,7 @@ class EncodedBlock:
 Item = EncodedBlock | FileRead | Skipped
 
 
-def encode_block(block: Block, tokenizer: Tokenizer) -> EncodedBlock:
+def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
     """The ids of a block; sentences without any token are left out and counted."""
     try:
         parts, counts = parse(block)
@@ -95,7 +96,9 @@ def encode_block(block: Block, tokenizer: Tokenizer) -> EncodedBlock:
     return EncodedBlock(block.source, result, counts, words, int((lengths == 0).sum()), block.read_bytes)
 
 
-def encode_blocks(items: Iterable[Block | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int) -> Iterator[Item]:
+def encode_blocks(
+    items: Iterable[TextBlock | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int
+) -> Iterator[Item]:
     """Every item in order, blocks encoded by `workers` processes (1: in this one).
 
     Raises:
@@ -104,7 +107,7 @@ def encode_blocks(items: Iterable[Block | FileRead | Skipped], tokenizer: Tokeni
     """
     if workers <= 1:
         for item in items:
-            yield _checked(encode_block(item, tokenizer) if isinstance(item, Block) else item)
+            yield _checked(encode_block(item, tokenizer) if isinstance(item, TextBlock) else item)
         return
     context = multiprocessing.get_context("spawn")
     setting = (tokenizer.vocabulary.pieces, tokenizer.rules, tokenizer.cache_entries)
@@ -112,7 +115,7 @@ def encode_blocks(items: Iterable[Block | FileRead | Skipped], tokenizer: Tokeni
     waiting: collections.deque[Future[EncodedBlock] | FileRead | Skipped] = collections.deque()
     try:
         for item in items:
-            waiting.append(pool.submit(_encode_here, item) if isinstance(item, Block) else item)
+            waiting.append(pool.submit(_encode_here, item) if isinstance(item, TextBlock) else item)
             while len(waiting) > _WAITING_PER_WORKER * workers:
                 yield _checked(_done(waiting.popleft()))
         while waiting:
@@ -162,5 +165,5 @@ def _end_with(sentinel: int) -> None:
     os._exit(1)
 
 
-def _encode_here(block: Block) -> EncodedBlock:
+def _encode_here(block: TextBlock) -> EncodedBlock:
     return encode_block(block, _TOKENIZERS[0])

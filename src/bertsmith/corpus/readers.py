@@ -1,8 +1,8 @@
 """Text files to documents, each a list of sentences.
 
 Reading has two halves, so that several processes can share it. `read_blocks` finds the files and cuts them into blocks,
-which is quick and keeps the order; `parse` makes sentences of one block, and needs nothing but the block.
-`read_documents` does both in one process.
+which is quick and keeps the order; `parsing.parse` makes sentences of one block. `read_documents` does both in one
+process.
 
 A document is: in `lines` form what stands between blank lines; in prose the whole file; in JSON lines and Parquet one
 record. It ends where its file ends. (In BERT's original code a document of the `lines` form goes on in the next file;
@@ -10,15 +10,13 @@ record. It ends where its file ends. (In BERT's original code a document of the 
 """
 
 import dataclasses
-import itertools
-import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from bertsmith.corpus.forms import FORMS, find_form, paragraphs_of
+from bertsmith.corpus.forms import FORMS, find_form
 from bertsmith.corpus.parquet import parquet_blocks
-from bertsmith.corpus.sentences import split_sentences
+from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
 from bertsmith.corpus.sources import (
     BLOCK_BYTES,
     LONGEST_LINE,
@@ -28,7 +26,6 @@ from bertsmith.corpus.sources import (
     Source,
     SourceStream,
     UnreadableError,
-    encoding_errors,
     find_sources,
     refusal,
     shown,
@@ -69,48 +66,6 @@ class Document:
 
     source: str
     sentences: list[str]
-
-
-@dataclasses.dataclass(frozen=True)
-class Block:
-    """A piece of a source that can be parsed alone.
-
-    Args:
-        source: the name of the file.
-        form: `lines`, `wrapped`, `paragraphs`, `jsonl`, `records` or `documents`.
-        data: bytes; for records, values of the column; for documents, `Document` objects.
-        line: number of its first line or record, from 1.
-        ends: whether a document that is open at its end, ends there.
-        column: the wanted column of JSON lines, or "" to find it.
-        split: whether text is cut into sentences, or left as it is (`lines`).
-        read_bytes: what was read from the disk for it; for documents, their characters.
-    """
-
-    source: str
-    form: str
-    data: Any
-    line: int
-    ends: bool
-    column: str = ""
-    split: bool = True
-    read_bytes: int = 0
-
-
-class Part(NamedTuple):
-    """Sentences of one document, or of the piece of it that lies in one block."""
-
-    source: str
-    sentences: list[str]
-    ends: bool
-
-
-@dataclasses.dataclass
-class BlockCounts:
-    """What was left out of a block."""
-
-    encoding_errors: int = 0
-    blank_lines: int = 0
-    empty_documents: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +128,7 @@ def read_documents(
     report = report if report is not None else ReadReport()
     source, sentences = "", list[str]()
     for item in read_blocks(paths, settings or ReadingSettings()):
-        if not isinstance(item, Block):
+        if not isinstance(item, TextBlock):
             report.add_file(item)
             continue
         parts, counts = parse(item)
@@ -189,7 +144,7 @@ def read_documents(
         yield Document(source, sentences)
 
 
-def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Iterator[Block | FileRead | Skipped]:
+def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Iterator[TextBlock | FileRead | Skipped]:
     """The blocks of every file in order; after the blocks of a file what it was, and a word on each file left out.
 
     Raises:
@@ -209,7 +164,7 @@ def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Itera
             yield Skipped(found.shown, str(reason))
 
 
-def document_blocks(documents: Iterable[Document]) -> Iterator[Block]:
+def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:
     """Blocks of documents that are there already, such as those of `docstring_documents`."""
     waiting: list[Document] = []
     size = 0
@@ -217,38 +172,13 @@ def document_blocks(documents: Iterable[Document]) -> Iterator[Block]:
         waiting.append(document)
         size += sum(map(len, document.sentences))
         if size >= BLOCK_BYTES:
-            yield Block("", "documents", waiting, 1, ends=True, read_bytes=size)
+            yield TextBlock("", "documents", waiting, 1, ends=True, read_bytes=size)
             waiting, size = [], 0
     if waiting:
-        yield Block("", "documents", waiting, 1, ends=True, read_bytes=size)
+        yield TextBlock("", "documents", waiting, 1, ends=True, read_bytes=size)
 
 
-def parse(block: Block) -> tuple[list[Part], BlockCounts]:
-    """The parts of documents in a block, and what was left out.
-
-    Raises:
-        InputError: a line is not JSON, or a record lacks the column.
-    """
-    counts = BlockCounts()
-    if block.form == "documents":
-        parts = [Part(document.source, _filled(document.sentences), ends=True) for document in block.data]
-        counts.empty_documents = sum(not part.sentences for part in parts)
-        return parts, counts
-    if block.form == "records":
-        return [_record(block, value, counts) for value in block.data], counts
-    text = block.data.decode("utf-8", "ignore")
-    counts.encoding_errors = encoding_errors(block.data, text)
-    if block.line == 1:
-        text = text.removeprefix("\ufeff")
-    if block.form == "jsonl":
-        return _json_lines(block, text, counts), counts
-    if block.form == "lines":
-        return _documents_of_lines(block, text, counts), counts
-    sentences = [sentence for paragraph in paragraphs_of(text, block.form) for sentence in split_sentences(paragraph)]
-    return [Part(block.source, sentences, block.ends)], counts
-
-
-def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[Block | FileRead]:
+def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBlock | FileRead]:
     """The blocks of one file, the last of them marked, and the record of the file."""
     cuts = Cuts()
     with SourceStream(source) as stream:
@@ -263,7 +193,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[Block | 
         line, before = 1, 0
         last_line_ends = not (settings.files_continue and form == "lines")
         for data, is_last in _with_last(blocks):
-            yield Block(
+            yield TextBlock(
                 source.shown,
                 form,
                 data,
@@ -308,90 +238,3 @@ def _with_last(blocks: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
         following = next(ahead, None)
         yield block, following is None
         block = following
-
-
-def _filled(sentences: Iterable[str]) -> list[str]:
-    return [sentence for sentence in map(str.strip, sentences) if sentence]
-
-
-def _documents_of_lines(block: Block, text: str, counts: BlockCounts) -> list[Part]:
-    lines = text.split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    parts: list[Part] = []
-    for filled, group in itertools.groupby(map(str.strip, lines), key=bool):
-        if filled:
-            parts.append(Part(block.source, list(group), ends=False))
-        else:
-            counts.blank_lines += sum(1 for _ in group)
-            # A blank line at the beginning of a block ends the document of the block before.
-            parts.append(parts.pop()._replace(ends=True) if parts else Part(block.source, [], ends=True))
-    if block.ends:
-        parts.append(Part(block.source, [], ends=True))
-    return parts
-
-
-def _json_lines(block: Block, text: str, counts: BlockCounts) -> list[Part]:
-    parts = []
-    for number, line in enumerate(text.split("\n"), start=block.line):
-        if not line.strip():
-            continue
-        where = f"line {number} of '{block.source}'"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(expected=f"JSON in {where}", found=f"{line[:40]!r} ({error})", fix="repair it") from None
-        if isinstance(record, str | list):
-            value = record
-        elif isinstance(record, dict):
-            value = record[_column(record, block.column, where)]
-        else:
-            raise InputError(expected=f"an object, a text or a list in {where}", found=line[:40], fix="repair it")
-        part = _record(block, value, counts, where)
-        # JSON can spell half of a pair of surrogates, which is no character.
-        parts.append(part if "\\u" not in line else _without_surrogates(part, counts))
-    return parts
-
-
-def _without_surrogates(part: Part, counts: BlockCounts) -> Part:
-    whole = [sentence.encode("utf-8", "ignore").decode("utf-8") for sentence in part.sentences]
-    counts.encoding_errors += sum(map(len, part.sentences)) - sum(map(len, whole))
-    return part._replace(sentences=_filled(whole))
-
-
-def _column(record: dict[str, Any], wanted: str, where: str) -> str:
-    texts = [name for name, value in record.items() if isinstance(value, str | list)]
-    for name in [wanted] if wanted else ["text", "sentences", *(texts if len(texts) == 1 else [])]:
-        if name in record:
-            return name
-    raise InputError(
-        expected=f"a column {wanted or 'text'!r} in {where}",
-        found=f"{', '.join(map(repr, record)) or 'none'}",
-        fix="name the column that holds the text (--column)",
-    )
-
-
-def _record(block: Block, value: Any, counts: BlockCounts, where: str = "") -> Part:
-    """The document of one record: a text, or a list of sentences."""
-    if isinstance(value, str):
-        sentences = _sentences(value, block.split)
-    elif isinstance(value, Sequence) and all(isinstance(one, str) for one in value):
-        sentences = _filled(value)
-    elif value is None:
-        sentences = []
-    else:
-        raise InputError(
-            expected=f"a text or a list of texts in {where or repr(block.source)}",
-            found=f"{str(value)[:40]!r}",
-            fix="name the column that holds the text (--column)",
-        )
-    counts.empty_documents += not sentences
-    return Part(block.source, sentences, ends=True)
-
-
-def _sentences(text: str, split: bool) -> list[str]:
-    text = text.replace("\r\n", "\n")
-    if not split:
-        return _filled(text.split("\n"))
-    form = find_form(text, "prose") if "\n" in text else "paragraphs"
-    return [sentence for paragraph in paragraphs_of(text, form) for sentence in split_sentences(paragraph)]

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.corpus.readers import Block, FileRead, ReadingSettings, ReadReport, parse, read_blocks
+from bertsmith.corpus.parsing import TextBlock, parse
+from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks
 from bertsmith.corpus.sources import Source, find_sources
 from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules
@@ -31,7 +32,7 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tu
     counter = WordCounter(rules)
     with Progress("counting words", total or None, "bytes") as progress:
         for item in read_blocks(paths, settings):
-            if isinstance(item, Block):
+            if isinstance(item, TextBlock):
                 parts, left_out = parse(item)
                 read.add_counts(left_out)
                 for part in parts:
@@ -52,9 +53,9 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tu
         counts[FURTHER_FILES] = further.counts
     notes = []
     if read.skipped_files:
-        notes.append(f"{read.skipped_files} files in the folders are of other kinds and were left out")
+        notes.append(f"files of other kinds in the folders, left out: {read.skipped_files}")
     if read.encoding_errors:
-        notes.append(f"{read.encoding_errors} bytes are not UTF-8 and were left out")
+        notes.append(f"bytes that are not UTF-8, left out: {read.encoding_errors}")
     if read.cut_lines:
-        notes.append(f"{read.cut_lines} lines are too long and were cut")
+        notes.append(f"lines that are too long, cut: {read.cut_lines}")
     return counts, notes

@@ -1,0 +1,166 @@
+"""Blocks of text to sentences of documents; needs nothing but the block, so any process can do it."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from bertsmith.corpus.forms import find_form, paragraphs_of
+from bertsmith.corpus.sentences import split_sentences
+from bertsmith.corpus.sources import encoding_errors
+from bertsmith.errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class TextBlock:
+    """A piece of a source that can be parsed alone.
+
+    Args:
+        source: the name of the file.
+        form: `lines`, `wrapped`, `paragraphs`, `jsonl`, `records` or `documents`.
+        data: bytes; for records, values of the column; for documents, `Document` objects.
+        line: number of its first line or record, from 1.
+        ends: whether a document that is open at its end, ends there.
+        column: the wanted column of JSON lines, or "" to find it.
+        split: whether text is cut into sentences, or left as it is (`lines`).
+        read_bytes: what was read from the disk for it; for documents, their characters.
+    """
+
+    source: str
+    form: str
+    data: Any
+    line: int
+    ends: bool
+    column: str = ""
+    split: bool = True
+    read_bytes: int = 0
+
+
+class Part(NamedTuple):
+    """Sentences of one document, or of the piece of it that lies in one block."""
+
+    source: str
+    sentences: list[str]
+    ends: bool
+
+
+@dataclasses.dataclass
+class BlockCounts:
+    """What was left out of a block."""
+
+    encoding_errors: int = 0
+    blank_lines: int = 0
+    empty_documents: int = 0
+
+
+def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
+    """The parts of documents in a block, and what was left out.
+
+    Raises:
+        InputError: a line is not JSON, or a record lacks the column.
+    """
+    counts = BlockCounts()
+    if block.form == "documents":
+        parts = [Part(document.source, _filled(document.sentences), ends=True) for document in block.data]
+        counts.empty_documents = sum(not part.sentences for part in parts)
+        return parts, counts
+    if block.form == "records":
+        return [_record(block, value, counts) for value in block.data], counts
+    text = block.data.decode("utf-8", "ignore")
+    counts.encoding_errors = encoding_errors(block.data, text)
+    if block.line == 1:
+        text = text.removeprefix("\ufeff")
+    if block.form == "jsonl":
+        return _json_lines(block, text, counts), counts
+    if block.form == "lines":
+        return _documents_of_lines(block, text, counts), counts
+    sentences = [sentence for paragraph in paragraphs_of(text, block.form) for sentence in split_sentences(paragraph)]
+    return [Part(block.source, sentences, block.ends)], counts
+
+
+def _filled(sentences: Iterable[str]) -> list[str]:
+    return [sentence for sentence in map(str.strip, sentences) if sentence]
+
+
+def _documents_of_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    parts: list[Part] = []
+    for filled, group in itertools.groupby(map(str.strip, lines), key=bool):
+        if filled:
+            parts.append(Part(block.source, list(group), ends=False))
+        else:
+            counts.blank_lines += sum(1 for _ in group)
+            # A blank line at the beginning of a block ends the document of the block before.
+            parts.append(parts.pop()._replace(ends=True) if parts else Part(block.source, [], ends=True))
+    if block.ends:
+        parts.append(Part(block.source, [], ends=True))
+    return parts
+
+
+def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
+    parts = []
+    for number, line in enumerate(text.split("\n"), start=block.line):
+        if not line.strip():
+            continue
+        where = f"line {number} of '{block.source}'"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InputError(expected=f"JSON in {where}", found=f"{line[:40]!r} ({error})", fix="repair it") from None
+        if isinstance(record, str | list):
+            value = record
+        elif isinstance(record, dict):
+            value = record[_column(record, block.column, where)]
+        else:
+            raise InputError(expected=f"an object, a text or a list in {where}", found=line[:40], fix="repair it")
+        part = _record(block, value, counts, where)
+        # JSON can spell half of a pair of surrogates, which is no character.
+        parts.append(part if "\\u" not in line else _without_surrogates(part, counts))
+    return parts
+
+
+def _without_surrogates(part: Part, counts: BlockCounts) -> Part:
+    whole = [sentence.encode("utf-8", "ignore").decode("utf-8") for sentence in part.sentences]
+    counts.encoding_errors += sum(map(len, part.sentences)) - sum(map(len, whole))
+    return part._replace(sentences=_filled(whole))
+
+
+def _column(record: dict[str, Any], wanted: str, where: str) -> str:
+    texts = [name for name, value in record.items() if isinstance(value, str | list)]
+    for name in [wanted] if wanted else ["text", "sentences", *(texts if len(texts) == 1 else [])]:
+        if name in record:
+            return name
+    raise InputError(
+        expected=f"a column {wanted or 'text'!r} in {where}",
+        found=f"{', '.join(map(repr, record)) or 'none'}",
+        fix="name the column that holds the text (--column)",
+    )
+
+
+def _record(block: TextBlock, value: Any, counts: BlockCounts, where: str = "") -> Part:
+    """The document of one record: a text, or a list of sentences."""
+    if isinstance(value, str):
+        sentences = _sentences(value, block.split)
+    elif isinstance(value, Sequence) and all(isinstance(one, str) for one in value):
+        sentences = _filled(value)
+    elif value is None:
+        sentences = []
+    else:
+        raise InputError(
+            expected=f"a text or a list of texts in {where or repr(block.source)}",
+            found=f"{str(value)[:40]!r}",
+            fix="name the column that holds the text (--column)",
+        )
+    counts.empty_documents += not sentences
+    return Part(block.source, sentences, ends=True)
+
+
+def _sentences(text: str, split: bool) -> list[str]:
+    text = text.replace("\r\n", "\n")
+    if not split:
+        return _filled(text.split("\n"))
+    form = find_form(text, "prose") if "\n" in text else "paragraphs"
+    return [sentence for paragraph in paragraphs_of(text, form) for sentence in split_sentences(paragraph)]
