@@ -16,9 +16,10 @@ from torch import Tensor
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_floats
 from bertsmith.checkpoints.names import Match, from_google, to_google, whole
 from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
-from bertsmith.checkpoints.plan import POSITIONS, LoadReport, Plan, fixed_positions, plan_loading
+from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
 from bertsmith.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
+from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, write_json, write_text
 from bertsmith.model.config import BertConfig
@@ -150,10 +151,10 @@ def write_google(
         tensors: parameters by our name, with or without `bert.` in front of the encoder's.
         info: what else is known of the model, for `bertsmith.json`.
         optimizer: moments and step, for a checkpoint that training can go on from.
-        replace: write over an existing folder.
+        replace: write over an existing folder that holds a model.
 
     Raises:
-        InputError: the folder exists and `replace` is not given.
+        InputError: the folder exists and `replace` is not given, or it holds no model.
         ConfigError: the model cannot be said in Google's terms.
         CheckpointError: the tensors are not those of the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
@@ -178,7 +179,7 @@ def write_google(
             variables |= dict(_to_disk(whole(name), moment, f"/{slot}") for name, moment in moments.items())
         if optimizer.step is not None:
             variables["global_step"] = torch.tensor(optimizer.step, dtype=torch.int64)
-    with atomic_folder(folder, replace=replace) as partial:
+    with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         write_json(partial / CONFIG, google_config(config))
         if tokenizer is not None:
             tokenizer.vocabulary.save(partial / "vocab.txt")
@@ -236,7 +237,9 @@ def _latest(path: Path) -> str | None:
     return Path(value.strip().strip('"')).name if name == "model_checkpoint_path" else None
 
 
-def _open(source: Path | str, config: BertConfig | None, allow_unknown: bool) -> tuple[TensorBundle, BertConfig, Plan]:
+def _open(
+    source: Path | str, config: BertConfig | None, allow_unknown: bool
+) -> tuple[TensorBundle, BertConfig, LoadingPlan]:
     bundle = TensorBundle(find_prefix(source))
     if any(mark in name for name in bundle.entries for mark in _OBJECT_GRAPH):
         raise CheckpointError(

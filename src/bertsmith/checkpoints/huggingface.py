@@ -19,14 +19,14 @@ from bertsmith.checkpoints.model_folder import (
 )
 from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
 from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
-from bertsmith.checkpoints.plan import POSITIONS, Plan, fixed_positions, plan_loading
+from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.tokenizer_files import (
     SPECIAL_TOKENS,
     read_tokenizer,
     tokenizer_config,
     tokenizer_json,
 )
-from bertsmith.checkpoints.weights import SAFETENSORS, read_weights, write_safetensors
+from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, write_json
 from bertsmith.model.config import BertConfig
@@ -102,10 +102,10 @@ def write_model_folder(
         tensors: parameters by our name, with or without `bert.` in front of the encoder's.
         info: what else is known of the model, for `bertsmith.json`: `task`, `labels` (names in the order of the
             classifier's rows), scores, digests of the data.
-        replace: write over an existing folder.
+        replace: write over an existing folder that holds a model.
 
     Raises:
-        InputError: the folder exists and `replace` is not given.
+        InputError: the folder exists and `replace` is not given, or it holds no model.
         CheckpointError: the tensors are not those of the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
     """
@@ -123,7 +123,7 @@ def write_model_folder(
         plain(to_huggingface(name)) if architecture == "BertModel" else to_huggingface(name): tensor
         for name, tensor in ours.items()
     }
-    with atomic_folder(folder, replace=replace) as partial:
+    with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
         write_json(partial / "config.json", config_json(config, architecture, dtype, info))
         write_safetensors(partial / SAFETENSORS, named)
@@ -195,7 +195,7 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
     return [str(names[str(number)]) for number in range(rows)]
 
 
-def _require_equal_copies(plan: Plan, stored: Mapping[str, Tensor], source: str) -> None:
+def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], source: str) -> None:
     untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
     if untied:
         raise CheckpointError(

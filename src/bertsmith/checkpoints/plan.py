@@ -61,7 +61,7 @@ class LoadReport:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class LoadingPlan:
     """Which stored tensor fills which parameter.
 
     Attributes:
@@ -82,7 +82,7 @@ def plan_loading(
     source: str,
     *,
     allow_unknown: bool = False,
-) -> Plan:
+) -> LoadingPlan:
     """The plan for a checkpoint whose tensors have these names and shapes.
 
     Args:
@@ -162,7 +162,7 @@ def plan_loading(
             ),
         )
     report = LoadReport(source=source, mapped=mapped, skipped=skipped, unknown=tuple(unknown), missing=missing)
-    return Plan(take, copies, report)
+    return LoadingPlan(take, copies, report)
 
 
 def fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor:
