@@ -70,7 +70,7 @@ def inspect(
 
 
 def models(
-    folders: Annotated[list[Path] | None, typer.Argument(metavar="[DIR]...", help="folders to look for them")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR", help="folders to look for them")] = None,
     json: JsonOption = False,
 ) -> None:
     """Print the published checkpoints, and which of them lie on this machine; nothing is fetched."""

@@ -41,7 +41,7 @@ def fill(
 def next_sentence(
     model: ModelOption,
     first: Annotated[str, typer.Argument(metavar="A", help="a sentence")],
-    seconds: Annotated[list[str], typer.Argument(metavar="B...", help="what may follow it, one or several")],
+    seconds: Annotated[list[str], typer.Argument(metavar="B", help="what may follow it, one or several")],
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -56,4 +56,6 @@ def next_sentence(
         else:
             typer.echo(f"{found.probability:.4f}  {found.text}")
         if found.cut_tokens:
-            typer.echo(f"bertsmith: {found.cut_tokens} tokens do not fit and were cut: {found.text[:40]!r}", err=True)
+            typer.echo(
+                f"bertsmith: tokens of {found.text[:40]!r} and A that do not fit, cut: {found.cut_tokens}", err=True
+            )

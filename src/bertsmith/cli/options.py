@@ -22,7 +22,7 @@ DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or fp64")]
 TextArguments = Annotated[
     list[Path],
-    typer.Argument(metavar="TEXT...", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
+    typer.Argument(metavar="TEXT", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
 ]
 
 

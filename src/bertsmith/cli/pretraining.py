@@ -97,13 +97,13 @@ def pretrain(
         for name, value in result.metrics.items():
             typer.echo(f"{name}: {value:.4f}")
         if result.skipped:
-            typer.echo(f"bertsmith: {result.skipped} steps were skipped, their gradient was not finite", err=True)
+            typer.echo(f"bertsmith: steps skipped because their gradient was not finite: {result.skipped}", err=True)
         typer.echo(f"model: {out / 'model'}")
         typer.echo(f"report: {out / 'report.html'}")
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="run folders; several are compared")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders; several are compared")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="the page [report.html in the first run]")] = None,
 ) -> None:
     """Write report.html: curves, the loss against the unigram line, machine, settings, digests."""

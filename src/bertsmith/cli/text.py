@@ -30,6 +30,7 @@ def tokenize(
 ) -> None:
     """Split the lines of stdin into pieces, separated by one space, a line each."""
     tokenizer = tokenizer_from(vocab, model, cased)
+    _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
     for lines in line_blocks(sys.stdin.buffer):
         encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
@@ -42,7 +43,7 @@ def tokenize(
 
 def inputs(
     first: Annotated[str, typer.Argument(metavar="A", help="a text")],
-    second: Annotated[str | None, typer.Argument(metavar="[B]", help="a second text")] = None,
+    second: Annotated[str | None, typer.Argument(metavar="B", help="a second text")] = None,
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
@@ -52,6 +53,7 @@ def inputs(
     from bertsmith.text.pack import pack_rows
 
     tokenizer = tokenizer_from(vocab, model, cased)
+    _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
     rows = pack_rows(
         [tokenizer.encode(first, special_tokens=True)],
@@ -67,13 +69,15 @@ def inputs(
     ]
     print_table(("piece", "token", "segment", "position"), table)
     if rows.cut_tokens:
-        typer.echo(f"bertsmith: {rows.cut_tokens} tokens do not fit into {max_length} and were cut", err=True)
+        typer.echo(f"bertsmith: tokens that do not fit into {max_length}, cut: {rows.cut_tokens}", err=True)
 
 
 def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer":
     """The tokenizer of a vocabulary file or of a model; a model knows its own casing."""
-    if (vocab is None) == (model is None):
-        raise typer.BadParameter("give one of --vocab and --model")
+    if vocab is None and model is None:
+        raise typer.BadParameter("give --vocab or --model")
+    if vocab is not None and model is not None:
+        raise typer.BadParameter("only one of --vocab and --model may be given")
     if model is not None:
         if cased:
             raise typer.BadParameter("--cased goes with --vocab; a model knows its own casing")
@@ -83,6 +87,13 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Token
     from bertsmith.text.wordpiece import Tokenizer, Vocabulary
 
     return Tokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
+
+
+def _warn_of_casing(tokenizer: "Tokenizer") -> None:
+    from bertsmith.text.vocabulary import casing_mismatch
+
+    if wrong := casing_mismatch(tokenizer.vocabulary, lowercase=tokenizer.rules.lowercase):
+        typer.echo(f"bertsmith: {wrong}", err=True)
 
 
 def _tokenizer_of(model: str) -> "Tokenizer":
@@ -128,7 +139,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
             break
     if bad:
         typer.echo(
-            f"bertsmith: {len(bad)} of {number} lines are not UTF-8 (the first is line {bad[0]}); "
+            f"bertsmith: lines that are not UTF-8: {len(bad)} of {number}, the first is line {bad[0]}; "
             "what could not be read became U+FFFD",
             err=True,
         )

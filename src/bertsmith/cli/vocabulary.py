@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from bertsmith.cli.options import CasedOption, TextArguments
-from bertsmith.files import write_json
+from bertsmith.files import require_file_place, write_json
 
 
 def vocab(
@@ -29,6 +29,9 @@ def vocab(
     from bertsmith.text.vocabulary_report import vocabulary_report
     from bertsmith.text.word_counts import WordCounts
 
+    for place in (out, report):
+        if place is not None:
+            require_file_place(place)
     rules = TextRules(lowercase=not cased)
     counts, notes = count_files(texts, rules, column)
     for note in notes:
