@@ -48,8 +48,9 @@ def test_the_demo_goes_from_text_to_a_report(text, tmp_path, monkeypatch):
 
 
 def test_the_demo_refuses_what_cannot_work(text, tmp_path):
-    with pytest.raises(ConfigError, match="minutes"):
-        demo.run_demo(tmp_path / "demo", minutes=0.01, texts=[text])
+    for minutes in (0.01, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=f"expected a number of minutes from 0.5 up; found {minutes:g};"):
+            demo.run_demo(tmp_path / "demo", minutes=minutes, texts=[text])
     with pytest.raises(RunError, match="not empty"):
         demo.run_demo(tmp_path, texts=[text])
     with pytest.raises(InputError, match="nowhere"):

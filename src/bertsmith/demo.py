@@ -12,6 +12,7 @@ it::
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -98,13 +99,15 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
 
     Raises:
         RunError: the folder exists and is not empty.
-        ConfigError: the time is too short for anything.
+        ConfigError: the time is too short for anything, or without end.
         InputError: the texts cannot be read, or hold too little.
     """
     started = time.monotonic()
-    if minutes < SHORTEST_MINUTES:
+    if not SHORTEST_MINUTES <= minutes < math.inf:
         raise ConfigError(
-            expected=f"at least {SHORTEST_MINUTES} minutes", found=f"{minutes:g}", fix="give --minutes more time"
+            expected=f"a number of minutes from {SHORTEST_MINUTES} up",
+            found=f"{minutes:g}",
+            fix="give --minutes another number",
         )
     if out.exists() and any(out.iterdir()):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another with --out")

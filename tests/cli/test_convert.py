@@ -48,6 +48,29 @@ def test_a_folder_that_exists_is_not_written_over_unless_told_so(run, tmp_path: 
     assert not marker.exists()
 
 
+def test_neither_the_source_nor_a_folder_of_another_kind_is_replaced(run, tmp_path: Path, model: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "notes.txt").write_text("keep", encoding="utf-8")
+    weights = (model / "model.safetensors").read_bytes()
+    for there, words in ((mine, "bertsmith.json"), (model, "apart from the input"), (tmp_path, "apart from the input")):
+        result = run("convert", model, there, "--to", "google", "--replace")
+        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+        assert words in result.err
+    assert (mine / "notes.txt").read_text(encoding="utf-8") == "keep"
+    assert (model / "model.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize(("option", "lowercase"), [("--cased", False), ("--uncased", True)])
+def test_the_casing_of_a_model_can_be_said(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
+    """S34."""
+    assert run("convert", model, tmp_path / "out", "--to", "huggingface", option).code == 0
+    tokenizer = read_model_folder(tmp_path / "out").tokenizer
+    assert tokenizer is not None
+    assert tokenizer.rules.lowercase is lowercase
+    assert run("tokenize", "--model", tmp_path / "out", stdin=b"The\n").out == ("the\n" if lowercase else "[UNK]\n")
+
+
 def test_a_checkpoint_is_listed_tensor_by_tensor(run, tmp_path: Path, model: Path) -> None:
     run("convert", model, tmp_path / "google", "--to", "google")
     result = run("inspect", tmp_path / "google", "--names")
@@ -72,6 +95,9 @@ def test_the_published_models_are_listed_and_found(run, tmp_path: Path, model: P
     assert found["uncased_L-2_H-128_A-2"] == str(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
     assert found["uncased_L-12_H-768_A-12"] is None
     assert "google-bert/bert-base-uncased" in run("models").out
+    absent = run("models", tmp_path / "nope")
+    assert (absent.code, absent.out, absent.err.count("\n")) == (1, "", 1)
+    assert "nope" in absent.err
 
 
 def test_a_model_brings_its_tokenizer(run, model: Path) -> None:

@@ -69,6 +69,28 @@ def test_a_file_without_text_is_one_line(run, tmp_path: Path, vocabulary: Path, 
     assert not (tmp_path / "corpus").exists()
 
 
+def test_a_folder_of_the_user_is_never_replaced(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
+    """Neither the texts themselves, nor a folder above them, nor any other that is no corpus."""
+    before = {path: path.read_bytes() for path in texts.iterdir()}
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "mine.txt").write_text("keep", encoding="utf-8")
+    for out, words in ((texts, "apart from the input"), (tmp_path, "apart from the input"), (other, "corpus.json")):
+        result = run("corpus", texts, "--vocab", vocabulary, "--out", out, "--workers", 1, "--replace")
+        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+        assert words in result.err
+    assert {path: path.read_bytes() for path in texts.iterdir()} == before
+    assert (other / "mine.txt").read_text(encoding="utf-8") == "keep"
+
+
+@pytest.mark.parametrize("workers", [0, -3])
+def test_there_is_at_least_one_worker(run, tmp_path: Path, texts: Path, vocabulary: Path, workers: int) -> None:
+    result = run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", workers)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert f"expected at least one worker; found {workers}" in result.err
+    assert not (tmp_path / "corpus").exists()
+
+
 def test_a_folder_that_is_no_corpus_is_one_line(run, texts: Path) -> None:
     result = run("check", texts)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)

@@ -54,15 +54,37 @@ def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(run, 
     assert len(filled.out.splitlines()) == 5
 
 
+def test_training_goes_on_from_a_model(run, corpus: Path, model: Path, tmp_path: Path) -> None:
+    """S53."""
+    options = ("--steps", 1, "--rows-per-step", 4, "--max-length", 16, "--device", "cpu", "--precision", "fp32")
+    result = run("pretrain", corpus, "--init", model, "--out", tmp_path / "run", "--learning-rate", 1e-9, *options)
+    assert result.code == 0, result.err
+    before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "run" / "model"))
+    assert before.keys() == after.keys()
+    assert all(bool((tensor - after[name]).abs().max() < 1e-6) for name, tensor in before.items())
+    sized = run("pretrain", corpus, "--init", tmp_path / "absent", "--out", tmp_path / "other", *options)
+    assert (sized.code, sized.err.count("\n")) == (1, 1)
+    assert "absent" in sized.err
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:tensorboard", "ignore::DeprecationWarning:google")
+def test_tensorboard_files_are_written_on_request(run, corpus: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    result = run("pretrain", corpus, "--out", tmp_path / "run", "--steps", 1, "--tensorboard", *SMALL)
+    assert result.code == 0, result.err
+    assert len(list((tmp_path / "run" / "tensorboard").glob("events.*"))) == 1
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--steps", 2, "--minutes", 1], "expected one budget"),
-        ([], "expected one budget"),
+        (["--size", "tiny", "--steps", 2, "--minutes", 1], "expected one budget"),
+        (["--size", "tiny"], "expected one budget"),
+        (["--steps", 2], "give one of --size, --config and --init"),
         (["--steps", 2, "--size", "bas"], "did you mean 'base'?"),
         (["--steps", 2, "--size", "tiny", "--max-length", 600], "512"),
-        (["--steps", 2, "--objective", "mlm+npq"], "objective"),
-        (["--steps", 2, "--device", "tpu"], "expected a device"),
+        (["--size", "tiny", "--steps", 2, "--objective", "mlm+npq"], "objective"),
+        (["--size", "tiny", "--steps", 2, "--device", "tpu"], "expected a device"),
     ],
 )
 def test_an_impossible_setting_is_one_line_and_leaves_nothing(run, corpus, tmp_path, options, words) -> None:

@@ -49,7 +49,7 @@ def test_bytes_that_are_not_utf8_are_counted(run, vocabulary: Path) -> None:
     result = run("tokenize", "--vocab", vocabulary, stdin=b"a\nb \xff\xfe\na\n")
     assert result.code == 0
     assert result.out.splitlines()[0::2] == ["a", "a"]
-    assert "1 of 3 lines are not UTF-8 (the first is line 2)" in result.err
+    assert "lines that are not UTF-8: 1 of 3, the first is line 2;" in result.err
 
 
 def test_cased_text_keeps_its_capitals(run, vocabulary: Path) -> None:
@@ -60,13 +60,40 @@ def test_cased_text_keeps_its_capitals(run, vocabulary: Path) -> None:
 
 def test_special_tokens_of_a_line_stay_whole_unless_told_otherwise(run, vocabulary: Path) -> None:
     whole = run("tokenize", "--vocab", vocabulary, stdin=b"[MASK]\n").out
+    asked = run("tokenize", "--vocab", vocabulary, "--special-tokens", stdin=b"[MASK]\n").out
     split = run("tokenize", "--vocab", vocabulary, "--no-special-tokens", stdin=b"[MASK]\n").out
+    assert asked == whole
     assert (whole, split) == ("[MASK]\n", "[ mask ]\n")
 
 
-@pytest.mark.parametrize("options", [[], ["--vocab", "a", "--model", "b"], ["--model", "b", "--cased"]])
-def test_one_source_of_the_tokenizer_is_needed(run, options: list[str]) -> None:
-    assert run("tokenize", *options).code == 2
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "give --vocab or --model"),
+        (["--vocab", "a", "--model", "b"], "only one of --vocab and --model may be given"),
+        (["--model", "b", "--cased"], "a model knows its own casing"),
+    ],
+)
+def test_one_source_of_the_tokenizer_is_needed(run, options: list[str], words: str) -> None:
+    result = run("tokenize", *options)
+    assert (result.code, result.out) == (2, "")
+    assert words in result.err
+
+
+@pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])
+def test_a_vocabulary_of_the_other_casing_is_told(run, tmp_path: Path, vocabulary: Path, command: list[str]) -> None:
+    """S34."""
+    capitals = tmp_path / "capitals.txt"
+    capitals.write_text(vocabulary.read_text(encoding="utf-8") + "Paris\n", encoding="utf-8")
+    assert run(*command, "--vocab", vocabulary).err == ""
+    assert run(*command, "--vocab", capitals, "--cased").err == ""
+    for options, words in (
+        (["--vocab", capitals], "has capital"),
+        (["--vocab", vocabulary, "--cased"], "has no capital"),
+    ):
+        result = run(*command, *options)
+        assert (result.code, result.err.count("\n")) == (0, 1)
+        assert f"bertsmith: the vocabulary {words}" in result.err
 
 
 def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
@@ -85,4 +112,4 @@ def test_an_input_that_is_too_long_is_cut_and_says_so(run, vocabulary: Path) -> 
     """S35."""
     result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
     assert len(result.out.splitlines()) == 1 + 5
-    assert "2 tokens do not fit into 5" in result.err
+    assert "tokens that do not fit into 5, cut: 2\n" in result.err

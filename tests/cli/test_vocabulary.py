@@ -87,9 +87,24 @@ def test_what_cannot_be_learned_from_is_one_line(run, tmp_path, content, options
     assert not (tmp_path / "vocab.txt").exists()
 
 
+@pytest.mark.parametrize("option", ["--out", "--report"])
+def test_a_place_that_cannot_be_written_is_refused_before_any_word_is_counted(
+    run, tmp_path, texts, option, monkeypatch
+) -> None:
+    monkeypatch.setattr(words, "count_files", None)
+    file = tmp_path / "file"
+    file.write_bytes(b"mine")
+    for place in (texts, file / "vocab.txt"):
+        places = {"--out": tmp_path / "vocab.txt"} | {option: place}
+        result = run("vocab", texts, *(part for pair in places.items() for part in pair))
+        assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+        assert f"'{place}'" in result.err
+        assert ".partial" not in result.err
+
+
 def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(b"the man went to the store\nhe \xff bought \xfe\n" * 5)
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
     assert result.code == 0
-    assert "10 bytes are not UTF-8" in result.err
+    assert "bertsmith: bytes that are not UTF-8, left out: 10\n" in result.err

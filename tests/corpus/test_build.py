@@ -186,6 +186,16 @@ def test_a_corpus_that_exists_is_not_overwritten(tmp_path: Path) -> None:
     assert not (tmp_path / "out" / "held_out").exists()
 
 
+def test_only_a_corpus_is_replaced_and_never_an_input(tmp_path: Path) -> None:
+    path = write(tmp_path / "in" / "a.txt", STORY)
+    for out, words in ((tmp_path / "in", "apart from the input"), (tmp_path, "apart from the input")):
+        with pytest.raises(InputError, match=words):
+            build_corpus([path], TOKENIZER, out, replace=True)
+    with pytest.raises(InputError, match=r"expected a corpus at .*, as .* found a folder without corpus\.json"):
+        build_corpus([Document("a", ["It rained."])], TOKENIZER, tmp_path / "in", replace=True)
+    assert content(tmp_path) == {"in/a.txt": STORY.encode()}
+
+
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"held_out": -0.1}, {"shard_bytes": 0}])
 def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"expected .*; found .*; "):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from bertsmith.corpus import hashing
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.doctor import DoctorReport, check_corpus, entropy
+from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
@@ -105,6 +106,10 @@ def test_unknown_tokens_are_counted(tmp_path: Path) -> None:
 def test_the_unigram_entropy_is_the_loss_of_frequencies_alone(tmp_path: Path) -> None:
     report = check(tmp_path, "boat boat home story\n")
     assert report.unigram_entropy == pytest.approx(1.5 * math.log(2))
+    counts = Corpus.open(tmp_path / "corpus").token_counts()
+    pieces = small_vocabulary().pieces
+    assert {pieces[id]: counts[id] for id in np.flatnonzero(counts)} == {"boat": 2, "home": 1, "story": 1}
+    assert (len(counts), counts.dtype) == (len(pieces), np.int64)
     assert report.unused_pieces == len(small_vocabulary()) - 3
     assert any("more than half of the vocabulary never comes" in line for line in report.advice())
 
@@ -134,8 +139,8 @@ def test_what_was_lost_in_reading_is_told_again(tmp_path: Path) -> None:
     build_corpus([tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", settings=NOTHING_HELD_OUT)
     advice = check_corpus(tmp_path / "corpus").advice()
     assert [line.split(";")[0] for line in advice] == [
-        "1 bytes were not UTF-8 and were dropped",
-        "1 files were left out",
+        "bytes that were not UTF-8 and were dropped: 1",
+        "files that were left out: 1",
     ]
 
 
@@ -209,6 +214,19 @@ def test_a_damaged_corpus_is_not_examined(tmp_path: Path) -> None:
     write(shard, bytes(data))
     with pytest.raises(CorpusError, match="it was altered"):
         check_corpus(tmp_path / "corpus")
+
+
+def test_damage_to_the_held_out_documents_is_seen_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", HEALTHY)
+    build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0.5))
+    shard = tmp_path / "corpus" / "held_out" / "shard-00000.arrow"
+    data = bytearray(shard.read_bytes())
+    data[data.index(b"a.txt")] ^= 1
+    write(shard, bytes(data))
+    with pytest.raises(CorpusError, match=r"held_out.*it was altered"):
+        check_corpus(tmp_path / "corpus")
+    assert check_corpus(tmp_path / "corpus", verify=False).held_out_documents == 1
+    assert Corpus.open(tmp_path / "corpus", verify=True).held_out() is not None
 
 
 def test_the_report_can_be_written_as_json(tmp_path: Path) -> None:

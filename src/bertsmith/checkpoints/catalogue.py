@@ -9,6 +9,7 @@ from pathlib import Path
 import huggingface_hub
 
 from bertsmith.checkpoints.weights import WEIGHT_FILES
+from bertsmith.errors import InputError
 from bertsmith.model.config import BertConfig
 
 _UNCASED, _CASED, _MULTILINGUAL_CASED, _MULTILINGUAL_UNCASED, _CHINESE = 30522, 28996, 119547, 105879, 21128
@@ -124,7 +125,14 @@ def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[
     Args:
         folders: where to look for folders with Google's names, such as `DIR/uncased_L-2_H-128_A-2`.
         cache: folder of fetched models; by default the one that all tools of the hub share.
+
+    Raises:
+        InputError: one of `folders` is no folder.
     """
+    for folder in folders:
+        if not Path(folder).is_dir():
+            found = "a file" if Path(folder).exists() else "nothing"
+            raise InputError(expected=f"a folder at '{folder}'", found=found, fix="check the path")
     places = {}
     for model in CATALOGUE:
         for folder in folders:

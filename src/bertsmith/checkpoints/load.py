@@ -8,6 +8,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.tensor_bundle import index_path
 from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import ConfigError, InputError, nearest
+from bertsmith.files import require_outside
 from bertsmith.text.normalize import TextRules
 
 Kind = Literal["huggingface", "google"]
@@ -81,7 +82,7 @@ def convert(
         source: anything that `load_any` takes.
         to: "huggingface" or "google".
         rules, allow_unknown: see `load_any`.
-        replace: write over an existing folder.
+        replace: write over an existing folder that holds a model; never over the source.
 
     Raises:
         ConfigError: `to` is unknown.
@@ -90,6 +91,7 @@ def convert(
     if to not in KINDS:
         raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, KINDS))
     model = load_any(source, rules=rules, allow_unknown=allow_unknown)
+    require_outside(Path(destination), [model.path])
     if to == "huggingface":
         huggingface.write_model_folder(
             destination,

@@ -85,7 +85,7 @@ def save_pretrained(
 
     Args:
         trained: the parts to write beside the encoder; one that no objective trained is left out.
-        replace: write over an existing folder.
+        replace: write over an existing folder that holds a model.
     """
     tensors = {
         name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if part_of(name) in (None, *trained)

@@ -19,11 +19,21 @@ from torch import Tensor
 
 from bertsmith.checkpoints.model_folder import require_file
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import read_json
+from bertsmith.files import FolderKind, read_json
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In the order in which they are looked for; an index lists the files of a model that is cut into shards.
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
+# What a folder of a model holds, so that nothing else is ever replaced by one.
+MODEL_FOLDER = FolderKind(
+    "a model",
+    (
+        ("bertsmith.json",),
+        ("config.json", "*.safetensors"),
+        ("config.json", "*.bin"),
+        ("*.index", "*.data-*"),
+    ),
+)
 OTHER_TOOLS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
 # What a damaged pickle or zip archive makes torch.load raise; weights_only leaves no way to raise anything else.

@@ -39,13 +39,14 @@ from bertsmith.corpus.shards import (
 )
 from bertsmith.corpus.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError
-from bertsmith.files import atomic_folder, digest_file, write_json
+from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import Tokenizer
 
 _WORD = 2**64
+CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,17 +80,22 @@ def build_corpus(
         texts: files, folders or `-` for stdin (see `readers`), or documents that are there already.
         held_out: the share to keep for evaluation, if it is not that of `settings`.
         workers: processes that read and encode; None takes one a core.
-        replace: an existing folder at `out` is replaced when the new one is complete.
+        replace: an existing corpus at `out` is replaced when the new one is complete; no other folder is.
 
     Raises:
-        InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists.
+        InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists, or is or
+            holds one of the inputs.
+        ConfigError: `workers` is not positive.
     """
     out = Path(out)
     settings = settings or CorpusSettings()
     if held_out is not None:
         settings = dataclasses.replace(settings, held_out=held_out)
+    require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     given = list(texts) if not isinstance(texts, Iterator) else texts
-    with atomic_folder(out, replace=replace) as folder:
+    if isinstance(given, list):
+        require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])
+    with atomic_folder(out, replace=CORPUS_FOLDER if replace else False) as folder:
         if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
             paths = [one for one in given if not isinstance(one, Document)]
             total: int | None = sum(found.size for found in find_sources(paths) if isinstance(found, Source))

@@ -144,11 +144,11 @@ class DoctorReport:
             yield overlap.share > 0.01, f"parts of '{overlap.name}' stand in the corpus; its scores will be too good"
         yield (
             self.read.get("encoding_errors", 0) > 0,
-            f"{self.read.get('encoding_errors')} bytes were not UTF-8 and were dropped; inputs.jsonl says where",
+            f"bytes that were not UTF-8 and were dropped: {self.read.get('encoding_errors')}; inputs.jsonl says where",
         )
         yield (
             self.read.get("skipped_files", 0) > 0,
-            f"{self.read.get('skipped_files')} files were left out; inputs.jsonl says which, and why",
+            f"files that were left out: {self.read.get('skipped_files')}; inputs.jsonl says which, and why",
         )
         yield (
             self.read.get("cut_lines", 0) + self.read.get("cut_documents", 0) > 0,
@@ -167,7 +167,7 @@ def check_corpus(
 
     Args:
         evaluation_files: files whose texts should not stand in the corpus.
-        verify: compare the digest of every shard first.
+        verify: compare the digest of every shard first, those of the held-out documents too.
         model_vocabulary: the vocabulary size of the model that it is meant for.
 
     Raises:
@@ -176,7 +176,7 @@ def check_corpus(
     """
     corpus = Corpus.open(folder, verify=verify)
     sets = [EvaluationSet.of_texts(str(file), evaluation_texts(file), corpus.tokenizer) for file in evaluation_files]
-    held_out = corpus.held_out()
+    held_out = corpus.held_out(verify=verify)
     if held_out is not None:
         sets.append(EvaluationSet.of_corpus("held_out", held_out))
     sentences, documents = HashCounts(corpus.num_sentences), HashCounts(corpus.num_documents)
@@ -187,7 +187,7 @@ def check_corpus(
             hashes = run_hashes(batch.tokens, batch.sentence_lengths)
             sentences.add(hashes)
             documents.add(run_hashes(hashes, np.diff(batch.sentence_offsets)))
-            tokens += np.bincount(batch.tokens, minlength=len(tokens))
+            tokens += batch.token_counts(len(tokens))
             places = np.searchsorted(LENGTH_BINS, batch.sentence_lengths, side="right") - 1
             bins += np.bincount(places, minlength=len(bins))
             if sets:

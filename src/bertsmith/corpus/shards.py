@@ -156,6 +156,10 @@ class DocumentBatch:
     sentence_offsets: Ints
     sources: pa.StringArray
 
+    def token_counts(self, vocabulary_size: int) -> Ints:
+        """How often each id comes, int64 [V]."""
+        return np.bincount(self.tokens, minlength=vocabulary_size)
+
 
 class Corpus:
     """A corpus folder, opened for reading; use `Corpus.open`."""
@@ -194,11 +198,18 @@ class Corpus:
             batches += _open_shard(folder / shard["file"], shard, schema(token_type(len(own))), verify=verify)
         return cls(folder, manifest, own, batches)
 
-    def held_out(self) -> "Corpus | None":
-        """The documents that are kept for evaluation, as a corpus; None where there are none."""
+    def held_out(self, *, verify: bool = False) -> "Corpus | None":
+        """The documents that are kept for evaluation, as a corpus; None where there are none.
+
+        Args:
+            verify: as for `open`.
+
+        Raises:
+            CorpusError: it is absent, damaged, or of another vocabulary.
+        """
         if not self.manifest.get("held_out", {}).get("documents"):
             return None
-        return Corpus.open(self.folder / HELD_OUT, vocabulary=self.vocabulary)
+        return Corpus.open(self.folder / HELD_OUT, verify=verify, vocabulary=self.vocabulary)
 
     @property
     def rules(self) -> TextRules:
@@ -226,10 +237,10 @@ class Corpus:
         return int(self.document_lengths.sum())
 
     def token_counts(self) -> Ints:
-        """How often each piece of the vocabulary occurs, int64 [V]."""
+        """How often each piece of the vocabulary comes, int64 [V]; every shard is read once."""
         counts = np.zeros(len(self.vocabulary), dtype=np.int64)
         for batch in self.batches:
-            counts += np.bincount(batch.tokens, minlength=len(counts))
+            counts += batch.token_counts(len(counts))
         return counts
 
     def document_tokens(self, index: int, /) -> npt.NDArray[Any]:
