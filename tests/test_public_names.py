@@ -1,6 +1,8 @@
 """What `import bertsmith` offers, and what docs/library.md promises, is there and nothing else."""
 
+import dataclasses
 import importlib
+import inspect
 import re
 import types
 from pathlib import Path
@@ -52,4 +54,11 @@ def test_the_version_is_the_one_that_is_installed() -> None:
 def test_every_name_in_the_library_page_is_there(name: str) -> None:
     module, attribute = name.rsplit(".", 1)
     value = getattr(importlib.import_module(module), attribute)
-    assert value.__doc__ or not callable(value), f"{name} has no docstring"
+    # A dataclass without a docstring is given its signature for one.
+    shown = value.__doc__ if isinstance(value, type) else inspect.getdoc(value)
+    assert shown, f"{name} has no docstring"
+    assert not shown.startswith(f"{attribute}("), f"{name} has only its signature for a docstring"
+
+
+def test_a_signature_is_what_a_dataclass_without_a_docstring_shows() -> None:
+    assert (dataclasses.make_dataclass("Bare", ["field"]).__doc__ or "").startswith("Bare(")
