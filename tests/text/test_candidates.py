@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from bertsmith.text.candidates import LONGEST_PIECE, Candidates, find_candidates
+from bertsmith.text.candidates import LONGEST_PIECE, Candidates, find_candidates, numbered
 from oracles.excess_oracle import cut, excess
 from text.corpora import random_words
 
@@ -83,3 +83,10 @@ def test_losses_and_gains_are_what_cutting_anew_says(seed: int) -> None:
         else:
             assert gains[number] == before - excess(counts, pieces | {piece}), piece
     assert (losses < 0).any() or (gains < 0).any()
+
+
+@pytest.mark.parametrize("keys", [[], [0], [7, 3, 7, 0], [5, 1 << 40, 5, 2, 1 << 40]])
+def test_numbers_are_places_among_the_different_keys(keys: list[int]) -> None:
+    different, places = numbered(np.array(keys, dtype=np.int64))
+    assert different.tolist() == sorted(set(keys))
+    assert different[places].tolist() == keys

@@ -28,6 +28,8 @@ Weights = npt.NDArray[np.float64]
 
 # No piece is longer: of the words of English novels one in a million is.
 LONGEST_PIECE = 24
+# Keys are numbered by a table rather than by sorting if it has no more entries than this and 16 for each key.
+_LARGEST_TABLE = 1 << 21
 
 
 class Cut(NamedTuple):
@@ -87,7 +89,7 @@ class Candidates:
     def cut(self, is_chosen: Flags) -> Cut:
         """How all words are cut by the candidates that are chosen, bool [C]; single characters always are."""
         num_rows, num_spots = len(self.first_row_spot), len(self.weight)
-        chosen = np.flatnonzero(is_chosen[self.candidate])
+        chosen = np.flatnonzero(is_chosen.take(self.candidate))
         spots = self.at[chosen]
         rank = np.zeros(num_spots, dtype=np.int64)
         rank[num_rows:] = np.append(np.flatnonzero(spots[1:] != spots[:-1]), len(spots) - 1)
@@ -160,6 +162,20 @@ def find_candidates(words: Sequence[str], weights: Integers, is_stranger: Flags,
     return _table(layout, levels)
 
 
+def numbered(keys: Integers) -> tuple[Integers, Integers]:
+    """(the different keys in ascending order, the place of each key among them); no key is below zero."""
+    size = int(keys.max(initial=0)) + 1
+    if size > _LARGEST_TABLE + 16 * len(keys):
+        different, places = np.unique(keys, return_inverse=True)
+        return different, places
+    is_there = np.zeros(size, dtype=np.bool_)
+    is_there[keys] = True
+    different = np.flatnonzero(is_there)
+    table = np.zeros(size, dtype=np.int32)
+    table[different] = np.arange(len(different), dtype=np.int32)
+    return different, table[keys].astype(np.int64)
+
+
 class _Layout:
     """Spots of rows of words that are sorted by falling length."""
 
@@ -177,8 +193,8 @@ class _Layout:
         self.weight = weights.astype(np.float64)[self.row]
         self.is_stranger = is_stranger[self.row]
         self.real_spots = np.arange(len(words), len(self.row))
-        codes = np.frombuffer(self.text.encode("utf-32-le"), dtype="<u4")
-        self.alphabet, characters = np.unique(codes, return_inverse=True)
+        codes = np.frombuffer(self.text.encode("utf-32-le"), dtype="<u4").astype(np.int64)
+        self.alphabet, characters = numbered(codes)
         self.character = np.zeros(len(self.row), dtype=np.int64)
         self.character[self.real_spots] = characters[self.place[self.real_spots]]
 
@@ -212,9 +228,7 @@ def _level(spots: Integers, candidates: Integers, count: int) -> _Level:
 
 def _characters(layout: _Layout) -> _Level:
     spots = layout.real_spots
-    different, candidates = np.unique(
-        layout.character[spots] + len(layout.alphabet) * layout.is_inner[spots], return_inverse=True
-    )
+    different, candidates = numbered(layout.character[spots] + len(layout.alphabet) * layout.is_inner[spots])
     return _level(spots, candidates, len(different))
 
 
@@ -223,7 +237,7 @@ def _longer(layout: _Layout, length: int, shorter: _Level, least_weight: int) ->
     begin = np.searchsorted(shorter.spots, layout.first_spot[length])
     spots, parents = shorter.spots[begin:], shorter.candidates[begin:]
     letters = layout.character[layout.behind(spots, length - 1)]
-    different, candidates = np.unique(parents * len(layout.alphabet) + letters, return_inverse=True)
+    different, candidates = numbered(parents * len(layout.alphabet) + letters)
     level = _level(spots, candidates, len(different))
     is_frequent = np.bincount(candidates, layout.weight[spots], minlength=len(different)) >= least_weight
     # A stranger's own piece, and any other that occurs nowhere else, is no candidate.

@@ -4,8 +4,8 @@ The pieces are chosen for the rule by which they are used, the longest match fir
 starts from single characters and goes in rounds. In each round
 
 1. every candidate is worth what it alone would save, and the best are taken, more than there is room for;
-2. every chosen piece is worth what it alone would cost if it were given up, and the worst are given up, half of what
-   is too much at a time, until the number is right.
+2. every chosen piece is worth what it alone would cost if it were given up, and the worst are given up, two thirds
+   of what is too much at a time, until the number is right.
 
 The room grows over the first rounds; the later ones only swap. Both values are exact for one piece, since all words
 are cut anew before each choice (`candidates.py`).
@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import VocabularyError
-from bertsmith.text.candidates import Candidates, Cut, Flags, Integers, find_candidates
+from bertsmith.text.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
@@ -38,10 +38,11 @@ LEAST_SOURCES = 8
 # What is rarer than two words of one source is no piece.
 LEAST_WEIGHT = 2 * SPREAD_UNIT
 # Rounds: the share of the room that is filled, and how many more pieces are taken than that, as a share of it.
-GROWING = ((0.1, 0.5), (0.3, 0.5), (0.6, 0.4), (1.0, 0.3))
-SWAPPING = (0.1, 0.06, 0.03, 0.02, 0.01, 0.005)
-# Too many pieces are given up half by half, and at least so many at once.
-_FEWEST_GIVEN_UP = 20
+GROWING = ((0.1, 0.5), (0.4, 0.5), (1.0, 0.5))
+SWAPPING = (0.3, 0.15, 0.07, 0.03, 0.01)
+# What is too much is given up by this share at a time, and at least so many pieces.
+GIVEN_UP_AT_ONCE = 0.65
+FEWEST_GIVEN_UP = 50
 
 # No more characters than this share of the room become pieces, unless the coverage below needs them.
 CHARACTER_SHARE = 0.5
@@ -138,7 +139,7 @@ def _with_known_characters(usable: _Usable, room: int, size: int) -> _Usable:
     codes *= 2
     codes += 1
     codes[begins] -= 1
-    forms, form = np.unique(codes, return_inverse=True)
+    forms, form = numbered(codes)
     counts = np.bincount(form, np.repeat(usable.counts, lengths))
     order = np.lexsort((forms, -counts))
     covered = np.cumsum(counts[order])
@@ -173,7 +174,8 @@ def _search(candidates: Candidates, room: int) -> tuple[Flags, Cut]:
         while (excess := int(is_chosen.sum()) - limit) > 0:
             chosen = np.flatnonzero(is_chosen)
             losses = candidates.losses(cut)[chosen]
-            is_chosen[chosen[_largest(-losses, max(excess // 2, min(excess, _FEWEST_GIVEN_UP)))]] = False
+            given_up = max(int(GIVEN_UP_AT_ONCE * excess), min(excess, FEWEST_GIVEN_UP))
+            is_chosen[chosen[_largest(-losses, given_up)]] = False
             cut = candidates.cut(is_chosen)
     return is_chosen, cut
 

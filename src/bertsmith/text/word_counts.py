@@ -266,7 +266,10 @@ class _Units:
     def _register(self, strings: Sequence[bytes]) -> Integers:
         first = len(self._ends) - 1
         for string in strings:
-            for word in basic_tokens(string.decode("utf-8", "surrogatepass"), self._rules):
+            text = string.decode("utf-8", "surrogatepass")
+            # Units have their ASCII letters in lower case already, where the rules ask for it.
+            is_word = string.isalnum()
+            for word in [text] if is_word else basic_tokens(text, self._rules):
                 place = self._places.setdefault(word, len(self.words))
                 if place == len(self.words):
                     self.words.append(word)
