@@ -30,6 +30,7 @@ WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat 
 WORDS += ["##s", "##ed", "un", "##like"]
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
 SMALL = {"size": "tiny", "rows_per_step": 8, "evaluation_rows": 16, "device": "cpu", "precision": "fp32"}
+STEPS = 30  # of runs in a process of their own: enough to be stopped well before the end
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +107,8 @@ def test_a_model_goes_to_googles_format_and_back_without_a_changed_bit(corpus, t
 
 
 def command(corpus: Path, out: Path, *more: str) -> list[str]:
-    options = ["--steps", "30", "--save-every", "3", "--log-every", "1", "--rows-per-step", "8", "--max-length", "32"]
-    options += ["--evaluation-rows", "8", "--device", "cpu", "--size", "tiny"]
+    options = ["--steps", str(STEPS), "--save-every", "3", "--log-every", "1", "--rows-per-step", "8"]
+    options += ["--max-length", "32", "--evaluation-rows", "8", "--device", "cpu", "--size", "tiny"]
     return [sys.executable, "-m", "bertsmith", "pretrain", str(corpus), "--out", str(out), *(more or options)]
 
 
@@ -120,23 +121,45 @@ def checkpoints(out: Path) -> list[str]:
     return sorted(p.name for p in folder.iterdir() if p.name.startswith("step-")) if folder.exists() else []
 
 
-def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(corpus, tmp_path):
-    """The second equality, on the whole command: kill -9 in the middle of an epoch, then --resume."""
-    straight, broken = tmp_path / "straight", tmp_path / "broken"
-    subprocess.run(command(corpus, straight), check=True, env=environment(), capture_output=True)
+def started(corpus: Path, out: Path, *, until: int) -> subprocess.Popen[str]:
+    """A run that goes on in another process, and has written its first checkpoints."""
     victim = subprocess.Popen(
-        command(corpus, broken), env=environment(), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        command(corpus, out), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
     deadline = time.monotonic() + 120
-    while len(checkpoints(broken)) < 2 and time.monotonic() < deadline and victim.poll() is None:
+    while len(checkpoints(out)) < until and time.monotonic() < deadline and victim.poll() is None:
         time.sleep(0.01)
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    assert not (broken / "model").exists(), "it was killed before its end"
-    resumed = command(corpus, broken, "--resume")
-    subprocess.run(resumed, check=True, env=environment(), capture_output=True)
-    for name in ("model/model.safetensors", "checkpoints/step-00000030/optimizer.safetensors"):
+    if len(checkpoints(out)) < until or victim.poll() is not None:
+        victim.kill()
+        pytest.fail(f"{len(checkpoints(out))} checkpoints, exit code {victim.poll()}: {victim.communicate()[1]}")
+    return victim
+
+
+def assert_resumes_to(straight: Path, corpus: Path, broken: Path) -> None:
+    """Resumes a run that was stopped before its end, and compares the bytes of what both runs wrote."""
+    last = f"step-{STEPS:08d}"
+    assert checkpoints(broken)[-1] < last
+    assert not (broken / "model").exists(), "it was stopped before its end"
+    subprocess.run(command(corpus, broken, "--resume"), check=True, env=environment(), capture_output=True)
+    for name in ("model/model.safetensors", f"checkpoints/{last}/optimizer.safetensors"):
         assert (straight / name).read_bytes() == (broken / name).read_bytes(), name
+
+
+@pytest.fixture(scope="module")
+def straight(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from its beginning to its end, nothing stopped."""
+    out = tmp_path_factory.mktemp("straight") / "run"
+    subprocess.run(command(corpus, out), check=True, env=environment(), capture_output=True)
+    return out
+
+
+def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(corpus, straight, tmp_path):
+    """The second equality, on the whole command: kill -9 in the middle of an epoch, then --resume."""
+    victim = started(corpus, tmp_path / "run", until=2)
+    victim.kill()
+    victim.communicate(timeout=60)
+    assert victim.returncode == -signal.SIGKILL, "it was alive when it was killed"
+    assert_resumes_to(straight, corpus, tmp_path / "run")
 
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+sop", "nsp", "left-to-right"])
@@ -156,7 +179,12 @@ def test_training_goes_on_from_a_model(corpus, tmp_path):
     """S56, S69: --init takes all parameters along."""
     run(corpus, tmp_path / "first", steps=2)
     result = run(
-        corpus, tmp_path / "second", steps=2, init=str(tmp_path / "first" / "model"), train={"learning_rate": 1e-9}
+        corpus,
+        tmp_path / "second",
+        steps=2,
+        size=None,
+        init=str(tmp_path / "first" / "model"),
+        train={"learning_rate": 1e-9},
     )
     first = load_file(tmp_path / "first" / "model" / "model.safetensors")
     second = load_file(tmp_path / "second" / "model" / "model.safetensors")
@@ -193,7 +221,7 @@ def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
     text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
     build_corpus([text], other, tmp_path / "other", workers=1)
     with pytest.raises(VocabularyError, match="build the corpus again"):
-        run(tmp_path / "other", tmp_path / "x", steps=1, init=str(tmp_path / "run" / "model"))
+        run(tmp_path / "other", tmp_path / "x", steps=1, size=None, init=str(tmp_path / "run" / "model"))
 
 
 def test_the_settings_of_a_run_can_be_read_back(corpus, tmp_path):
@@ -212,24 +240,17 @@ def test_the_unigram_line_is_the_entropy_of_the_tokens(corpus, tmp_path):
     assert result.metrics["unigram_entropy"] == pytest.approx(expected)
 
 
-def test_ctrl_c_writes_a_checkpoint_and_exits_with_130(corpus, tmp_path):
+def test_ctrl_c_writes_a_checkpoint_exits_with_130_and_resumes_to_the_same_bytes(corpus, straight, tmp_path):
     out = tmp_path / "run"
-    options = ["--steps", "100000", "--save-every", "3", "--rows-per-step", "8", "--max-length", "32"]
-    options += ["--evaluation-rows", "8", "--device", "cpu", "--size", "tiny"]
-    victim = subprocess.Popen(
-        command(corpus, out, *options), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 120
-    while not checkpoints(out) and time.monotonic() < deadline and victim.poll() is None:
-        time.sleep(0.01)
+    victim = started(corpus, out, until=1)
     victim.send_signal(signal.SIGINT)
     _, said = victim.communicate(timeout=60)
     assert victim.returncode == 130, said
     assert "Traceback" not in said
-    steps = len((out / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-    assert steps > 0
-    assert settings_of_run(out)[3].steps == 100_000
-    assert int(checkpoints(out)[-1].removeprefix("step-")) > 0
+    trained = [line["step"] for line in read_json_lines(out / "metrics.jsonl") if line["kind"] == "train"]
+    assert int(checkpoints(out)[-1].removeprefix("step-")) == trained[-1] > 0
+    assert settings_of_run(out)[3].steps == STEPS
+    assert_resumes_to(straight, corpus, out)
 
 
 def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
