@@ -25,8 +25,18 @@ $ third --size mini --steps 20000
 $ fourth
 ```
 
+```python
+print("x")
+```
+
 ```sh
 $ no console
+```
+
+<!-- run with: 1000 => 1 -->
+```python
+for number in range(1000):
+    print("$ no command", number)
 ```
 """
 
@@ -40,6 +50,8 @@ def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) 
         (7, "second", ""),
         (13, "third --size tiny --steps 4", ""),
         (18, "fourth", "needs the network"),
+        (22, "python - <<'END'\nprint(\"x\")\nEND", ""),
+        (27, 'for number in range(1):\n    print("$ no command", number)\n', ""),
     ]
 
 
@@ -58,9 +70,20 @@ def test_a_command_line_that_fails_is_counted(capsys: pytest.CaptureFixture[str]
         check_docs.CommandLine(page, 3, "cat absent.txt | true", ""),
         check_docs.CommandLine(page, 4, "false", "not run"),
     ]
-    assert check_docs.run_page(lines) == 1
+    lines += [
+        check_docs.CommandLine(page, 5, "import pathlib\npathlib.Path('copy.txt').read_text()\n", "", True),
+        check_docs.CommandLine(page, 6, "assert 1 == 2\n", "", True),
+    ]
+    assert check_docs.run_page(lines) == 2
     shown = capsys.readouterr().out
-    assert [line.split()[0] for line in shown.splitlines() if "README" in line] == ["ok", "ok", "FAIL", "skip"]
+    assert [line.split()[0] for line in shown.splitlines() if "README" in line] == [
+        "ok",
+        "ok",
+        "FAIL",
+        "skip",
+        "ok",
+        "FAIL",
+    ]
 
 
 def test_the_readme_shows_the_two_commands_of_a_fresh_clone() -> None:

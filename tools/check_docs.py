@@ -1,8 +1,8 @@
-"""Runs every command line that README.md and docs/ show, and fails when one of them fails.
+"""Runs every command line and Python example that README.md and docs/ show, and fails when one of them fails.
 
 A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
-the next line). The lines of one page run one after the other in one folder, which at the start holds `my-text/`,
-a few small text files. An HTML comment just before the block changes that:
+the next line). A Python example is a whole block marked `python`, a program of its own. What one page shows runs one
+after the other in one folder, which at the start holds `my-text/`, a few small text files. An HTML comment just before the block changes that:
 
     <!-- not run: needs the network -->           the block is left out, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 SECONDS_A_COMMAND = 900
-BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
 
 SUBJECTS = ("The gardener", "A sailor", "Her neighbour", "The old judge", "My brother", "A stranger", "The miller")
@@ -38,12 +38,13 @@ ENDS = (
 
 
 class CommandLine(NamedTuple):
-    """A command line of a page, and why it is not run, if it is not."""
+    """A command line of a page, or a Python example, and why it is not run, if it is not."""
 
     page: Path
     line: int
     text: str
     why_not: str
+    is_python: bool = False
 
 
 def command_lines(page: Path) -> Iterator[CommandLine]:
@@ -56,14 +57,15 @@ def command_lines(page: Path) -> Iterator[CommandLine]:
                 why_not = value
             else:
                 changes.append(value.split(" => "))
-        first = content[: block.start(2)].count("\n") + 1
+        first = content[: block.start(3)].count("\n") + 1
+        is_python = block[2] == "python"
         unused = {old for old, _ in changes}
-        for number, text in _joined(block[2].splitlines(), first):
+        for number, text in [(first, block[3])] if is_python else _joined(block[3].splitlines(), first):
             for old, new in changes:
                 if old in text:
                     unused.discard(old)
                     text = text.replace(old, new)
-            yield CommandLine(page, number, text, why_not)
+            yield CommandLine(page, number, text, why_not, is_python)
         if unused:
             sys.exit(f"{page}:{first}: expected {sorted(unused)} in the block; found no such text; correct the mark")
 
@@ -87,7 +89,7 @@ def write_texts(folder: Path) -> None:
 
 
 def run_page(lines: list[CommandLine]) -> int:
-    """Runs the command lines of one page; the number that failed."""
+    """Runs what one page shows; the number of command lines and examples that failed."""
     failed = 0
     environment = {
         **os.environ,
@@ -98,12 +100,14 @@ def run_page(lines: list[CommandLine]) -> int:
         write_texts(Path(folder) / "my-text")
         for command in lines:
             place = f"{command.page.relative_to(ROOT)}:{command.line}"
+            shown = f"python: {command.text.splitlines()[0]} ..." if command.is_python else command.text
+            program = [sys.executable, "-W", "error"] if command.is_python else ["bash", "-o", "pipefail"]
             if command.why_not:
-                print(f"skip {place}: {command.text} ({command.why_not})")
+                print(f"skip {place}: {shown} ({command.why_not})")
                 continue
             start = time.monotonic()
             result = subprocess.run(
-                ["bash", "-o", "pipefail", "-c", command.text],
+                [*program, "-c", command.text],
                 cwd=folder,
                 env=environment,
                 capture_output=True,
@@ -112,7 +116,7 @@ def run_page(lines: list[CommandLine]) -> int:
                 check=False,
             )
             mark = "ok  " if result.returncode == 0 else "FAIL"
-            print(f"{mark} {place}: {command.text} ({time.monotonic() - start:.0f} s)", flush=True)
+            print(f"{mark} {place}: {shown} ({time.monotonic() - start:.0f} s)", flush=True)
             if result.returncode:
                 failed += 1
                 print(result.stdout + result.stderr)
