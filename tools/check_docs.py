@@ -2,7 +2,8 @@
 
 A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
 the next line). A Python example is a whole block marked `python`, a program of its own. What one page shows runs one
-after the other in one folder, which at the start holds `my-text/`, a few small text files. An HTML comment just before the block changes that:
+after the other in one folder, which at the start holds `my-text/`, a few small text files. An HTML comment just
+before a block changes that:
 
     <!-- not run: needs the network -->           the block is left out, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
