@@ -9,7 +9,7 @@ The peer is `encode_batch_fast`; its lists of ids are not turned into arrays, wh
 Two cases for ours: `cold` makes a new tokenizer in every round, its tables are built and its memory is filled inside
 the clock; `warm` uses one tokenizer again, as a long run does. The ids of the whole text are compared before the clock
 starts. Lines that differ are counted and shown; on which characters they may is written in
-docs/decisions/0010-unicode-tables.md.
+docs/decisions/0009-unicode-tables.md.
 """
 
 import argparse

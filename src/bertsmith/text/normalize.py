@@ -5,7 +5,7 @@ characters, lower-case, strip accents, split at punctuation, split at white spac
 white space or across a Chinese character, so a text may be cut there and worked on in parts; `units.py` relies on that.
 
 Python's Unicode tables decide what a character is. The characters on which the Rust library `tokenizers` differs (its
-category tables are older) are listed in docs/decisions/0010-unicode-tables.md.
+category tables are older) are listed in docs/decisions/0009-unicode-tables.md.
 
 Source: `BasicTokenizer` in the original tokenization.py, before and after its change of 2019-03-28.
 """
