@@ -55,7 +55,7 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
         folder / "run",
         PretrainingRunSettings(config=str(folder / "config.json"), dropout=0.0, rows_per_step=64, precision="fp32"),
         PretrainingDataSettings(max_length=24, dynamic=True),
-        TrainSettings(steps=steps, learning_rate=1e-3, evaluate_every=steps),
+        TrainSettings(steps=steps, learning_rate=1e-3, warmup_share=0.1, evaluate_every=steps),
     )
     scores = {name: value for name, value in result.metrics.items() if name.startswith("held_out_")}
     print(f"held out: masked-LM loss {scores['held_out_mlm_loss']:.2f} nats", end=" ")

@@ -79,7 +79,9 @@ def fit(
     task = PretrainingTask(
         model, corpus, corpus.held_out(), corpus.vocabulary, data, choose("cpu", "fp32"), rows_per_step=64
     )
-    settings = TrainSettings(steps=steps, learning_rate=learning_rate, evaluate_every=steps, log_every=steps)
+    settings = TrainSettings(
+        steps=steps, learning_rate=learning_rate, warmup_share=0.1, evaluate_every=steps, log_every=steps
+    )
     with quiet(), tempfile.TemporaryDirectory() as folder:
         result = train(task, settings, RunFolder.prepare(Path(folder) / "run", {}, {}))
     return {name: value for name, value in result.metrics.items() if name.startswith("held_out_")}
