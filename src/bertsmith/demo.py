@@ -84,6 +84,10 @@ class DemoResult:
             f"masked-LM loss on held-out text: {self.held_out_loss:.2f} nats; "
             f"a model that knows only frequencies: {self.unigram_entropy:.2f}",
         ]
+        if self.held_out_loss >= self.unigram_entropy:
+            lines.append(
+                "the model has not learned more than frequencies yet; give it more --minutes or a quieter machine"
+            )
         for gap in self.gaps[:6]:
             guesses = ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses[:3])
             lines.append(f"  {gap.text}\n    hidden: {gap.hidden}; filled: {guesses}")

@@ -95,7 +95,7 @@ def pretrain(
     if Rank.from_environment().index == 0:
         typer.echo(f"{result.steps:,} steps, {result.tokens:,} tokens, {result.seconds:,.0f} seconds")
         for name, value in result.metrics.items():
-            typer.echo(f"{name}: {value:.4f}")
+            typer.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value:.4g}")
         if result.skipped:
             typer.echo(f"bertsmith: steps skipped because their gradient was not finite: {result.skipped}", err=True)
         typer.echo(f"model: {out / 'model'}")
