@@ -141,6 +141,24 @@ def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) 
     return np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
 
 
+def cut_by_tokens(
+    order: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], most_tokens: int
+) -> list[npt.NDArray[np.int64]]:
+    """Rows in order, cut into parts of nearly equal tokens, as few as hold at most `most_tokens` (or one row) each.
+
+    >>> cut_by_tokens(np.array([2, 0, 1]), np.array([3, 3, 5]), 8)
+    [array([2]), array([0, 1])]
+    """
+    ends = np.cumsum(lengths[order])
+    parts = -(-int(ends[-1]) // most_tokens)
+    while True:
+        borders = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts, side="right")
+        cuts = [part for part in np.split(order, borders) if len(part)]
+        if all(len(part) == 1 or lengths[part].sum() <= most_tokens for part in cuts):
+            return cuts
+        parts += 1
+
+
 def _runs(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]:
     runs: list[Run] = []
     token = query = 0

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from bertsmith.corpus.doctor import entropy
 from bertsmith.errors import ConfigError
-from bertsmith.model.batch import Batch, Read, rows_index
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
 from bertsmith.model.heads import BertForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import noise_for
 from bertsmith.progress import Progress
@@ -245,7 +245,7 @@ class PretrainingTask:
         position_ends = np.cumsum(per_row)
         starts = np.cumsum(rows.lengths) - rows.lengths
         batches = []
-        for part in _cut(order, rows.lengths, self.micro_tokens):
+        for part in cut_by_tokens(order, rows.lengths, self.micro_tokens):
             index = rows_index(rows.lengths, part)
             batch = Batch.from_flat(
                 token_ids[index], rows.segment_ids[index], rows.lengths[part], part, self.runtime.device
@@ -300,18 +300,6 @@ def _targets(
         positions = np.delete(np.arange(len(rows.token_ids)), last)
         return rows.token_ids, positions, rows.token_ids[positions + 1], rows.lengths - 1
     return rows.token_ids, np.zeros(0, np.int64), rows.token_ids[:0], np.zeros_like(rows.lengths)
-
-
-def _cut(order: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], most_tokens: int) -> list[npt.NDArray[np.int64]]:
-    """Rows in order, cut into parts of nearly equal tokens, as few as hold at most `most_tokens` (or one row) each."""
-    ends = np.cumsum(lengths[order])
-    parts = -(-int(ends[-1]) // most_tokens)
-    while True:
-        borders = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts, side="right")
-        cuts = [part for part in np.split(order, borders) if len(part)]
-        if all(len(part) == 1 or lengths[part].sum() <= most_tokens for part in cuts):
-            return cuts
-        parts += 1
 
 
 def _losses(output: PreTrainingOutput, batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,0 +1,176 @@
+"""Encoded examples, and their cutting into micro-batches without padding.
+
+Letters: U units, N rows, T tokens of all rows, R positions that the head reads, K outputs of the head.
+
+A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows of
+a long text), or a single window where each is trained by itself (questions, tags).
+"""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
+from bertsmith.text.pack import PackedRows
+
+Ints = npt.NDArray[np.int64]
+PER_UNIT, PER_ROW, PER_POSITION = "unit", "row", "position"
+NO_LABEL = -1  # of a position that is read but has no target
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Features:
+    """Examples as a model reads them.
+
+    Attributes:
+        rows: N rows, those of a unit side by side.
+        rows_per_unit: int64 [U], at least 1 each.
+        example_of_row: int64 [N], the number of the example that each row belongs to, ascending.
+        read: int64 [R], the flat positions that the head reads, ascending, at least one in every row; None for all.
+        targets: what is to be predicted, or None where there is no gold; its first axis is U, N or R by `targets_per`.
+        targets_per: unit, row or position.
+        extra: what the task needs to decode, by name; arrays or lists over rows or examples.
+    """
+
+    rows: PackedRows
+    rows_per_unit: Ints
+    example_of_row: Ints
+    read: Ints | None
+    targets: npt.NDArray[np.generic] | None
+    targets_per: str
+    extra: dict[str, object] = dataclasses.field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows_per_unit)
+
+    @functools.cached_property
+    def first_rows(self) -> Ints:
+        """The first row of each unit, int64 [U]."""
+        return np.cumsum(self.rows_per_unit) - self.rows_per_unit
+
+    @functools.cached_property
+    def lengths(self) -> Ints:
+        """The tokens of each row, int64 [N]."""
+        return self.rows.lengths.astype(np.int64)
+
+    @functools.cached_property
+    def unit_tokens(self) -> Ints:
+        """The tokens of each unit, int64 [U]."""
+        return np.add.reduceat(self.lengths, self.first_rows) if len(self) else np.zeros(0, np.int64)
+
+    @functools.cached_property
+    def read_per_row(self) -> Ints:
+        """How many positions the head reads in each row, int64 [N]."""
+        if self.read is None:
+            return self.lengths
+        return np.diff(np.searchsorted(self.read, self.rows.offsets))
+
+    @property
+    def num_read(self) -> int:
+        """R, the rows of the logits."""
+        return int(self.read_per_row.sum())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskBatch:
+    """A micro-batch: some units of a step, their rows sorted by length.
+
+    Attributes:
+        batch: the rows.
+        read: the positions the head reads; None for all.
+        chosen: int64 [r], which entries of the features' positions these are.
+        unit_of_row: int64 [n], the unit of each row, numbered in this micro-batch.
+        place_in_unit: int64 [n], which row of its unit each is.
+        targets: those of these units, rows or positions; None where there is no gold.
+        num_units: units in this micro-batch.
+        step: the optimizer step, for the noise.
+        step_targets: targets of the whole step, by which losses are divided.
+    """
+
+    batch: Batch
+    read: Read | None
+    chosen: Ints
+    unit_of_row: Tensor
+    place_in_unit: Tensor
+    targets: Tensor | None
+    num_units: int
+    step: int
+    step_targets: int
+
+
+def micro_batches(
+    features: Features,
+    units: Ints,
+    *,
+    micro_tokens: int,
+    device: str,
+    step: int = 0,
+    rank: int = 0,
+    world: int = 1,
+) -> Iterator[TaskBatch]:
+    """The units of a step, in micro-batches of at most `micro_tokens` tokens (or one unit) each.
+
+    Args:
+        units: numbers of units, int64; one may come twice where a step reaches into the next epoch.
+        rank, world: of the units, sorted by length, every `world`-th from `rank` on.
+    """
+    tokens = features.unit_tokens[units]
+    counts = features.rows_per_unit[units]
+    # Noise is named by the row's place in the step, whatever micro-batch it falls into.
+    names = np.cumsum(counts) - counts
+    step_targets = _count_targets(features, units)
+    order = np.argsort(tokens // counts, kind="stable")[rank::world]
+    for part in cut_by_tokens(order, tokens, micro_tokens) if len(order) else ():
+        yield _micro_batch(features, units[part], names[part], device, step, step_targets)
+
+
+def _micro_batch(features: Features, units: Ints, names: Ints, device: str, step: int, step_targets: int) -> TaskBatch:
+    counts = features.rows_per_unit[units]
+    rows = rows_index(features.rows_per_unit, units)
+    place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    unit_of_row = np.repeat(np.arange(len(units)), counts)
+    row_names = np.repeat(names, counts) + place
+    lengths, per_row = features.lengths, features.read_per_row
+    by_length = np.lexsort((per_row[rows], lengths[rows]))
+    rows, place, unit_of_row = rows[by_length], place[by_length], unit_of_row[by_length]
+    index = rows_index(lengths, rows)
+    batch = Batch.from_flat(
+        features.rows.token_ids[index], features.rows.segment_ids[index], lengths[rows], row_names[by_length], device
+    )
+    chosen = rows_index(per_row, rows)
+    read = None
+    if features.read is not None:
+        new_starts = np.cumsum(lengths[rows]) - lengths[rows]
+        shift = np.repeat(new_starts - features.rows.offsets[rows], per_row[rows])
+        read = Read.at(batch, features.read[chosen] + shift)
+    targets = None
+    if features.targets is not None:
+        entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: chosen}[features.targets_per]
+        targets = torch.from_numpy(np.ascontiguousarray(features.targets[entries])).to(device)
+    return TaskBatch(
+        batch=batch,
+        read=read,
+        chosen=chosen,
+        unit_of_row=torch.from_numpy(unit_of_row).to(device),
+        place_in_unit=torch.from_numpy(place).to(device),
+        targets=targets,
+        num_units=len(units),
+        step=step,
+        step_targets=step_targets,
+    )
+
+
+def _count_targets(features: Features, units: Ints) -> int:
+    """The targets of some units."""
+    if features.targets is None or features.targets_per == PER_UNIT:
+        return len(units)
+    rows = rows_index(features.rows_per_unit, units)
+    if features.targets_per == PER_ROW:
+        return len(rows)
+    chosen = rows_index(features.read_per_row, rows)
+    return int((features.targets[chosen] != NO_LABEL).sum())

@@ -1,0 +1,195 @@
+"""What a fine-tuning task is: how examples become rows, which head reads them, its loss, its answers, its scores.
+
+A task holds no training code and no files' formats. It is fully described by its `TaskSpec`, which travels in the
+model's passport, so that training, evaluation, prediction and serving read, cut and decode alike. S57, S58.
+"""
+
+import abc
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from bertsmith.errors import nearest
+from bertsmith.model.heads import Head
+from bertsmith.settings import from_dict, help_field, require, to_dict
+from bertsmith.tasks.examples import Example
+from bertsmith.tasks.features import Features, TaskBatch
+from bertsmith.text.pack import TRUNCATIONS
+from bertsmith.text.wordpiece import Tokenizer
+
+LONG_TEXTS = (*TRUNCATIONS, "windows")
+POOLINGS = ("mean", "max")
+
+Logits = npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """How a task cuts its texts and reads its answers; stored with the model and used alike everywhere. S35.
+
+    Raises:
+        ConfigError: a value is impossible.
+    """
+
+    max_length: int = help_field(128, "tokens of a row at most, with [CLS] and [SEP]")
+    long_text: str = help_field(
+        "longest_first", "a text that is too long: longest_first, head, tail, head_tail, windows or error"
+    )
+    stride: int = help_field(128, "tokens between the beginnings of windows")
+    pooling: str = help_field("mean", "logits of the windows of one text: mean or max")
+    max_question: int = help_field(64, "tokens of a question at most")
+    max_answer: int = help_field(30, "tokens of an answer at most")
+    n_best: int = help_field(20, "candidate answers that are kept")
+    document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
+
+    def __post_init__(self) -> None:
+        for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
+            value = getattr(self, name)
+            require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
+        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
+            value = getattr(self, name)
+            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """All that tells one task from another; plain values, kept in `bertsmith.json`.
+
+    Attributes:
+        kind: classification, regression, choice, tagging or span; the class that does it.
+        name: what a user calls it, such as "cola".
+        labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
+        pair: examples have a text B.
+        multi_label: an example may have several labels, or none.
+        metric: the score by which models are chosen; higher is better.
+        metrics: all scores, of the names in `metrics.labels`.
+        scheme: of the tags: IOB1, IOB2, IOBES, or "" where a tag stands alone (part of speech).
+        unanswerable: a question may have no answer in its context.
+        threshold: probability above which a label of several is given; or the null threshold of SQuAD 2.0.
+        temperature: logits are divided by it before they become probabilities; fitted on dev data on request.
+        settings: cutting and decoding.
+    """
+
+    kind: str
+    name: str
+    labels: tuple[str, ...] = ()
+    pair: bool = False
+    multi_label: bool = False
+    metric: str = "accuracy"
+    metrics: tuple[str, ...] = ("accuracy",)
+    scheme: str = ""
+    unanswerable: bool = False
+    threshold: float | None = None
+    temperature: float = 1.0
+    settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return to_dict(self)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
+        """The spec in a passport.
+
+        Raises:
+            ConfigError: a key is unknown or a value impossible.
+        """
+        settings = from_dict(TaskSettings, values.get("settings", {}), where)
+        plain = {name: value for name, value in values.items() if name != "settings"}
+        return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
+
+
+class Prediction(abc.ABC):
+    """What a task says about one example."""
+
+    @abc.abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+
+    @abc.abstractmethod
+    def line(self) -> str:
+        """One line for people, without a line break."""
+
+
+class Task(abc.ABC):
+    """One kind of task. Everything is a function of the spec and the arguments.
+
+    Args:
+        spec: which task of this kind.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(self, spec: TaskSpec) -> None:
+        assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"
+        self.spec = spec
+
+    @property
+    @abc.abstractmethod
+    def head(self) -> Head:
+        """The layer on top of the encoder. S57."""
+
+    @abc.abstractmethod
+    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+        """Returns if every example can be encoded.
+
+        Args:
+            gold: the examples must have labels, and known ones.
+
+        Raises:
+            InputError: one cannot; the message names its file and row.
+        """
+
+    @abc.abstractmethod
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+        """The examples as rows, with targets where they have labels.
+
+        Args:
+            training: units are for training; a task may leave out what only prediction needs.
+
+        Raises:
+            InputError: a text is too long and the settings say that is an error.
+        """
+
+    @abc.abstractmethod
+    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The summed loss over the targets of a micro-batch in fp32, and sums for the log.
+
+        Args:
+            logits: [r, K], of the positions that the head read.
+        """
+
+    @abc.abstractmethod
+    def decode(
+        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+    ) -> Sequence[Prediction]:
+        """One prediction for each example, in their order.
+
+        Args:
+            logits: float32 [R, K], of all positions that the head reads, in the order of the features.
+        """
+
+    @abc.abstractmethod
+    def score(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
+        """The official scores, each a share or a coefficient (SQuAD: per cent, as its scorer prints)."""
+
+    @abc.abstractmethod
+    def example_scores(self, examples: Sequence[Example], predictions: Sequence[Any]) -> npt.NDArray[np.float64]:
+        """What each example adds to the main score: 1 for a hit, F1 of an answer, minus squared error; float64 [E]."""
+
+    @abc.abstractmethod
+    def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
+        """Whether the model says the same of every example though the gold labels differ. S68."""
+
+    def tuned(self, examples: Sequence[Example], predictions: Sequence[Any]) -> TaskSpec:
+        """The spec with what is fitted on dev data after training, such as a threshold; unchanged by default."""
+        return self.spec
+
+    def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a training log line from the sums of `loss`."""
+        count = sums.get("count", 0.0)
+        return {"accuracy": sums["correct"] / count} if count and "correct" in sums else {}
