@@ -1,0 +1,248 @@
+"""Which of several endings fits a context: every ending is a row, one score each, softmax over those of an example.
+
+Letters: U examples (each one unit), N rows, that is endings of all examples, K = 1 output.
+
+Examples may have different numbers of endings.
+
+Source: Devlin et al. (2018), section 4.4 (SWAG).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.errors import InputError
+from bertsmith.model.batch import rows_index
+from bertsmith.model.heads import Head
+from bertsmith.settings import require
+from bertsmith.tasks.examples import ChoiceExample, Example
+from bertsmith.tasks.features import PER_UNIT, Features, Ints, TaskBatch
+from bertsmith.tasks.task import Logits, Prediction, Task, TaskSettings
+from bertsmith.text.encoded import Encoded, places_of
+from bertsmith.text.pack import PackedRows, pack_rows
+from bertsmith.text.wordpiece import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChoicePrediction(Prediction):
+    """The ending that fits best.
+
+    Attributes:
+        index: its number, from 0.
+        probabilities: of every ending; they add up to 1.
+        text: the ending itself.
+        cut_tokens: tokens of the example that were not read, over all its rows.
+    """
+
+    index: int
+    probabilities: tuple[float, ...]
+    text: str
+    cut_tokens: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "index": self.index,
+            "text": self.text,
+            "probabilities": list(self.probabilities),
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The number of the ending, its probability and its text.
+
+        >>> ChoicePrediction(index=1, probabilities=(0.25, 0.75), text="he sings\nloudly").line()
+        '1\t75%\the sings loudly'
+        """
+        return f"{self.index}\t{self.probabilities[self.index]:.0%}\t{' '.join(self.text.split())}"
+
+
+class ChoiceTask(Task):
+    """One of the endings of each example."""
+
+    kind = "choice"
+
+    @property
+    def head(self) -> Head:
+        """A layer of one row on the pooled [CLS]: the score of an ending."""
+        return Head(part="classifier", outputs=1, pooled=True, dropped=True)
+
+    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+        """Returns if every example has endings to choose from, and with `gold` a label among them; see `Task.check`.
+
+        Raises:
+            ConfigError: `long_text` is "windows".
+        """
+        _require_whole_texts(self.spec.settings)
+        for example in _choices(examples):
+            count = len(example.endings)
+            if count < 2:
+                raise InputError(
+                    expected=f"two endings at least in {example.place}",
+                    found=str(count),
+                    fix="add endings or remove the row",
+                )
+            if gold and (example.label is None or not 0 <= example.label < count):
+                raise InputError(
+                    expected=f"a label from 0 to {count - 1} in {example.place}",
+                    found="none" if example.label is None else str(example.label),
+                    fix="count the endings from 0",
+                )
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+        """One unit an example, one row an ending: [CLS] context [SEP] ending [SEP]; see `Task.encode`.
+
+        Without a context a row is [CLS] ending [SEP].
+
+        Raises:
+            ConfigError: `long_text` is "windows".
+        """
+        settings = self.spec.settings
+        _require_whole_texts(settings)
+        choices = _choices(examples)
+        counts = np.array([len(example.endings) for example in choices], dtype=np.int64)
+        example_of_row = np.repeat(np.arange(len(choices)), counts)
+        contexts = _taken(tokenizer.encode_batch([example.context for example in choices]), example_of_row)
+        endings = tokenizer.encode_batch([ending for example in choices for ending in example.endings])
+        if settings.long_text == "error":
+            _refuse_long(choices, example_of_row, contexts.lengths, endings.lengths, settings.max_length)
+        rows = _pack(contexts, endings, tokenizer, settings)
+        labels = [example.label for example in choices if example.label is not None]
+        return Features(
+            rows=rows,
+            rows_per_unit=counts,
+            example_of_row=example_of_row,
+            read=rows.offsets[:-1],
+            targets=np.array(labels, dtype=np.int64) if labels and len(labels) == len(choices) else None,
+            targets_per=PER_UNIT,
+        )
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross-entropy over the endings of each unit; see `Task.loss`.
+
+        Args:
+            logits: [n, 1], one score a row.
+        """
+        assert batch.targets is not None, "the examples have labels"
+        exact = logits[:, 0] if logits.dtype == torch.float64 else logits[:, 0].float()
+        widest = int(batch.place_in_unit.max()) + 1
+        nowhere = exact.new_full((batch.num_units, widest), -torch.inf)
+        scores = nowhere.index_put((batch.unit_of_row, batch.place_in_unit), exact)  # [units, widest]
+        nll = F.cross_entropy(scores, batch.targets, reduction="sum")
+        correct = (scores.detach().argmax(-1) == batch.targets).sum()
+        count = torch.tensor(batch.num_units, device=logits.device)
+        return nll, {"nll": nll.detach(), "correct": correct, "count": count}
+
+    def decode(
+        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+    ) -> list[ChoicePrediction]:
+        """A `ChoicePrediction` an example; see `Task.decode`."""
+        if not len(features):
+            return []
+        first, counts = features.first_rows, features.rows_per_unit
+        scores = logits[:, 0].astype(np.float64) / self.spec.temperature
+        shares = np.exp(scores - np.repeat(np.maximum.reduceat(scores, first), counts))
+        shares /= np.repeat(np.add.reduceat(shares, first), counts)
+        cut = np.add.reduceat(features.rows.cut_by_row, first)
+        predictions = []
+        for example, row, lost in zip(_choices(examples), np.split(shares, first[1:]), cut.tolist(), strict=True):
+            best = int(row.argmax())
+            predictions.append(
+                ChoicePrediction(
+                    index=best, probabilities=tuple(row.tolist()), text=example.endings[best], cut_tokens=lost
+                )
+            )
+        return predictions
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]) -> dict[str, float]:
+        """The share of right endings as "accuracy"."""
+        hits = self.example_scores(examples, predictions)
+        return {"accuracy": float(hits.mean()) if len(hits) else 0.0}
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]
+    ) -> npt.NDArray[np.float64]:
+        """1 where the gold ending is chosen, float64 [U]."""
+        pairs = zip(_choices(examples), predictions, strict=True)
+        return np.array([example.label == prediction.index for example, prediction in pairs], dtype=np.float64)
+
+    def is_collapsed(self, predictions: Sequence[ChoicePrediction], examples: Sequence[Example]) -> bool:
+        """Whether the same number is chosen in every example though the gold ones differ. S68."""
+        gold = {example.label for example in _choices(examples)}
+        return len(gold) > 1 and len({prediction.index for prediction in predictions}) == 1
+
+
+def _choices(examples: Sequence[Example]) -> list[ChoiceExample]:
+    choices = [example for example in examples if isinstance(example, ChoiceExample)]
+    assert len(choices) == len(examples), "endings for a task of choice"
+    return choices
+
+
+def _require_whole_texts(settings: TaskSettings) -> None:
+    require(
+        settings.long_text != "windows",
+        expected="a long_text that leaves one row an ending",
+        found="'windows'",
+        fix="choose longest_first, head, tail, head_tail or error",
+    )
+
+
+def _taken(texts: Encoded, chosen: Ints) -> Encoded:
+    """Some texts, each as often as it is named."""
+    lengths = texts.lengths[chosen]
+    return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], np.concatenate([[0], np.cumsum(lengths)]))
+
+
+def _refuse_long(choices: Sequence[ChoiceExample], example_of_row: Ints, first: Ints, second: Ints, most: int) -> None:
+    """Returns if every row fits.
+
+    Raises:
+        InputError: one does not.
+    """
+    too_long = np.flatnonzero(first + second + np.where(first > 0, 3, 2) > most)
+    if len(too_long):
+        row = int(too_long[0])
+        raise InputError(
+            expected=f"a context and endings that fit into max_length {most} in {choices[example_of_row[row]].place}",
+            found=f"{first[row]} tokens of context and {second[row]} of an ending",
+            fix="shorten the text, raise max_length or choose another long_text",
+        )
+
+
+def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> PackedRows:
+    """The rows of all endings in their order, as pairs where there is a context and as single texts where not."""
+    packed: list[PackedRows] = []
+    places: list[Ints] = []
+    has_context = contexts.lengths > 0
+    for chosen in (np.flatnonzero(has_context), np.flatnonzero(~has_context)):
+        if not len(chosen):
+            continue
+        texts = [_taken(endings, chosen)]
+        if has_context[chosen[0]]:
+            texts.insert(0, _taken(contexts, chosen))
+        packed.append(
+            pack_rows(
+                *texts,
+                vocabulary=tokenizer.vocabulary,
+                max_length=settings.max_length,
+                truncation=settings.long_text,  # type: ignore[arg-type]
+            )
+        )
+        places.append(chosen)
+    if len(packed) == 1:
+        return packed[0]
+    if not packed:
+        return pack_rows([], vocabulary=tokenizer.vocabulary, max_length=settings.max_length)
+    token_ids = np.concatenate([rows.token_ids for rows in packed])
+    segment_ids = np.concatenate([rows.segment_ids for rows in packed])
+    lengths = np.concatenate([rows.lengths for rows in packed])
+    cut_by_row = np.concatenate([rows.cut_by_row for rows in packed])
+    order = np.argsort(np.concatenate(places))
+    index = rows_index(lengths, order)
+    return PackedRows(token_ids[index], segment_ids[index], lengths[order], cut_by_row[order])

@@ -1,0 +1,396 @@
+"""A tag for every word of a sentence: names, parts of speech, chunks. S91, S92.
+
+Letters: E sentences, W words of all sentences, P pieces of all words, N windows (each one row and one unit), K tags.
+
+A word is read at its first piece and nowhere else. A sentence that is too long for a row is read in windows, each word
+in the window whose middle is nearest. Entry w of the targets and of the logits is therefore word w of all
+sentences, one after another.
+
+Source: Devlin et al. (2018), sections 4.3 and 5.3 of the versions of 2018 and 2019 (CoNLL-2003).
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.errors import InputError, nearest
+from bertsmith.metrics.entities import entity_scores, entity_spans, scheme_errors
+from bertsmith.model.heads import Head
+from bertsmith.progress import warn
+from bertsmith.settings import require
+from bertsmith.tasks.examples import Example, TaggedExample
+from bertsmith.tasks.features import NO_LABEL, PER_POSITION, Features, Ints, TaskBatch
+from bertsmith.tasks.task import Logits, Prediction, Task, TaskSettings
+from bertsmith.text.encoded import Encoded, places_of
+from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
+from bertsmith.text.pack import pack_rows, room_for_text
+from bertsmith.text.wordpiece import Tokenizer
+
+_SCORES = ("precision", "recall", "f1", "accuracy")
+_RULES_FOR_WORDS = TextRules(lowercase=False)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Entity:
+    """An entity in a sentence.
+
+    Attributes:
+        type: what it is, such as PER.
+        start: its first word, from 0.
+        end: one past its last word.
+        text: its words; with a space between them wherever there is a gap in the text they came from.
+        characters: its characters (start, end) in that text; None where the sentence came as words.
+    """
+
+    type: str
+    start: int
+    end: int
+    text: str
+    characters: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TagsPrediction(Prediction):
+    """The tags of a sentence.
+
+    Attributes:
+        words: the words.
+        tags: the likeliest tag of each.
+        probabilities: of that tag.
+        entities: what the tags mark, in order; none where a tag stands alone.
+    """
+
+    words: tuple[str, ...]
+    tags: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    entities: tuple[Entity, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "words": list(self.words),
+            "tags": list(self.tags),
+            "probabilities": list(self.probabilities),
+            "entities": [dataclasses.asdict(entity) for entity in self.entities],
+        }
+
+    def line(self) -> str:
+        """The words with their tags, without those that are O.
+
+        >>> TagsPrediction(words=("In", "New", "York"), tags=("O", "B-LOC", "I-LOC"), probabilities=(1, 1, 1)).line()
+        'In New/B-LOC York/I-LOC'
+        """
+        pairs = zip(self.words, self.tags, strict=True)
+        return " ".join(" ".join((word if tag == "O" else f"{word}/{tag}").split()) for word, tag in pairs)
+
+
+class TaggingTask(Task):
+    """One of the tags of the spec for each word."""
+
+    kind = "tagging"
+
+    @property
+    def head(self) -> Head:
+        """A layer of one row a tag on the hidden states."""
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=False, dropped=True)
+
+    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+        """Returns if sentences have words, and as many tags as words; with `gold`, known ones. See `Task.check`.
+
+        Tags that break their scheme are warned about, once; they are scored as conlleval reads them.
+
+        Raises:
+            ConfigError: `long_text` asks for cutting.
+        """
+        _require_no_cutting(self.spec.settings)
+        sentences = _tagged(examples)
+        known = set(self.spec.labels)
+        for sentence in sentences:
+            _check_sentence(sentence, gold)
+            unknown = [tag for tag in sentence.tags or () if tag not in known] if gold else []
+            if unknown:
+                raise InputError(
+                    expected=f"a known tag in {sentence.place}",
+                    found=repr(unknown[0]),
+                    fix=nearest(unknown[0], known) + "; tags come from the training file",
+                )
+        if gold and self.spec.scheme:
+            _warn_of_broken_schemes(sentences, self.spec.scheme)
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+        """One unit a window; see `Task.encode`.
+
+        A sentence that fits has one window. The windows of a longer one are full, and begin at most `stride` pieces
+        and at most half a row after one another, so that a word has a quarter of a row of context on each side, or
+        what the sentence has. With `document_context` a row is filled with the words around the sentence, from both
+        sides alike, as far as the document reaches; a document is a run of sentences of one number. Tags that are
+        not among the labels are no targets.
+
+        Raises:
+            ConfigError: `long_text` asks for cutting.
+        """
+        settings = self.spec.settings
+        _require_no_cutting(settings)
+        sentences = _tagged(examples)
+        words = _encoded_words(sentences, tokenizer)
+        borders = words.offsets[_borders([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
+        room = room_for_text(settings.max_length, texts=1)
+        if settings.long_text == "error":
+            _refuse_long(sentences, np.diff(borders), room)
+        cut = _windows(borders, room, settings.stride)
+        first_pieces = words.offsets[:-1]
+        kept, window_of_word = np.unique(
+            np.searchsorted(cut.last_scored, first_pieces), return_inverse=True
+        )  # a window inside one long word is left out
+        begins, ends, sentence_of_row = cut.begins[kept], cut.ends[kept], cut.sentences[kept]
+        if settings.document_context:
+            document_begins, document_ends = _document_borders(sentences, borders)
+            begins, ends = _with_context(
+                begins, ends, document_begins[sentence_of_row], document_ends[sentence_of_row], words.offsets, room
+            )
+        rows = pack_rows(
+            Encoded(words.ids[places_of(begins, ends - begins)], _borders(ends - begins)),
+            vocabulary=tokenizer.vocabulary,
+            max_length=settings.max_length,
+            truncation="error",
+        )
+        return Features(
+            rows=rows,
+            rows_per_unit=np.ones(len(rows), dtype=np.int64),
+            example_of_row=sentence_of_row,
+            read=rows.offsets[window_of_word] + 1 + first_pieces - begins[window_of_word],
+            targets=self._targets(sentences),
+            targets_per=PER_POSITION,
+        )
+
+    def _targets(self, sentences: Sequence[TaggedExample]) -> Ints | None:
+        """The number of each word's tag, int64 [W], NO_LABEL where it has none; None without gold."""
+        if all(sentence.tags is None for sentence in sentences):
+            return None
+        numbers = {label: number for number, label in enumerate(self.spec.labels)}
+        targets: list[int] = []
+        for sentence in sentences:
+            if sentence.tags is None:
+                targets += [NO_LABEL] * len(sentence.words)
+            else:
+                assert len(sentence.tags) == len(sentence.words), "a tag for each word"
+                targets += [numbers.get(tag, NO_LABEL) for tag in sentence.tags]
+        return np.array(targets, dtype=np.int64)
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross-entropy over the words that have a tag; see `Task.loss`."""
+        assert batch.targets is not None, "the sentences have tags"
+        exact = logits if logits.dtype == torch.float64 else logits.float()
+        nll = F.cross_entropy(exact, batch.targets, ignore_index=NO_LABEL, reduction="sum")
+        correct = (logits.detach().argmax(-1) == batch.targets).sum()
+        return nll, {"nll": nll.detach(), "correct": correct, "count": (batch.targets != NO_LABEL).sum()}
+
+    def decode(
+        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+    ) -> list[TagsPrediction]:
+        """The likeliest tag of every word, each by itself; see `Task.decode`."""
+        sentences = _tagged(examples)
+        words = _borders([len(sentence.words) for sentence in sentences])
+        assert len(logits) == words[-1], "logits of every word"
+        scaled = logits.astype(np.float64) / self.spec.temperature
+        tags = [self.spec.labels[number] for number in scaled.argmax(axis=-1).tolist()]
+        highest = scaled.max(axis=-1, keepdims=True)
+        chances = (1 / np.exp(scaled - highest).sum(axis=-1)).tolist()
+        predictions = []
+        for sentence, begin, end in zip(sentences, words[:-1].tolist(), words[1:].tolist(), strict=True):
+            chosen = tuple(tags[begin:end])
+            spans = entity_spans(chosen, self.spec.scheme) if self.spec.scheme else []
+            predictions.append(
+                TagsPrediction(
+                    words=sentence.words,
+                    tags=chosen,
+                    probabilities=tuple(chances[begin:end]),
+                    entities=tuple(_entity(sentence, *span) for span in spans),
+                )
+            )
+        return predictions
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]) -> dict[str, float]:
+        """Precision, recall and F1 of entities and the accuracy of words; without a scheme the accuracy alone."""
+        gold = [_gold(sentence) for sentence in _tagged(examples)]
+        predicted = [prediction.tags for prediction in predictions]
+        if self.spec.scheme:
+            scores = entity_scores(gold, predicted, self.spec.scheme)
+            return {name: float(scores[name]) for name in _SCORES}
+        hits = [a == b for tags, others in zip(gold, predicted, strict=True) for a, b in zip(tags, others, strict=True)]
+        return {"accuracy": sum(hits) / len(hits) if hits else 0.0}
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """The share of right tags in each sentence, float64 [E]; 1 where there are no words."""
+        shares = []
+        for sentence, prediction in zip(_tagged(examples), predictions, strict=True):
+            hits = [a == b for a, b in zip(_gold(sentence), prediction.tags, strict=True)]
+            shares.append(sum(hits) / len(hits) if hits else 1.0)
+        return np.array(shares, dtype=np.float64)
+
+    def is_collapsed(self, predictions: Sequence[TagsPrediction], examples: Sequence[Example]) -> bool:
+        """Whether every word gets the same tag though the gold ones differ. S68."""
+        gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
+        return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
+
+
+def words_of(text: str, *, id: str = "0", place: str = "") -> TaggedExample:
+    """The words of a plain text with their characters, to be tagged.
+
+    Words are basic tokens: cut at white space, around punctuation and around Chinese characters, as annotated
+    sentences mostly are. Words between white space would carry their commas and quotes into the entities. A word is
+    spelled as in the text, whatever the tokenizer makes of it. A text without words gives no words.
+
+    >>> words_of('In "Paris", 1900').words
+    ('In', '"', 'Paris', '"', ',', '1900')
+    """
+    tokens = basic_tokens_with_offsets(text, _RULES_FOR_WORDS)
+    offsets = tuple((token.starts[0], token.ends[-1]) for token in tokens)
+    return TaggedExample(id=id, words=tuple(text[start:end] for start, end in offsets), offsets=offsets, place=place)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Windows:
+    """N windows over all pieces, in order; each lies in one sentence.
+
+    Args:
+        sentences: int64 [N], the sentence of each.
+        begins: int64 [N], its first piece, counted over all sentences.
+        ends: int64 [N], one past its last piece.
+        last_scored: int64 [N], ascending: the window reads the words that begin behind the `last_scored` of the
+            window before it, up to its own.
+    """
+
+    sentences: Ints
+    begins: Ints
+    ends: Ints
+    last_scored: Ints
+
+
+def _windows(borders: Ints, room: int, stride: int) -> _Windows:
+    """The windows of at most `room` pieces over sentences that begin at `borders` [E + 1]."""
+    lengths = np.diff(borders)
+    step = max(1, min(stride, room // 2))
+    excess = np.maximum(lengths - room, 0)
+    counts = np.where(lengths > 0, 1 + -(-excess // step), 0)
+    sentences = np.repeat(np.arange(len(lengths)), counts)
+    number = np.arange(len(sentences)) - np.repeat(np.cumsum(counts) - counts, counts)
+    begins = borders[sentences] + np.minimum(number * step, excess[sentences])
+    ends = np.minimum(begins + room, borders[sentences + 1])
+    is_last = np.diff(sentences, append=len(lengths)) > 0
+    # Between two windows of one size, the middle of their middles parts what is nearer to the one or to the other.
+    last_scored = np.where(is_last, ends - 1, (begins + np.roll(begins, -1) + room - 1) // 2)
+    return _Windows(sentences, begins, ends, last_scored)
+
+
+def _document_borders(sentences: Sequence[TaggedExample], borders: Ints) -> tuple[Ints, Ints]:
+    """Where the document of each sentence begins and ends among all pieces, int64 [E] each."""
+    documents = np.array([sentence.document for sentence in sentences], dtype=np.int64)
+    is_first = np.diff(documents, prepend=documents[:1] - 1) != 0
+    firsts = np.append(np.flatnonzero(is_first), len(documents))
+    run = np.cumsum(is_first) - 1
+    return borders[firsts[run]], borders[firsts[run + 1]]
+
+
+def _with_context(
+    begins: Ints, ends: Ints, lowest: Ints, highest: Ints, word_borders: Ints, room: int
+) -> tuple[Ints, Ints]:
+    """The windows [N] widened to at most `room` pieces by whole words, within the pieces `lowest` to `highest`."""
+    spare = room - (ends - begins)
+    before = np.minimum(spare // 2, begins - lowest)
+    after = np.minimum(spare - before, highest - ends)
+    before = np.minimum(spare - after, begins - lowest)
+    wider_begins = word_borders[np.searchsorted(word_borders, begins - before)]
+    wider_ends = word_borders[np.searchsorted(word_borders, ends + after, side="right") - 1]
+    # A full window may begin and end inside a word.
+    return np.where(before > 0, wider_begins, begins), np.where(after > 0, wider_ends, ends)
+
+
+def _encoded_words(sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> Encoded:
+    """The pieces of all W words, one [UNK] where a word has none; words that come again are encoded once."""
+    numbers: dict[str, int] = {}
+    word_numbers = np.array(
+        [numbers.setdefault(word, len(numbers)) for sentence in sentences for word in sentence.words], dtype=np.int64
+    )
+    different = tokenizer.encode_batch(list(numbers))
+    ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
+    starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))[word_numbers]
+    counts = np.maximum(different.lengths, 1)[word_numbers]
+    return Encoded(ids[places_of(starts, counts)], _borders(counts))
+
+
+def _borders(counts: Sequence[int] | Ints) -> Ints:
+    """Where each of some neighbours begins and the last ends, int64 [their number + 1]."""
+    borders = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=borders[1:])
+    return borders
+
+
+def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:
+    words, offsets = sentence.words[start:end], sentence.offsets
+    if offsets is None:
+        return Entity(type=kind, start=start, end=end, text=" ".join(words))
+    gaps = [" " if offsets[word][0] > offsets[word - 1][1] else "" for word in range(start + 1, end)]
+    text = words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:], strict=True))
+    return Entity(type=kind, start=start, end=end, text=text, characters=(offsets[start][0], offsets[end - 1][1]))
+
+
+def _tagged(examples: Sequence[Example]) -> list[TaggedExample]:
+    sentences = [example for example in examples if isinstance(example, TaggedExample)]
+    assert len(sentences) == len(examples), "sentences for a task of tagging"
+    return sentences
+
+
+def _gold(sentence: TaggedExample) -> tuple[str, ...]:
+    assert sentence.tags is not None, "sentences with tags"
+    return sentence.tags
+
+
+def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
+    if not sentence.words:
+        raise InputError(expected=f"a sentence in {sentence.place}", found="no words", fix="remove it")
+    if sentence.tags is None and gold:
+        raise InputError(expected=f"a tag for each word in {sentence.place}", found="none", fix="add the tags")
+    if sentence.tags is not None and len(sentence.tags) != len(sentence.words):
+        raise InputError(
+            expected=f"a tag for each word in {sentence.place}",
+            found=f"{len(sentence.words)} words and {len(sentence.tags)} tags",
+            fix="mend the sentence",
+        )
+
+
+def _warn_of_broken_schemes(sentences: Sequence[TaggedExample], scheme: str) -> None:
+    broken = [(sentence, errors[0]) for sentence in sentences if (errors := scheme_errors(_gold(sentence), scheme))]
+    if broken:
+        sentence, (word, reason) = broken[0]
+        warn(
+            f"{len(broken)} of {len(sentences)} sentences have tags that break {scheme}, the first in "
+            f"{sentence.place} at word {word + 1}: {reason}; they are scored as conlleval reads them"
+        )
+
+
+def _require_no_cutting(settings: TaskSettings) -> None:
+    require(
+        settings.long_text not in ("head", "tail", "head_tail"),
+        expected="a long_text that keeps every word",
+        found=repr(settings.long_text),
+        fix="choose windows or error",
+    )
+
+
+def _refuse_long(sentences: Sequence[TaggedExample], lengths: Ints, room: int) -> None:
+    if len(lengths) and lengths.max() > room:
+        longest = int(np.argmax(lengths > room))
+        raise InputError(
+            expected=f"at most {room} pieces in {sentences[longest].place}",
+            found=str(lengths[longest]),
+            fix="raise max_length or choose windows as long_text",
+        )
