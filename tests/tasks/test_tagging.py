@@ -253,6 +253,15 @@ def test_labels_survive_the_way_to_targets_and_back(counts: list[list[int]], max
     assert all(chance > 0.99 for prediction in predictions for chance in prediction.probabilities)
 
 
+def test_the_temperature_softens_the_probability_and_leaves_the_tag() -> None:
+    warm = TaggingTask(dataclasses.replace(task(labels=("O", "B-LOC")).spec, temperature=2.0))
+    one = [sentence("a")]
+    logits = np.array([[0.0, 2.0]], dtype=np.float32)
+    (prediction,) = warm.decode(one, warm.encode(one, TOKENIZER), logits, TOKENIZER)
+    assert prediction.tags == ("B-LOC",)
+    assert prediction.probabilities == pytest.approx((1 / (1 + math.exp(-1)),))
+
+
 def test_a_model_sees_each_word_in_the_same_way_in_whatever_batch() -> None:
     config = BertConfig(
         vocab_size=len(TOKENIZER.vocabulary),
