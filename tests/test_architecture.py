@@ -17,7 +17,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 
 FLOORS = {
     "errors": 0, "files": 0, "randomness": 0, "settings": 0, "progress": 0, "runtime": 0,
-    "text": 1, "training": 1,
+    "text": 1, "training": 1, "metrics": 1,
     "model": 2, "corpus": 2,
     "checkpoints": 3,
     "tasks": 4,
@@ -26,7 +26,7 @@ FLOORS = {
     "cli": 8,
 }  # fmt: skip
 SHORTEST, LONGEST = 25, 400
-NEVER_TORCH = ("text", "corpus")
+NEVER_TORCH = ("text", "corpus", "metrics")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"tensorboard", "torch.utils.tensorboard"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}

@@ -1,0 +1,1 @@
+"""How right predictions are (classes, numbers, answers, entities), and how far scores can be trusted."""

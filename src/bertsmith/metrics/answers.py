@@ -1,0 +1,214 @@
+"""Scores of answers to questions, as the official scorers of SQuAD 1.1 and 2.0 count, in per cent.
+
+An answer is compared after `normalize_answer`; of several gold answers the best match counts.
+
+Source: Rajpurkar et al. (2016), section 6.1, and (2018), section 5; the official evaluate-v1.1.py and evaluate-v2.0.py.
+"""
+
+import collections
+import math
+import re
+import string
+from collections.abc import Collection, Mapping, Sequence
+
+from bertsmith.errors import InputError
+from bertsmith.settings import require
+
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+
+Golds = Mapping[str, Sequence[str]]
+
+
+def normalize_answer(text: str) -> str:
+    """The text in lower case, without ASCII punctuation, without the words a, an and the, with single spaces.
+
+    >>> normalize_answer("The  U.S. Army's  band")
+    'us armys band'
+    """
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(prediction: str, golds: Sequence[str]) -> int:
+    """1 if the normalised prediction equals a normalised gold answer, else 0.
+
+    Args:
+        golds: gold answers; none means that only an empty prediction is right.
+    """
+    found = normalize_answer(prediction)
+    return int(any(found == normalize_answer(gold) for gold in golds or ("",)))
+
+
+def answer_f1(prediction: str, golds: Sequence[str]) -> float:
+    """The best F1 of the normalised words, as bags, over the gold answers; 1 where both sides are empty.
+
+    >>> round(answer_f1("in the city of Paris", ["Paris", "city Paris"]), 3)
+    0.667
+
+    Args:
+        golds: gold answers; none means that only an empty prediction is right.
+    """
+    words = normalize_answer(prediction).split()
+    return max(_bag_f1(words, normalize_answer(gold).split()) for gold in golds or ("",))
+
+
+def squad_scores(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
+    """The scores of SQuAD 1.1: `exact` and `f1` in per cent, `total` questions, `missing` predictions.
+
+    A question without a prediction scores 0. Predictions for other questions are left alone.
+
+    Args:
+        golds: the gold answers of each question, by id.
+        predictions: the predicted text of each question, by id.
+
+    Raises:
+        InputError: there are no questions, or one has no gold answer.
+    """
+    _require_questions(golds)
+    exact = f1 = 0.0
+    for question, answers in golds.items():
+        if not answers:
+            raise InputError(
+                expected="a gold answer for every question",
+                found=f"none for question {question!r}",
+                fix="score data with unanswerable questions as SQuAD 2.0",
+            )
+        if question in predictions:
+            exact += exact_match(predictions[question], answers)
+            # Version 1.1 counts shared words, of which two empty texts have none; version 2.0 counts them as equal.
+            if normalize_answer(predictions[question]):
+                f1 += answer_f1(predictions[question], answers)
+    missing = sum(question not in predictions for question in golds)
+    return {"exact": 100 * exact / len(golds), "f1": 100 * f1 / len(golds), "total": len(golds), "missing": missing}
+
+
+def squad2_scores(
+    golds: Golds,
+    predictions: Mapping[str, str],
+    no_answer: Mapping[str, float] | None = None,
+    threshold: float = 1.0,
+) -> dict[str, float]:
+    """The scores of SQuAD 2.0, in per cent, under the names of the official scorer in small letters.
+
+    `exact`, `f1` and `total`; the same with `has_ans_` and `no_ans_` for questions with and without an answer, where
+    there are any; and with `no_answer` given `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`, see
+    `best_threshold`.
+
+    Args:
+        golds: the gold answers of each question, by id; empty for a question without an answer.
+        predictions: the predicted text of each question, "" for no answer.
+        no_answer: how much speaks for no answer, a probability or a difference of scores.
+        threshold: a question whose `no_answer` is above it counts as predicted empty.
+
+    Raises:
+        InputError: there are no questions, or one has no prediction or no value in `no_answer`.
+    """
+    exact, f1 = _scores_by_question(golds, predictions)
+    if no_answer is None:
+        shown = {"exact": exact, "f1": f1}
+    else:
+        _require_all(golds, no_answer, "no-answer score")
+        shown = {
+            name: {
+                question: float(not golds[question]) if no_answer[question] > threshold else score
+                for question, score in scores.items()
+            }
+            for name, scores in (("exact", exact), ("f1", f1))
+        }
+    parts = {
+        "": list(golds),
+        "has_ans_": [question for question, answers in golds.items() if answers],
+        "no_ans_": [question for question, answers in golds.items() if not answers],
+    }
+    found: dict[str, float] = {}
+    for prefix, questions in parts.items():
+        if questions:
+            for name, scores in shown.items():
+                found[prefix + name] = 100 * sum(scores[question] for question in questions) / len(questions)
+            found[prefix + "total"] = len(questions)
+    if no_answer is not None:
+        for name, scores in (("exact", exact), ("f1", f1)):
+            best = _best_threshold(scores, golds, predictions, no_answer)
+            found[f"best_{name}"], found[f"best_{name}_thresh"] = best
+    return found
+
+
+def best_threshold(
+    golds: Golds, predictions: Mapping[str, str], no_answer: Mapping[str, float], score: str = "f1"
+) -> tuple[float, float]:
+    """The best score in per cent that a threshold on `no_answer` can give, and that threshold.
+
+    The questions are walked in ascending order of `no_answer`; a prefix of them keeps its predictions, the others are
+    predicted empty. Where several have the same value the prefix may end among them, as in the official scorer, and
+    the score may be a little better than the threshold can do.
+
+    Args:
+        golds: the gold answers of each question, by id; empty for a question without an answer.
+        predictions: the predicted text of each question, best not empty.
+        no_answer: how much speaks for no answer; predictions with a value above the threshold become empty.
+        score: exact or f1.
+
+    Raises:
+        InputError: there are no questions, or one has no prediction or no value in `no_answer`.
+        ConfigError: there is no such score.
+    """
+    names = ("exact", "f1")
+    require(score in names, expected="a known score", found=repr(score), fix=f"use one of {', '.join(names)}")
+    scores = dict(zip(names, _scores_by_question(golds, predictions), strict=True))
+    _require_all(golds, no_answer, "no-answer score")
+    return _best_threshold(scores[score], golds, predictions, no_answer)
+
+
+def _best_threshold(
+    scores: Mapping[str, float], golds: Golds, predictions: Mapping[str, str], no_answer: Mapping[str, float]
+) -> tuple[float, float]:
+    best = current = float(sum(not answers for answers in golds.values()))
+    # The official scorer begins at 0, which means "all empty" for probabilities; scores may be below it.
+    lowest = min(no_answer[question] for question in golds)
+    threshold = 0.0 if lowest >= 0 else math.nextafter(lowest, -math.inf)
+    for question in sorted((question for question in no_answer if question in golds), key=no_answer.__getitem__):
+        if golds[question]:
+            current += scores[question]
+        elif predictions[question]:
+            current -= 1
+        if current > best:
+            best, threshold = current, no_answer[question]
+    return 100 * best / len(golds), threshold
+
+
+def _scores_by_question(golds: Golds, predictions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, float]]:
+    """Exact match and F1 of each question by the rules of version 2.0."""
+    _require_questions(golds)
+    _require_all(golds, predictions, "prediction")
+    # A gold answer that normalises to nothing cannot be told from no answer.
+    kept = {question: [answer for answer in answers if normalize_answer(answer)] for question, answers in golds.items()}
+    exact = {question: float(exact_match(predictions[question], answers)) for question, answers in kept.items()}
+    f1 = {question: answer_f1(predictions[question], answers) for question, answers in kept.items()}
+    return exact, f1
+
+
+def _bag_f1(words: Sequence[str], gold: Sequence[str]) -> float:
+    if not words or not gold:
+        return float(words == gold)
+    shared = (collections.Counter(words) & collections.Counter(gold)).total()
+    if not shared:
+        return 0.0
+    precision, recall = shared / len(words), shared / len(gold)
+    return 2 * precision * recall / (precision + recall)
+
+
+def _require_questions(golds: Golds) -> None:
+    if not golds:
+        raise InputError(
+            expected="at least one question with gold answers", found="none", fix="give a file with answers"
+        )
+
+
+def _require_all(golds: Golds, given: Collection[str], name: str) -> None:
+    missing = [question for question in golds if question not in given]
+    if missing:
+        raise InputError(
+            expected=f"a {name} for every question",
+            found=f"none for {len(missing)} of {len(golds)}, the first {missing[0]!r}",
+            fix="predict the same file that is scored",
+        )

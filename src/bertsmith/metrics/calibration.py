@@ -1,0 +1,134 @@
+"""Whether probabilities mean what they say, and the temperature that mends them.
+
+Letters: E examples, K classes. The confidence of an example is its highest probability.
+
+Source: Guo et al., "On Calibration of Modern Neural Networks" (2017), sections 2 and 4.2.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+from scipy.special import softmax
+
+from bertsmith.errors import InputError
+
+LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class ReliabilityBin(NamedTuple):
+    """The examples whose confidence falls into one bin.
+
+    Attributes:
+        confidence: their mean confidence.
+        accuracy: the share of them that is right.
+        num_examples: how many they are, at least 1.
+    """
+
+    confidence: float
+    accuracy: float
+    num_examples: int
+
+
+def reliability(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 10) -> list[ReliabilityBin]:
+    """Confidence and accuracy in equally wide bins of confidence, lowest first; bins without examples are left out.
+
+    Args:
+        probabilities: float [E, K].
+        gold: int [E], the right class of each.
+        bins: bins between 0 and 1; each holds its upper edge.
+
+    Raises:
+        InputError: there are no examples, the shapes do not fit, a class is not one of K, or a value is no probability.
+    """
+    assert bins >= 1, bins
+    values, classes = _examples(probabilities, gold)
+    if not (values.min() >= 0.0 and values.max() <= 1.0 + 1e-6):
+        raise InputError(
+            expected="probabilities from 0 to 1",
+            found=f"values from {values.min():g} to {values.max():g}",
+            fix="give softmax(logits / temperature), not logits",
+        )
+    confidence = values.max(axis=1)
+    right = values.argmax(axis=1) == classes
+    bin_of = np.clip(np.ceil(confidence * bins).astype(np.int64) - 1, 0, bins - 1)
+    return [
+        ReliabilityBin(float(confidence[inside].mean()), float(right[inside].mean()), int(inside.sum()))
+        for inside in (bin_of == number for number in np.unique(bin_of))
+    ]
+
+
+def expected_calibration_error(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 10) -> float:
+    """The mean distance between confidence and accuracy over the bins, weighted by their examples; from 0 to 1.
+
+    >>> round(expected_calibration_error([[0.8, 0.2]] * 5, [0, 0, 0, 0, 1]), 6)
+    0.0
+    >>> round(expected_calibration_error([[0.8, 0.2]] * 5, [1, 1, 1, 1, 1]), 6)
+    0.8
+
+    Raises:
+        InputError: as in `reliability`.
+    """
+    found = reliability(probabilities, gold, bins)
+    total = sum(part.num_examples for part in found)
+    return sum(part.num_examples * abs(part.accuracy - part.confidence) for part in found) / total
+
+
+def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
+    """The temperature T for which softmax(logits / T) has the lowest mean negative log-likelihood of the gold classes.
+
+    It lies between `LOWEST_TEMPERATURE` and `HIGHEST_TEMPERATURE`; the lower bound comes back where every example is
+    right (no temperature is low enough), the upper one where the logits are no better than chance. Logits that are
+    the same for all classes give 1.
+
+    Args:
+        logits: float [E, K].
+        gold: int [E].
+
+    Raises:
+        InputError: there are no examples, the shapes do not fit, a class is not one of K, or a logit is not finite.
+    """
+    values, classes = _examples(logits, gold)
+    right = values[np.arange(len(values)), classes]
+
+    def slope(inverse: float) -> float:
+        """The derivative of the loss by 1 / T; the loss is convex in it, so that the root is the minimum."""
+        expected = np.sum(softmax(values * inverse, axis=1) * values, axis=1)
+        return float(np.mean(expected - right))
+
+    at_highest, at_lowest = slope(1.0 / HIGHEST_TEMPERATURE), slope(1.0 / LOWEST_TEMPERATURE)
+    if at_highest == at_lowest == 0.0:
+        return 1.0
+    if at_highest >= 0.0:
+        return HIGHEST_TEMPERATURE
+    if at_lowest <= 0.0:
+        return LOWEST_TEMPERATURE
+    return 1.0 / float(brentq(slope, 1.0 / HIGHEST_TEMPERATURE, 1.0 / LOWEST_TEMPERATURE))
+
+
+def _examples(values: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Floats, Ints]:
+    """Both as arrays, float64 [E, K] and int64 [E], checked."""
+    table, classes = np.asarray(values, dtype=np.float64), np.asarray(gold, dtype=np.int64)
+    if table.ndim != 2 or classes.shape != table.shape[:1] or not table.size:
+        raise InputError(
+            expected="a row of class values for each gold class, at least one",
+            found=f"values of shape {list(table.shape)}, gold classes of shape {list(classes.shape)}",
+            fix="predict every example that has a gold label",
+        )
+    if classes.min() < 0 or classes.max() >= table.shape[1]:
+        raise InputError(
+            expected=f"gold classes from 0 to {table.shape[1] - 1}",
+            found=f"classes from {classes.min()} to {classes.max()}",
+            fix="score with the labels that the model was trained on",
+        )
+    if not np.isfinite(table).all():
+        raise InputError(
+            expected="finite values",
+            found=f"{table[~np.isfinite(table)][0]}",
+            fix="look for what made it before scoring",
+        )
+    return table, classes

@@ -1,0 +1,204 @@
+"""Entities from the tags of words, their scores as conlleval counts them, and the schemes of tags.
+
+A tag is `O`, outside, or a letter, a hyphen and the type of the entity, such as `B-PER`; a letter alone is an entity
+without a type.
+
+    IOB1   I inside; B only for the first word of an entity right behind one of the same type
+    IOB2   B for the first word of every entity, I for the others
+    IOBES  B first, I inside, E last, S the only word; `[` and `]` stand for S
+
+Any sequence is read, also a broken one: between two words lies a border where either is outside, the types differ, the
+first one closes (E, S) or the second one opens (B, S). What lies between borders is an entity.
+
+Source: `startOfChunk` and `endOfChunk` of conlleval, the official scorer of CoNLL-2000 to CoNLL-2003.
+"""
+
+import collections
+from collections.abc import Iterable, Sequence
+
+from bertsmith.errors import InputError, nearest
+from bertsmith.settings import require
+
+SCHEMES = ("IOB1", "IOB2", "IOBES")
+
+Span = tuple[str, int, int]
+
+_SINGLE = frozenset("S[]")
+_CLOSES = _SINGLE | {"E", "O"}
+_OPENS = _SINGLE | {"B", "O"}
+_LETTERS = {"IOB1": frozenset("OBI"), "IOB2": frozenset("OBI"), "IOBES": frozenset("OBIE") | _SINGLE}
+
+
+def entity_spans(tags: Sequence[str], scheme: str) -> list[Span]:
+    """The entities of a sentence: type, first word, one past the last word, from left to right.
+
+    >>> entity_spans("B-PER I-PER O I-LOC".split(), "IOB2")
+    [('PER', 0, 2), ('LOC', 3, 4)]
+
+    Raises:
+        InputError: a tag has a letter that the scheme does not know.
+        ConfigError: there is no such scheme.
+    """
+    _require_scheme(scheme)
+    parts = []
+    for position, tag in enumerate(tags):
+        part = _split(tag, scheme)
+        if part is None:
+            raise InputError(
+                expected=f"tags of {scheme}: {', '.join(_examples_of(scheme))}",
+                found=f"{tag!r} for word {position}",
+                fix="name the scheme of the tags or mend the tag",
+            )
+        parts.append(part)
+    return _spans(parts)
+
+
+def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str) -> dict[str, float]:
+    """The scores of conlleval as shares: `precision`, `recall` and `f1` of entities, `accuracy` of tags.
+
+    An entity is right if its type and both its ends are. Each type has `precision`, `recall` and `f1` of its own, under
+    names such as `PER_f1`; entities without a type count in the whole only. What cannot be computed is 0.
+
+    Args:
+        gold: the tags of each sentence.
+        predicted: the same sentences with predicted tags.
+        scheme: that of both.
+
+    Raises:
+        InputError: there are no tags, a sentence has not as many predicted tags as gold tags, or a tag is unknown.
+        ConfigError: there is no such scheme.
+    """
+    _require_same_words(gold, predicted)
+    right, in_gold, in_predicted = (collections.Counter[str]() for _ in range(3))
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        gold_spans, predicted_spans = entity_spans(gold_tags, scheme), entity_spans(predicted_tags, scheme)
+        in_gold.update(kind for kind, _, _ in gold_spans)
+        in_predicted.update(kind for kind, _, _ in predicted_spans)
+        right.update(kind for kind, _, _ in set(gold_spans) & set(predicted_spans))
+    num_tags = sum(map(len, gold))
+    equal_tags = sum(
+        first == second for pair in zip(gold, predicted, strict=True) for first, second in zip(*pair, strict=True)
+    )
+    scores = _ratios("", right.total(), in_gold.total(), in_predicted.total()) | {"accuracy": equal_tags / num_tags}
+    for kind in sorted(set(in_gold) | set(in_predicted)):
+        if kind:
+            scores |= _ratios(f"{kind}_", right[kind], in_gold[kind], in_predicted[kind])
+    return scores
+
+
+def convert_tags(tags: Sequence[str], source: str, target: str) -> list[str]:
+    """The same entities in the tags of another scheme; a broken sequence comes out well formed.
+
+    >>> convert_tags("I-PER I-PER B-PER O".split(), "IOB1", "IOBES")
+    ['B-PER', 'E-PER', 'S-PER', 'O']
+
+    Raises:
+        InputError: a tag has a letter that the source scheme does not know.
+        ConfigError: there is no such scheme.
+    """
+    _require_scheme(target)
+    return _write(entity_spans(tags, source), len(tags), target)
+
+
+def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
+    """The words of a sentence whose tag is not what the scheme asks for, each with its position and what is wrong.
+
+    >>> scheme_errors("O I-PER I-PER".split(), "IOB2")
+    [(1, "expected 'B-PER'; found 'I-PER'")]
+
+    Raises:
+        ConfigError: there is no such scheme.
+    """
+    _require_scheme(scheme)
+    parts = [_split(tag, scheme) for tag in tags]
+    right = _write(_spans([part or ("O", "") for part in parts]), len(tags), scheme)
+    unknown = f"expected a tag of {scheme}"
+    return [
+        (position, f"{unknown if part is None else f'expected {asked!r}'}; found {tag!r}")
+        for position, (tag, part, asked) in enumerate(zip(tags, parts, right, strict=True))
+        if tag != asked
+    ]
+
+
+def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
+    """The scheme that the tags of a file seem to follow; "" where they are not of any, such as parts of speech.
+
+    A letter E or S means IOBES. Of IOB1 and IOB2 the one with fewer errors is taken, IOB2 where they have as many.
+    """
+    # Sentences of the same tags say the same, and most of a file repeats.
+    counts = collections.Counter(tuple(tags) for tags in sentences)
+    letters = set()
+    for tag in {tag for tags in counts for tag in tags}:
+        part = _split(tag, "IOBES")
+        if part is None:
+            return ""
+        letters.add(part[0])
+    if letters - _LETTERS["IOB2"]:
+        return "IOBES"
+    errors = {
+        scheme: sum(count * len(scheme_errors(tags, scheme)) for tags, count in counts.items())
+        for scheme in ("IOB2", "IOB1")
+    }
+    return min(errors, key=errors.__getitem__)
+
+
+def _split(tag: str, scheme: str) -> tuple[str, str] | None:
+    """Letter and type of a tag; None where the scheme has no such letter."""
+    letter, hyphen, kind = tag.partition("-")
+    known = letter in _LETTERS[scheme] and not (letter == "O" and hyphen)
+    return (letter, kind) if known else None
+
+
+def _spans(parts: Sequence[tuple[str, str]]) -> list[Span]:
+    spans = []
+    start = 0
+    for position, (letter, kind) in enumerate(parts):
+        after, kind_after = parts[position + 1] if position + 1 < len(parts) else ("O", "")
+        if letter in _CLOSES or after in _OPENS or kind != kind_after:
+            if letter != "O":
+                spans.append((kind, start, position + 1))
+            start = position + 1
+    return spans
+
+
+def _write(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
+    """The tags of a sentence in their one well-formed shape."""
+    tags = ["O"] * length
+    before = ("", -1)
+    for kind, start, end in spans:
+        letters = ["I"] * (end - start)
+        if scheme != "IOB1" or before == (kind, start):
+            letters[0] = "B"
+        if scheme == "IOBES":
+            letters[-1] = "E" if len(letters) > 1 else "S"
+        tags[start:end] = [f"{letter}-{kind}" if kind else letter for letter in letters]
+        before = (kind, end)
+    return tags
+
+
+def _ratios(prefix: str, right: int, in_gold: int, in_predicted: int) -> dict[str, float]:
+    precision = right / in_predicted if in_predicted else 0.0
+    recall = right / in_gold if in_gold else 0.0
+    f1 = 2 * precision * recall / (precision + recall) if right else 0.0
+    return {f"{prefix}precision": precision, f"{prefix}recall": recall, f"{prefix}f1": f1}
+
+
+def _examples_of(scheme: str) -> list[str]:
+    return [letter if letter == "O" else f"{letter}-PER" for letter in "OBIES" if letter in _LETTERS[scheme]]
+
+
+def _require_scheme(scheme: str) -> None:
+    require(scheme in SCHEMES, expected="a known scheme", found=repr(scheme), fix=nearest(scheme, SCHEMES))
+
+
+def _require_same_words(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> None:
+    fix = "predict the same file that is scored"
+    if len(gold) != len(predicted) or not any(gold):
+        raise InputError(
+            expected="as many predicted sentences as gold sentences, with words",
+            found=f"{len(gold)} gold and {len(predicted)} predicted",
+            fix=fix,
+        )
+    for number, (first, second) in enumerate(zip(gold, predicted, strict=True)):
+        if len(first) != len(second):
+            raise InputError(expected=f"{len(first)} tags for sentence {number}", found=f"{len(second)}", fix=fix)

@@ -1,0 +1,138 @@
+"""Scores of predicted classes, each a share or a coefficient; none is ever NaN.
+
+Letters: E examples, K classes.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.errors import InputError
+
+Counts = npt.NDArray[np.int64]
+
+
+def accuracy(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """The share of examples whose class is right.
+
+    Args:
+        gold: int [E].
+        predicted: int [E].
+
+    Raises:
+        InputError: there are no examples, or not as many predictions as gold classes. So in all functions here.
+    """
+    gold, predicted = _same_examples(gold, predicted, axes=1)
+    return float(np.mean(gold == predicted))
+
+
+def f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """F1 of class 1 against all others, the score of MRPC and QQP; 0 where class 1 is neither gold nor predicted.
+
+    >>> f1([1, 1, 0, 0], [1, 0, 1, 0])
+    0.5
+    """
+    gold, predicted = _same_examples(gold, predicted, axes=1)
+    return float(_f1(np.sum((gold == 1) & (predicted == 1)), np.sum(gold == 1), np.sum(predicted == 1)))
+
+
+def macro_f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """The mean F1 of the classes that are gold or predicted somewhere, each class with the same weight."""
+    table = _confusion_of_present(gold, predicted)
+    return float(np.mean(_f1(table.diagonal(), table.sum(axis=1), table.sum(axis=0))))
+
+
+def micro_f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """F1 over the decisions of all classes together; with one class an example that is the accuracy."""
+    return accuracy(gold, predicted)
+
+
+def matthews(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
+    """The Matthews correlation of any number of classes, from -1 to 1; 0 where gold or prediction is constant.
+
+    Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient" (2004).
+    """
+    table = _confusion_of_present(gold, predicted)
+    in_gold, in_predicted = table.sum(axis=1).astype(np.float64), table.sum(axis=0).astype(np.float64)
+    total = in_gold.sum()
+    covariance = table.trace() * total - in_gold @ in_predicted
+    spread = (total**2 - in_gold @ in_gold) * (total**2 - in_predicted @ in_predicted)
+    return float(covariance / np.sqrt(spread)) if spread > 0 else 0.0
+
+
+CLASS_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "matthews": matthews,
+}
+"""The scores that a task may be chosen by, by name."""
+
+
+def multi_label_scores(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> dict[str, float]:
+    """Scores of examples that have several classes or none: `micro_f1`, `macro_f1` and `subset_accuracy`.
+
+    A class that is neither gold nor predicted anywhere has an F1 of 0 in `macro_f1`; `subset_accuracy` is the share of
+    examples of which every class is right.
+
+    Args:
+        gold: bool [E, K].
+        predicted: bool [E, K].
+    """
+    gold, predicted = _same_examples(gold, predicted, axes=2)
+    asked, given = gold.astype(np.bool_), predicted.astype(np.bool_)
+    right, in_gold, in_predicted = (np.sum(part, axis=0) for part in (asked & given, asked, given))
+    return {
+        "micro_f1": float(_f1(right.sum(), in_gold.sum(), in_predicted.sum())),
+        "macro_f1": float(np.mean(_f1(right, in_gold, in_predicted))) if right.size else 0.0,
+        "subset_accuracy": float(np.mean(np.all(asked == given, axis=1))),
+    }
+
+
+def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) -> Counts:
+    """How many examples of each gold class (row) were given each class (column), int64 [K, K].
+
+    >>> confusion([0, 0, 1], [0, 1, 1], 2).tolist()
+    [[1, 1], [0, 1]]
+
+    Raises:
+        InputError: a class is below 0 or not below `num_labels`.
+    """
+    gold, predicted = _same_examples(gold, predicted, axes=1)
+    for classes in (gold, predicted):
+        if classes.min() < 0 or classes.max() >= num_labels:
+            raise InputError(
+                expected=f"classes from 0 to {num_labels - 1}",
+                found=f"classes from {classes.min()} to {classes.max()}",
+                fix="count all labels of the task",
+            )
+    cells = gold.astype(np.int64) * num_labels + predicted.astype(np.int64)
+    return np.bincount(cells, minlength=num_labels**2).reshape(num_labels, num_labels).astype(np.int64)
+
+
+def _confusion_of_present(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Counts:
+    """The confusion of the classes that occur, in ascending order."""
+    gold, predicted = _same_examples(gold, predicted, axes=1)
+    present, numbers = np.unique(np.concatenate([gold, predicted]), return_inverse=True)
+    return confusion(numbers[: len(gold)], numbers[len(gold) :], len(present))
+
+
+def _f1(right: npt.ArrayLike, in_gold: npt.ArrayLike, in_predicted: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """F1 from counts of one class or many; 0 where all are 0."""
+    both = np.asarray(in_gold, dtype=np.float64) + np.asarray(in_predicted)
+    return np.asarray(2.0 * np.asarray(right) / np.maximum(both, 1.0))
+
+
+def _same_examples(
+    gold: npt.ArrayLike, predicted: npt.ArrayLike, *, axes: int
+) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    """Both as arrays, checked for the same shape and at least one example."""
+    first, second = np.asarray(gold), np.asarray(predicted)
+    if first.shape != second.shape or first.ndim != axes or not len(first):
+        raise InputError(
+            expected=f"as many predictions as gold labels, at least one, in {axes} dimension{'s' * (axes > 1)}",
+            found=f"gold labels of shape {list(first.shape)}, predictions of shape {list(second.shape)}",
+            fix="predict every example that has a gold label",
+        )
+    return first, second

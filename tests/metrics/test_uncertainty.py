@@ -1,0 +1,99 @@
+"""Spreads and bootstraps: on samples whose answer is known."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from bertsmith.errors import InputError
+from bertsmith.metrics.labels import matthews
+from bertsmith.metrics.uncertainty import Spread, bootstrap_interval, paired_bootstrap, spread
+from bertsmith.randomness import generator
+
+
+def test_the_spread_of_restarts_uses_the_sample_deviation() -> None:
+    assert spread([84.0, 88.0]) == Spread(86.0, pytest.approx(8**0.5), (84.0, 88.0))
+    assert spread([3.0]) == Spread(3.0, 0.0, (3.0,))
+
+
+def test_equal_systems_do_not_differ() -> None:
+    scores = generator(1, "test").random(200)
+    found = paired_bootstrap(scores, scores)
+    assert (found.difference, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
+
+
+def test_clearly_different_systems_differ_in_either_order() -> None:
+    random = generator(2, "test")
+    good, bad = random.random(500) < 0.9, random.random(500) < 0.6
+    found = paired_bootstrap(good, bad, draws=2000)
+    assert found.p_value == 1 / 2001
+    assert 0.15 < found.low < found.difference < found.high < 0.4
+    turned = paired_bootstrap(bad, good, draws=2000)
+    assert (turned.difference, turned.low, turned.high) == pytest.approx((-found.difference, -found.high, -found.low))
+    assert turned.p_value == found.p_value
+
+
+def test_a_constant_difference_is_certain_whatever_its_rounding() -> None:
+    scores = generator(3, "test").random(50)
+    found = paired_bootstrap(scores + 0.1, scores, draws=500)
+    assert found.p_value == 1 / 501
+    assert (found.low, found.high) == pytest.approx((0.1, 0.1))
+
+
+def test_the_p_value_of_equally_good_systems_is_uniform() -> None:
+    values = []
+    for number in range(300):
+        random = generator(4, "test", number)
+        values.append(paired_bootstrap(random.random(60), random.random(60), draws=200, seed=number).p_value)
+    for level in (0.1, 0.5, 0.9):
+        assert np.mean(np.array(values) <= level) == pytest.approx(level, abs=0.08)
+
+
+def test_the_p_value_agrees_with_the_normal_test_of_the_mean() -> None:
+    random = generator(5, "test")
+    first = random.normal(size=400)
+    second = first + random.normal(loc=0.06, size=400)
+    differences = first - second
+    tail = 2 * scipy.stats.norm.sf(abs(differences.mean()) / (differences.std() / 20))
+    assert 0.01 < tail < 0.5
+    assert paired_bootstrap(first, second).p_value == pytest.approx(tail, rel=0.2)
+
+
+def test_draws_are_a_function_of_the_seed() -> None:
+    random = generator(6, "test")
+    first, second = random.random(40), random.random(40)
+    assert paired_bootstrap(first, second, seed=1, draws=100) == paired_bootstrap(first, second, seed=1, draws=100)
+    assert paired_bootstrap(first, second, seed=1, draws=100) != paired_bootstrap(first, second, seed=2, draws=100)
+
+
+def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
+    values = generator(7, "test").normal(size=900)
+    low, high = bootstrap_interval(values, draws=4000)
+    half = 1.96 * values.std() / 30
+    assert (low, high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.1 * half)
+    narrow = bootstrap_interval(values, draws=4000, confidence=0.5)
+    assert low < narrow[0] < narrow[1] < high
+
+
+def test_the_interval_of_any_score_draws_gold_and_prediction_together() -> None:
+    random = generator(8, "test")
+    gold = random.integers(2, size=300)
+    predicted = np.where(random.random(300) < 0.8, gold, 1 - gold)
+    low, high = bootstrap_interval(
+        np.column_stack([gold, predicted]), lambda rows: matthews(rows[:, 0], rows[:, 1]), draws=500
+    )
+    assert 0.45 < low < matthews(gold, predicted) < high < 0.75
+
+
+def test_one_value_is_its_own_interval() -> None:
+    assert bootstrap_interval([0.7], draws=10) == (0.7, 0.7)
+
+
+def test_what_cannot_be_drawn_from_is_refused() -> None:
+    with pytest.raises(InputError, match="at least 1 value"):
+        spread([])
+    with pytest.raises(InputError, match="at least 1 value"):
+        bootstrap_interval([])
+    with pytest.raises(InputError, match="at least 2 values; found 1"):
+        paired_bootstrap([1.0], [0.0])
+    with pytest.raises(InputError, match=r"scores of the same examples; found shapes \[1\] and \[2\]"):
+        paired_bootstrap([1.0], [0.0, 1.0])

@@ -1,0 +1,84 @@
+"""Entity scores by the rules of conlleval: one word after the other, with a flag for "inside an entity right so far".
+
+The rules stand as in the scorer, each pair of letters by itself, with those for E and S that its users have added.
+"""
+
+import collections
+from collections.abc import Sequence
+
+ENDS = {("B", "B"), ("B", "S"), ("B", "O"), ("I", "B"), ("I", "S"), ("I", "O")}
+STARTS = {("E", "E"), ("E", "I"), ("S", "E"), ("S", "I"), ("O", "E"), ("O", "I")}
+
+Tag = tuple[str, str]
+
+
+def split(tag: str) -> Tag:
+    """Letter and type."""
+    if "-" not in tag:
+        return tag, ""
+    place = tag.index("-")
+    return tag[:place], tag[place + 1 :]
+
+
+def end_of_chunk(before: Tag, now: Tag) -> bool:
+    """Whether an entity ended with the word before."""
+    if before[0] in ("E", "S", "[", "]"):
+        return True
+    if (before[0], now[0]) in ENDS:
+        return True
+    return before[0] not in ("O", ".") and before[1] != now[1]
+
+
+def start_of_chunk(before: Tag, now: Tag) -> bool:
+    """Whether an entity starts with this word."""
+    if now[0] in ("B", "S", "[", "]"):
+        return True
+    if (before[0], now[0]) in STARTS:
+        return True
+    return now[0] not in ("O", ".") and before[1] != now[1]
+
+
+def scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
+    """Precision, recall, F1 and tag accuracy as shares, and the first three for each type."""
+    right: dict[str, int] = collections.defaultdict(int)
+    asked: dict[str, int] = collections.defaultdict(int)
+    given: dict[str, int] = collections.defaultdict(int)
+    words = equal = 0
+    inside = False
+    gold_before, given_before = ("O", ""), ("O", "")
+    for sentence in range(len(gold)):
+        rows = [*zip(gold[sentence], predicted[sentence], strict=True), ("O", "O")]
+        for number, (gold_tag, given_tag) in enumerate(rows):
+            gold_now, given_now = split(gold_tag), split(given_tag)
+            if inside:
+                gold_ends, given_ends = end_of_chunk(gold_before, gold_now), end_of_chunk(given_before, given_now)
+                if gold_ends and given_ends and gold_before[1] == given_before[1]:
+                    inside = False
+                    right[gold_before[1]] += 1
+                elif gold_ends != given_ends or gold_now[1] != given_now[1]:
+                    inside = False
+            gold_starts, given_starts = start_of_chunk(gold_before, gold_now), start_of_chunk(given_before, given_now)
+            if gold_starts and given_starts and gold_now[1] == given_now[1]:
+                inside = True
+            asked[gold_now[1]] += gold_starts
+            given[given_now[1]] += given_starts
+            if number < len(rows) - 1:
+                words += 1
+                equal += gold_tag == given_tag
+            gold_before, given_before = gold_now, given_now
+    found = _three("", sum(right.values()), sum(asked.values()), sum(given.values()))
+    found["accuracy"] = equal / words
+    for kind in {kind for counts in (asked, given) for kind, count in counts.items() if count and kind}:
+        found.update(_three(kind + "_", right[kind], asked[kind], given[kind]))
+    return found
+
+
+def _three(prefix: str, right: int, asked: int, given: int) -> dict[str, float]:
+    precision = recall = f1 = 0.0
+    if given > 0:
+        precision = right / given
+    if asked > 0:
+        recall = right / asked
+    if precision + recall > 0:
+        f1 = 2 * precision * recall / (precision + recall)
+    return {prefix + "precision": precision, prefix + "recall": recall, prefix + "f1": f1}
