@@ -1,0 +1,176 @@
+"""The likeliest spans of the context as answers, from the logits of all windows.
+
+Letters: E questions, N windows, T tokens of all windows, B best positions of a window, C candidates.
+
+Source: `write_predictions` in the original run_squad.py. Rows have no padding here, so no padding takes one of the best
+places.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.tasks.examples import QuestionExample
+from bertsmith.tasks.features import Features, Ints
+from bertsmith.tasks.question_windows import Context
+from bertsmith.tasks.realign import join_pieces, realign
+from bertsmith.tasks.task import Logits, TaskSettings
+from bertsmith.text.wordpiece import Tokenizer
+
+_ROWS_AT_ONCE = 256
+
+
+class Found(NamedTuple):
+    """An answer and the characters of the context where it stands; the empty text says that there is none."""
+
+    text: str
+    start: int
+    end: int
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """Spans of all questions, sorted by question and then from the highest score down.
+
+    Attributes:
+        rows: int64 [C], the window of each.
+        starts, ends: int64 [C], its first and its last position in the row.
+        scores: float64 [C], start logit + end logit.
+        borders: int64 [E + 1], where the candidates of each question begin.
+    """
+
+    rows: Ints
+    starts: Ints
+    ends: Ints
+    scores: npt.NDArray[np.float64]
+    borders: Ints
+
+
+def find_answers(
+    questions: Sequence[QuestionExample],
+    features: Features,
+    logits: Logits,
+    tokenizer: Tokenizer,
+    settings: TaskSettings,
+    null_scores: npt.NDArray[np.float64] | None,
+) -> list[list[Found]]:
+    """At most `n_best` different answers to each question, from the highest score down.
+
+    With null scores, each question also has the empty answer, behind all others if it is not among the best.
+
+    Args:
+        logits: float32 [T, 2], of starts and ends.
+        null_scores: float64 [E], the scores of having no answer; None where every question has one.
+    """
+    contexts = cast("list[Context]", features.extra["contexts"])
+    shift = cast("Ints", features.extra["window_starts"]) - cast("Ints", features.extra["first_positions"])
+    candidates = candidate_spans(features, logits, len(questions), settings)
+    begins = features.rows.offsets[candidates.rows]
+    columns = (
+        candidates.starts + shift[candidates.rows],
+        candidates.ends + shift[candidates.rows],
+        begins + candidates.starts,
+        candidates.scores,
+    )
+    pieces, token_ids = tokenizer.vocabulary.pieces, features.rows.token_ids
+    results = []
+    for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
+        places = slice(candidates.borders[number], candidates.borders[number + 1])
+        words = [question.context[start:end] for start, end in context.words.tolist()]
+        word_starts, word_of_piece = context.words[:, 0].tolist(), context.word_of_piece.tolist()
+        null = None if null_scores is None else Found("", 0, 0, float(null_scores[number]))
+        found: dict[str, Found] = {}
+        for first, last, position, score in zip(*(column[places].tolist() for column in columns), strict=True):
+            if len(found) < settings.n_best and null is not None and score < null.score:
+                found.setdefault("", null)
+            if len(found) >= settings.n_best:
+                break
+            low, high = word_of_piece[first], word_of_piece[last]
+            text = " ".join(words[low : high + 1])
+            start, end = 0, len(text)
+            if _cuts_a_word(word_of_piece, first, last):
+                ids = token_ids[position : position + last - first + 1].tolist()
+                start, end = realign(join_pieces([pieces[id] for id in ids]), text, tokenizer.rules)
+            answer = text[start:end]
+            if answer not in found:
+                begin = _character(start, words, word_starts, low)
+                past = _character(end - 1, words, word_starts, low) + 1
+                found[answer] = Found(answer, begin, past, score)
+        if null is not None:
+            found.setdefault("", null)
+        results.append(list(found.values()))
+    return results
+
+
+def null_scores_of(features: Features, logits: Logits, num_questions: int) -> npt.NDArray[np.float64]:
+    """The score of having no answer, float64 [E]: that of [CLS] as start and end, the lowest of the windows."""
+    if not num_questions:
+        return np.zeros(0)
+    of_rows = logits[features.rows.offsets[:-1]].astype(np.float64).sum(axis=1)  # [N]
+    first_rows = np.searchsorted(features.example_of_row, np.arange(num_questions))
+    return np.asarray(np.minimum.reduceat(of_rows, first_rows))
+
+
+def candidate_spans(features: Features, logits: Logits, num_questions: int, settings: TaskSettings) -> Candidates:
+    """The spans between the `n_best` best starts and ends of each window that can be answers.
+
+    They lie within the context, have at most `max_answer` pieces, and begin in the window that has the most context for
+    their first piece. Of equal scores the earlier window and the better start come first.
+    """
+    found: list[tuple[npt.NDArray[np.generic], ...]] = [(*(np.zeros(0, np.int64),) * 3, np.zeros(0))]
+    for low in range(0, len(features.lengths), _ROWS_AT_ONCE):
+        found.append(_spans_of_rows(features, logits, np.arange(low, len(features.lengths))[:_ROWS_AT_ONCE], settings))
+    rows, starts, ends, scores = (np.concatenate(column) for column in zip(*found, strict=True))
+    examples = features.example_of_row[rows]
+    order = np.lexsort((-scores, examples))
+    borders = np.searchsorted(examples, np.arange(num_questions + 1))
+    return Candidates(rows[order], starts[order], ends[order], scores[order], borders)
+
+
+def _spans_of_rows(
+    features: Features, logits: Logits, rows: Ints, settings: TaskSettings
+) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]:
+    """(row, start, end, score) of the candidates of some neighbouring rows, in no order of scores."""
+    first = cast("Ints", features.extra["first_positions"])[rows, None]
+    has_max_context = cast("npt.NDArray[np.bool_]", features.extra["has_max_context"])
+    lengths, begins = features.lengths[rows, None], features.rows.offsets[rows, None]
+    inside = np.arange(lengths.max()) < lengths  # [n, longest]
+    flat = logits[begins[0, 0] : begins[-1, 0] + lengths[-1, 0]]
+    starts, start_logits = _best(flat[:, 0], inside, settings.n_best)  # [n, B]
+    ends, end_logits = _best(flat[:, 1], inside, settings.n_best)
+    # Short rows have fewer positions than B; what fills up lies beyond their last [SEP].
+    can_start = (starts >= first) & (starts < lengths - 1)
+    can_start &= has_max_context[begins + np.where(can_start, starts, 0)]
+    can_end = (ends >= first) & (ends < lengths - 1)
+    size = ends[:, None, :] - starts[:, :, None] + 1  # [n, B, B]
+    possible = can_start[:, :, None] & can_end[:, None, :] & (size >= 1) & (size <= settings.max_answer)
+    row, start, end = np.nonzero(possible)
+    return rows[row], starts[row, start], ends[row, end], start_logits[row, start] + end_logits[row, end]
+
+
+def _best(
+    logits: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], count: int
+) -> tuple[Ints, npt.NDArray[np.float64]]:
+    """The positions of the highest logits of each row and these, [n, B]; of equal ones the first."""
+    padded = np.full(inside.shape, -np.inf, dtype=np.float32)
+    padded[inside] = logits
+    positions = np.argsort(-padded, axis=1, kind="stable")[:, :count]
+    return positions, np.take_along_axis(padded, positions, axis=1).astype(np.float64)
+
+
+def _cuts_a_word(word_of_piece: list[int], first: int, last: int) -> bool:
+    """Whether the first or the last word of a span has pieces outside it; whole words stand for themselves."""
+    before = first > 0 and word_of_piece[first - 1] == word_of_piece[first]
+    return before or (last + 1 < len(word_of_piece) and word_of_piece[last + 1] == word_of_piece[last])
+
+
+def _character(place: int, words: Sequence[str], word_starts: Sequence[int], word: int) -> int:
+    """The character of the context that stands at `place` of the words joined with spaces, from `word` on."""
+    while place >= len(words[word]):
+        place -= len(words[word]) + 1
+        word += 1
+    return word_starts[word] + place

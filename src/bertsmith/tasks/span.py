@@ -1,0 +1,253 @@
+"""Questions that are answered by a span of their context, or not at all. S79.
+
+Letters: E questions, N windows (each one unit), T tokens of all windows.
+
+Each position has a logit for being the first and one for being the last of the answer; the softmax goes over all
+positions of the window, question and special tokens included. Where there is no answer, both point at [CLS].
+
+Source: Devlin et al. (2018), sections 4.2 and 4.3; the original run_squad.py.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.errors import InputError
+from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
+from bertsmith.model.heads import Head
+from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
+from bertsmith.tasks.examples import Example, QuestionExample
+from bertsmith.tasks.features import Features, TaskBatch
+from bertsmith.tasks.question_windows import encode_questions
+from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
+from bertsmith.text.wordpiece import Tokenizer
+
+Value = TypeVar("Value")
+
+DEFAULT_THRESHOLD = 0.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class AnswerPrediction(Prediction):
+    """The answer to a question.
+
+    Attributes:
+        text: the answer, its words joined with single spaces; empty where there is none.
+        start, end: the characters of the context where it stands, end one past the last; 0 where there is none.
+        probability: its share among the kept candidates.
+        n_best: the kept candidates as (text, start, end, probability), the likeliest first.
+        null_score_diff: score of no answer minus that of the best answer; None where every question has one.
+        has_answer: whether `text` is an answer.
+    """
+
+    text: str
+    start: int
+    end: int
+    probability: float
+    n_best: tuple[tuple[str, int, int, float], ...]
+    null_score_diff: float | None
+    has_answer: bool
+
+    @property
+    def best_answer(self) -> str:
+        """The likeliest answer, given or not; empty where no span could be one."""
+        return next((text for text, _, _, _ in self.n_best if text), "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        names = ("text", "start", "end", "probability")
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {**values, "n_best": [dict(zip(names, candidate, strict=True)) for candidate in self.n_best]}
+
+    def line(self) -> str:
+        r"""The answer with its probability.
+
+        >>> AnswerPrediction(text="in 1895", start=4, end=11, probability=0.5, n_best=(), null_score_diff=None,
+        ...     has_answer=True).line()
+        'in 1895\t50%'
+        """
+        text = " ".join(self.text.split()) if self.has_answer else "(no answer)"
+        return f"{text}\t{self.probability:.0%}"
+
+
+class SpanTask(Task):
+    """An answer, or none, to each question from its context."""
+
+    kind = "span"
+
+    @property
+    def head(self) -> Head:
+        """Two outputs for each position: start and end."""
+        return Head(part="span", outputs=2, pooled=False, dropped=False)
+
+    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+        """Returns if questions and contexts are there and answers stand where they should; see `Task.check`."""
+        for example in examples:
+            assert isinstance(example, QuestionExample), "questions for a task on questions"
+            for name, text in (("question", example.question), ("context", example.context)):
+                if not text.strip():
+                    raise InputError(
+                        expected=f"a {name} in {example.place}",
+                        found="an empty one",
+                        fix="fill it or remove the question",
+                    )
+            _check_answers(example)
+            if gold and not example.answers and not example.is_impossible:
+                raise InputError(
+                    expected=f"answers in {example.place}", found="none", fix="give them, or mark it as impossible"
+                )
+            if gold and example.is_impossible and not self.spec.unanswerable:
+                raise InputError(
+                    expected=f"a question with an answer in {example.place}",
+                    found="one that is marked as impossible",
+                    fix="make the task one with unanswerable questions",
+                )
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+        """Every window of a question one unit; see `question_windows.encode_questions`."""
+        return encode_questions(_questions(examples), tokenizer, self.spec.settings, training=training)
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean of the cross-entropies of start and end, summed over windows. See `Task.loss`.
+
+        Args:
+            logits: [T, 2].
+        """
+        assert batch.targets is not None
+        exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        losses, hits = [], []
+        for run in batch.batch.runs:
+            rows = exact[run.token : run.token + run.rows * run.length].view(run.rows, run.length, 2)
+            ends = rows.transpose(1, 2).reshape(2 * run.rows, run.length)  # start and end of each row in turn
+            targets = batch.targets[run.row : run.row + run.rows].reshape(-1)
+            losses.append(F.cross_entropy(ends, targets, reduction="sum"))
+            hits.append((ends.detach().argmax(1) == targets).view(run.rows, 2).all(1).sum())
+        loss = torch.stack(losses).sum() / 2
+        count = torch.tensor(batch.batch.num_rows, device=logits.device)
+        return loss, {"nll": loss.detach(), "correct": torch.stack(hits).sum(), "count": count}
+
+    def decode(
+        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+    ) -> list[AnswerPrediction]:
+        """An `AnswerPrediction` a question; see `Task.decode`."""
+        questions = _questions(examples)
+        nulls = null_scores_of(features, logits, len(questions)) if self.spec.unanswerable else None
+        found = find_answers(questions, features, logits, tokenizer, self.spec.settings, nulls)
+        return [
+            self._prediction(answers, None if nulls is None else float(nulls[number]))
+            for number, answers in enumerate(found)
+        ]
+
+    def _prediction(self, answers: list[Found], null_score: float | None) -> AnswerPrediction:
+        # A context of nothing but white space has no span; the original code says "empty" then, with a score of 0.
+        kept = answers or [Found("", 0, 0, 0.0)]
+        scores = np.array([answer.score for answer in kept]) / self.spec.temperature
+        shares = np.exp(scores - scores.max())
+        probabilities = (shares / shares.sum()).tolist()
+        best = next((number for number, answer in enumerate(kept) if answer.text), None)
+        empty = next((number for number, answer in enumerate(kept) if not answer.text), None)
+        difference = None
+        chosen = 0 if best is None else best
+        if null_score is not None:
+            difference = null_score - (0.0 if best is None else kept[best].score)
+            if difference > self.threshold:
+                assert empty is not None, "no answer is a candidate"
+                chosen = empty
+        text, start, end, _ = kept[chosen]
+        return AnswerPrediction(
+            text=text,
+            start=start,
+            end=end,
+            probability=probabilities[chosen],
+            n_best=tuple((*answer[:3], share) for answer, share in zip(kept, probabilities, strict=True)),
+            null_score_diff=difference,
+            has_answer=bool(text),
+        )
+
+    @property
+    def threshold(self) -> float:
+        """By how much no answer must be better than the best answer to be given."""
+        return DEFAULT_THRESHOLD if self.spec.threshold is None else self.spec.threshold
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]) -> dict[str, float]:
+        """Exact match and F1 in per cent; see `squad_scores` and, with unanswerable questions, `squad2_scores`.
+
+        The latter's best scores and thresholds are of the best answers, those that were withheld included.
+        """
+        golds, given = _by_number(map(_gold_texts, _questions(examples))), _by_number(p.text for p in predictions)
+        if not self.spec.unanswerable:
+            return squad_scores(golds, given)
+        any_threshold = squad2_scores(golds, *_before_threshold(predictions))
+        best = {name: value for name, value in any_threshold.items() if name.startswith("best_")}
+        return squad2_scores(golds, given) | best
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """The F1 of each answer with its best gold answer, 0 to 1, float64 [E]."""
+        pairs = zip(_questions(examples), predictions, strict=True)
+        return np.array([answer_f1(prediction.text, _gold_texts(question)) for question, prediction in pairs])
+
+    def tuned(self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]) -> TaskSpec:
+        """The spec with the threshold that gives the best F1, where questions may have no answer. See `Task.tuned`."""
+        if not self.spec.unanswerable:
+            return self.spec
+        golds = _by_number(map(_gold_texts, _questions(examples)))
+        _, threshold = best_threshold(golds, *_before_threshold(predictions))
+        return dataclasses.replace(self.spec, threshold=threshold)
+
+    def is_collapsed(self, predictions: Sequence[AnswerPrediction], examples: Sequence[Example]) -> bool:
+        """Whether all questions get the same answer, or none, though no answer is right for all. S68."""
+        golds = [set(_gold_texts(question) or [""]) for question in _questions(examples)]
+        return (
+            bool(golds) and len({prediction.text for prediction in predictions}) == 1 and not set.intersection(*golds)
+        )
+
+
+def _questions(examples: Sequence[Example]) -> Sequence[QuestionExample]:
+    return cast("Sequence[QuestionExample]", examples)
+
+
+def _gold_texts(question: QuestionExample) -> list[str]:
+    """The gold answers, empty where there is none."""
+    return [answer.text for answer in question.answers]
+
+
+def _by_number(values: Iterable[Value]) -> dict[str, Value]:
+    """The values by the number of their question, for ids of files need not differ."""
+    return {str(number): value for number, value in enumerate(values)}
+
+
+def _before_threshold(predictions: Sequence[AnswerPrediction]) -> tuple[dict[str, str], dict[str, float]]:
+    """The best answer to each question, given or withheld, and how much speaks for none."""
+    differences = [prediction.null_score_diff for prediction in predictions if prediction.null_score_diff is not None]
+    assert len(differences) == len(predictions), "answers of a task with unanswerable questions"
+    return _by_number(prediction.best_answer for prediction in predictions), _by_number(differences)
+
+
+def _check_answers(question: QuestionExample) -> None:
+    """Returns if every answer stands at its character.
+
+    Raises:
+        InputError: one does not, is empty, or belongs to an impossible question.
+    """
+    if question.is_impossible and question.answers:
+        raise InputError(
+            expected=f"no answers to the impossible question in {question.place}",
+            found=repr(question.answers[0].text),
+            fix="remove them or the mark",
+        )
+    for answer in question.answers:
+        stands = question.context[max(0, answer.start) : max(0, answer.start) + len(answer.text)]
+        if answer.start < 0 or not answer.text.strip() or stands != answer.text:
+            raise InputError(
+                expected=f"answer {answer.text!r} at character {answer.start} of the context in {question.place}",
+                found=repr(stands),
+                fix="correct answer_start or remove the answer",
+            )

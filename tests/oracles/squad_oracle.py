@@ -1,0 +1,158 @@
+"""Question answering as slow and obvious as it can be written: windows, labels and answers, one position at a time.
+
+Nothing of the package is used, so that a mistake there is not repeated here. Texts are cut by the functions that are
+handed in: `tokenize` makes pieces of a text, `basic` its basic tokens.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+Cut = Callable[[str], list[str]]
+
+
+class Window(NamedTuple):
+    tokens: list[str]
+    piece_at: dict[int, int]  # position in the row -> piece of the context
+    best: set[int]  # positions whose piece has the most context here
+    label: tuple[int, int]
+
+
+def words_of(context: str) -> list[tuple[int, str]]:
+    """(first character, word) of every word."""
+    words, open_word = [], False
+    for place, character in enumerate(context):
+        if character in " \t\r\n\u202f":
+            open_word = False
+        elif open_word:
+            words[-1] = (words[-1][0], words[-1][1] + character)
+        else:
+            words.append((place, character))
+            open_word = True
+    return words
+
+
+def pieces_of(context: str, tokenize: Cut) -> list[tuple[str, int]]:
+    """(piece, number of its word) of every piece."""
+    return [(piece, number) for number, (_, word) in enumerate(words_of(context)) for piece in tokenize(word)]
+
+
+def answer_pieces(context: str, answer: str, start: int, tokenize: Cut) -> tuple[int, int] | None:
+    """The first and last piece of an answer: all pieces of its words, or the first span that is just the answer."""
+    words, pieces = words_of(context), pieces_of(context, tokenize)
+    touched = set()
+    for place in (start, start + len(answer) - 1):
+        before = [number for number, (first, _) in enumerate(words) if first <= place]
+        touched.add(before[-1] if before else 0)
+    inside = [place for place, (_, word) in enumerate(pieces) if min(touched) <= word <= max(touched)]
+    if not inside:
+        return None
+    wanted = " ".join(tokenize(answer))
+    for first in range(inside[0], inside[-1] + 1):
+        for last in range(inside[-1], first - 1, -1):
+            if " ".join(piece for piece, _ in pieces[first : last + 1]) == wanted:
+                return first, last
+    return inside[0], inside[-1]
+
+
+def windows_of(
+    question: str,
+    context: str,
+    answer: tuple[str, int] | None,
+    tokenize: Cut,
+    *,
+    max_length: int,
+    stride: int,
+    max_question: int,
+) -> list[Window]:
+    asked = tokenize(question)[:max_question]
+    pieces = [piece for piece, _ in pieces_of(context, tokenize)]
+    room = max_length - len(asked) - 3
+    spans, start = [], 0
+    while True:
+        size = min(room, len(pieces) - start)
+        spans.append((start, size))
+        if start + size >= len(pieces):
+            break
+        start += min(size, stride)
+    gold = None if answer is None else answer_pieces(context, *answer, tokenize)
+    found = []
+    for number, (start, size) in enumerate(spans):
+        before = len(asked) + 2
+        piece_at = {before + step: start + step for step in range(size)}
+        best = {place for place, piece in piece_at.items() if _best_window(spans, piece) == number}
+        label = (0, 0)
+        if gold is not None and start <= gold[0] and gold[1] < start + size:
+            label = (gold[0] - start + before, gold[1] - start + before)
+        tokens = ["[CLS]", *asked, "[SEP]", *pieces[start : start + size], "[SEP]"]
+        found.append(Window(tokens, piece_at, best, label))
+    return found
+
+
+def _best_window(spans: list[tuple[int, int]], piece: int) -> int:
+    scores = {
+        number: min(piece - start, start + size - 1 - piece) + 0.01 * size
+        for number, (start, size) in enumerate(spans)
+        if start <= piece < start + size
+    }
+    return max(scores, key=scores.__getitem__)
+
+
+def answers_of(
+    context: str,
+    windows: list[Window],
+    logits: list[list[tuple[float, float]]],
+    tokenize: Cut,
+    basic: Cut,
+    *,
+    n_best: int,
+    max_answer: int,
+    unanswerable: bool,
+) -> tuple[list[tuple[str, float]], float | None]:
+    """((answer, score) from the best down, score of none minus that of the best answer)."""
+    spans, null = [], None
+    for window, row in zip(windows, logits, strict=True):
+        null = row[0][0] + row[0][1] if null is None else min(null, row[0][0] + row[0][1])
+        starts = sorted(range(len(row)), key=lambda place: -row[place][0])[:n_best]
+        ends = sorted(range(len(row)), key=lambda place: -row[place][1])[:n_best]
+        for start in starts:
+            for end in ends:
+                if start not in window.piece_at or end not in window.piece_at or start not in window.best:
+                    continue
+                if end < start or end - start + 1 > max_answer:
+                    continue
+                spans.append((row[start][0] + row[end][1], window, start, end))
+    if unanswerable:
+        spans.append((null, None, 0, 0))
+    spans.sort(key=lambda span: -span[0])
+    words, pieces = words_of(context), pieces_of(context, tokenize)
+    answers = {}
+    for score, window, start, end in spans:
+        if len(answers) == n_best:
+            break
+        text = ""
+        if window is not None:
+            first, last = pieces[window.piece_at[start]][1], pieces[window.piece_at[end]][1]
+            original = " ".join(word for _, word in words[first : last + 1])
+            text = final_text(window.tokens[start : end + 1], original, basic)
+        answers.setdefault(text, score)
+    if unanswerable:
+        answers.setdefault("", null)
+    ranked = list(answers.items())
+    if not unanswerable:
+        return ranked, None
+    return ranked, null - next((score for text, score in ranked if text), 0.0)
+
+
+def final_text(pieces: list[str], original: str, basic: Cut) -> str:
+    predicted = " ".join(" ".join(pieces).replace(" ##", "").replace("##", "").split())
+    tokens = " ".join(basic(original))
+    begin = tokens.find(predicted)
+    if begin == -1 or not predicted:
+        return original
+    numbered = [place for place, character in enumerate(tokens) if character != " "]
+    originals = [place for place, character in enumerate(original) if character != " "]
+    if len(numbered) != len(originals):
+        return original
+    first = originals[numbered.index(begin)]
+    last = originals[numbered.index(begin + len(predicted) - 1)]
+    return original[first : last + 1]
