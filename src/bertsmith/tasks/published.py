@@ -1,0 +1,164 @@
+"""Published results to hold one's own against: BERT (Devlin et al., 2019), tables 1 to 4 and 7, and its release notes.
+
+All values are accuracies, F1 scores or correlations times 100. None stands where nothing was published.
+"""
+
+import dataclasses
+
+GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
+"""Metrics: F1 for QQP and MRPC, Matthews for CoLA (the caption says accuracy), Spearman for STS-B, else accuracy."""
+
+GLUE_TRAIN_SIZES = ("392k", "392k", "363k", "108k", "67k", "8.5k", "5.7k", "3.5k", "2.5k")
+"""Training examples as the table gives them, by column. S117."""
+
+GLUE_NOTE = (
+    "Test results by the evaluation server, each of a single model trained on a single task. Entries that use BERT as "
+    "a component are left out, and so is WNLI, so the average differs from the official score."
+)
+"""What the caption says. S126, S127, S128."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GlueRow:
+    """A system in the GLUE table.
+
+    Attributes:
+        system: its name.
+        scores: by column.
+        average: as printed.
+    """
+
+    system: str
+    scores: tuple[float, ...]
+    average: float
+
+
+GLUE_TABLE = (
+    GlueRow(system="pre-OpenAI SOTA", scores=(80.6, 80.1, 66.1, 82.3, 93.2, 35.0, 81.0, 86.0, 61.7), average=74.0),
+    GlueRow(system="BiLSTM+ELMo+Attn", scores=(76.4, 76.1, 64.8, 79.8, 90.4, 36.0, 73.3, 84.9, 56.8), average=71.0),
+    GlueRow(system="OpenAI GPT", scores=(82.1, 81.4, 70.3, 87.4, 91.3, 45.4, 80.0, 82.3, 56.0), average=75.1),
+    GlueRow(system="BERT base", scores=(84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4), average=79.6),
+    GlueRow(system="BERT large", scores=(86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1), average=82.1),
+)
+"""Table 1. S116."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Headline:
+    """A number of the abstract, and by how many points it beat the best one before."""
+
+    score: float
+    gain: float
+
+
+HEADLINES = {
+    "GLUE": Headline(80.5, 7.7),
+    "MNLI": Headline(86.7, 4.6),
+    "SQuAD v1.1 test F1": Headline(93.2, 1.5),
+    "SQuAD v2.0 test F1": Headline(83.1, 5.1),
+}
+"""S111 to S114. The GLUE score is that of the leaderboard, with WNLI; the F1 of v1.1 is of an ensemble that was first
+trained on TriviaQA."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanRow:
+    """A system in a SQuAD table: exact match and F1 on dev and test."""
+
+    system: str
+    dev_exact: float | None = None
+    dev_f1: float | None = None
+    test_exact: float | None = None
+    test_f1: float | None = None
+
+
+SQUAD1_TABLE = (
+    SpanRow("human", None, None, 82.3, 91.2),
+    SpanRow("#1 ensemble nlnet", None, None, 86.0, 91.7),
+    SpanRow("#2 ensemble QANet", None, None, 84.5, 90.5),
+    SpanRow("BiDAF+ELMo (single)", None, 85.6, None, 85.8),
+    SpanRow("R.M. Reader (ensemble)", 81.2, 87.9, 82.3, 88.5),
+    SpanRow("BERT base (single)", 80.8, 88.5),
+    SpanRow("BERT large (single)", 84.1, 90.9),
+    SpanRow("BERT large (ensemble of 7)", 85.8, 91.8),
+    SpanRow("BERT large (single, TriviaQA)", 84.2, 91.1, 85.1, 91.8),
+    SpanRow("BERT large (ensemble, TriviaQA)", 86.2, 92.2, 87.4, 93.2),
+)
+"""Table 2. S113."""
+
+SQUAD2_TABLE = (
+    SpanRow("human", 86.3, 89.0, 86.9, 89.5),
+    SpanRow("#1 single MIR-MRC (F-Net)", None, None, 74.8, 78.0),
+    SpanRow("#2 single nlnet", None, None, 74.2, 77.1),
+    SpanRow("unet (ensemble)", None, None, 71.4, 74.9),
+    SpanRow("SLQA+ (single)", None, None, 71.4, 74.4),
+    SpanRow("BERT large (single)", 78.7, 81.9, 80.0, 83.1),
+)
+"""Table 3, without TriviaQA. S114."""
+
+
+@dataclasses.dataclass(frozen=True)
+class DevTestRow:
+    """A system with one score on dev and one on test."""
+
+    system: str
+    dev: float | None
+    test: float | None
+
+
+SWAG_TABLE = (
+    DevTestRow("ESIM+GloVe", 51.9, 52.7),
+    DevTestRow("ESIM+ELMo", 59.1, 59.2),
+    DevTestRow("OpenAI GPT", None, 78.0),
+    DevTestRow("BERT base", 81.6, None),
+    DevTestRow("BERT large", 86.6, 86.3),
+    DevTestRow("human (expert, 100 samples)", None, 85.0),
+    DevTestRow("human (5 annotations)", None, 88.0),
+)
+"""Table 4, accuracy. S115."""
+
+CONLL2003_TABLE = (
+    DevTestRow("ELMo", 95.7, 92.2),
+    DevTestRow("CVT", None, 92.6),
+    DevTestRow("CSE", None, 93.1),
+    DevTestRow("BERT large (fine-tuned)", 96.6, 92.8),
+    DevTestRow("BERT base (fine-tuned)", 96.4, 92.4),
+)
+"""Table 7, entity F1 of CoNLL-2003; not one of the eleven tasks."""
+
+ELEVEN_TASKS = ("MNLI", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "SQuAD v1.1", "SQuAD v2.0", "SWAG")
+"""S115."""
+
+SMALL_MODELS = {
+    "tiny": (64.2, (0.0, 83.2, 81.1, 71.1, 74.3, 73.6, 62.2, 83.4, 70.2, 70.3, 81.5, 57.2, 62.3, 21.0)),
+    "mini": (65.8, (0.0, 85.9, 81.1, 71.8, 75.4, 73.3, 66.4, 86.2, 74.8, 74.3, 84.1, 57.9, 62.3, 26.1)),
+    "small": (71.2, (27.8, 89.7, 83.4, 76.2, 78.8, 77.0, 68.1, 87.0, 77.6, 77.0, 86.4, 61.8, 62.3, 28.6)),
+    "medium": (73.5, (38.0, 89.6, 86.6, 81.6, 80.4, 78.4, 69.6, 87.9, 80.0, 79.1, 87.7, 62.2, 62.3, 30.5)),
+}
+"""GLUE score on the server, with WNLI, and results in the order of `SMALL_MODEL_RESULTS`; release of March 2020."""
+
+SMALL_MODEL_RESULTS = (
+    ("cola", "matthews"),
+    ("sst-2", "accuracy"),
+    ("mrpc", "f1"),
+    ("mrpc", "accuracy"),
+    ("sts-b", "pearson"),
+    ("sts-b", "spearman"),
+    ("qqp", "f1"),
+    ("qqp", "accuracy"),
+    ("mnli", "accuracy"),
+    ("mnli-mm", "accuracy"),
+    ("qnli", "accuracy"),
+    ("rte", "accuracy"),
+    ("wnli", "accuracy"),
+    ("ax", "matthews"),
+)
+
+
+def table_average(row: GlueRow) -> float:
+    """The average of BERT's table: the mean of its nine columns, so that MNLI counts twice and WNLI not at all.
+
+    >>> round(table_average(GLUE_TABLE[-1]), 2)
+    82.08
+    """
+    return sum(row.scores) / len(row.scores)

@@ -1,0 +1,146 @@
+"""Questions about contexts, from JSON files in the format of SQuAD v1.1 and v2.0."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.corpus.sources import shown
+from bertsmith.errors import InputError
+from bertsmith.progress import warn
+from bertsmith.tasks.examples import Answer, ExampleFile, QuestionExample
+from bertsmith.tasks.file_text import brief, clean, file_text, parse_json
+
+
+def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
+    """The questions of a file, of v1.1 or v2.0, with or without answers.
+
+    An answer that does not stand at its offset is moved to the nearest place of the context that holds its text; how
+    many were moved is written to stderr. A question none of whose answers stands in its context is skipped and listed,
+    and so is one with an empty text.
+
+    Args:
+        training: only one answer of a question is kept, the first that stands in its context, and a question without
+            one is skipped unless it is marked as impossible. (BERT's original code looks at the first answer alone.)
+
+    Raises:
+        InputError: the file is missing, empty, no JSON, or not of this format; the message names the place.
+    """
+    content = parse_json(file_text(path, what="a JSON file of questions"), f"'{shown(str(path))}'")
+    examples: list[QuestionExample] = []
+    skipped: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    moved = lost = 0
+    for context, record, where in _records(path, content):
+        name = str(_field(record, "id", (str, int), where))
+        question = clean(_field(record, "question", str, where))
+        place = f"question {name!r} of '{shown(str(path))}'"
+        is_impossible = bool(record.get("is_impossible", False))
+        found: list[Answer] = []
+        missing = 0
+        for item in [] if is_impossible else _answers(record, place):
+            if training and found:
+                break
+            text = clean(_field(item, "text", str, place))
+            answer = _locate(context, text, item.get("answer_start"))
+            if answer is None:
+                missing += 1
+                continue
+            moved += answer.start != item.get("answer_start")
+            found.append(answer)
+        lost += missing if found else 0
+        if reason := _refusal(name in seen, question, context, found, missing, is_impossible, training):
+            skipped.append((place, reason))
+            continue
+        seen.add(name)
+        examples.append(
+            QuestionExample(
+                id=name,
+                question=question,
+                context=context,
+                answers=tuple(found),
+                is_impossible=is_impossible,
+                place=place,
+            )
+        )
+    if moved:
+        warn(f"{moved} answers in '{shown(str(path))}' were not at their offset and were moved to the nearest place")
+    if lost:
+        warn(f"{lost} answers in '{shown(str(path))}' are not in their context; their questions have others that are")
+    if not examples:
+        raise InputError(
+            expected=f"questions in '{shown(str(path))}'",
+            found=f"none that can be used, {len(skipped)} that cannot"
+            + (f", such as {skipped[0][0]}: {skipped[0][1]}" if skipped else ""),
+            fix="name another file",
+        )
+    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+
+
+def _refusal(
+    is_double: bool,
+    question: str,
+    context: str,
+    found: list[Answer],
+    missing: int,
+    is_impossible: bool,
+    training: bool,
+) -> str | None:
+    """Why a question cannot be used; None where it can."""
+    if is_double:
+        return "an id that came before"
+    if not question.strip() or not context.strip():
+        return "an empty question" if context.strip() else "an empty context"
+    if not found and missing:
+        return "its answer does not stand in its context"
+    if training and not found and not is_impossible:
+        return "no answer"
+    return None
+
+
+def _records(path: Path, content: Any) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Each question with its context and its place."""
+    file = f"'{shown(str(path))}'"
+    for a, article in enumerate(_field(content, "data", list, file)):
+        where = f"article {a} of {file}"
+        for p, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+            where = f"paragraph {p} of article {a} of {file}"
+            context = clean(_field(paragraph, "context", str, where))
+            for q, record in enumerate(_field(paragraph, "qas", list, where)):
+                yield context, record, f"question {q} of {where}"
+
+
+def _answers(record: Mapping[str, Any], place: str) -> list[Any]:
+    return _field(record, "answers", list, place) if "answers" in record else []
+
+
+def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
+    """The field of a record, which must be of a kind."""
+    if not isinstance(value, dict):
+        found = f"{brief(value)} in place of a record"
+    elif name not in value:
+        found = f"only {', '.join(map(brief, list(value)[:8])) or 'an empty record'}"
+    elif not isinstance(value[name], kind):
+        found = f"{brief(value[name])} there"
+    else:
+        return value[name]
+    raise InputError(
+        expected=f"the field {name!r} of the SQuAD format in {where}", found=found, fix="name a file of questions"
+    )
+
+
+def _locate(context: str, text: str, start: Any) -> Answer | None:
+    """The answer where it stands: at `start`, or else nearest to it; None if the context does not hold it.
+
+    White space in the context may be of another kind or length than in the text.
+    """
+    if isinstance(start, int) and start >= 0 and text.strip() and context.startswith(text, start):
+        return Answer(text, start)
+    words = text.split()
+    if not words:
+        return None
+    # Places that overlap are found, too, since a look-ahead takes up no characters.
+    pattern = re.compile("(?=(" + r"\s+".join(map(re.escape, words)) + "))")
+    wanted = start if isinstance(start, int) else 0
+    match = min(pattern.finditer(context), key=lambda found: abs(found.start() - wanted), default=None)
+    return None if match is None else Answer(match[1], match.start())
