@@ -28,7 +28,7 @@ FLOORS = {
 SHORTEST, LONGEST = 25, 400
 NEVER_TORCH = ("text", "corpus", "metrics")
 # Packages that a user may not have: whoever needs one imports it where it is used.
-OPTIONAL = {"tensorboard", "torch.utils.tensorboard"}
+OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
 MODULES = {

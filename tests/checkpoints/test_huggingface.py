@@ -296,7 +296,7 @@ def test_labels_must_name_every_row_of_a_foreign_classifier(tmp_path, config):
     info = {"labels": ["a", "b", "c"]}
     write_model_folder(tmp_path / "x", config=config, tensors=tensors, tokenizer=None, info=info)
     (tmp_path / "x" / "bertsmith.json").unlink()
-    assert read_model_folder(tmp_path / "x").info == info
+    assert read_model_folder(tmp_path / "x").info["labels"] == info["labels"]
     values = json.loads((tmp_path / "x" / "config.json").read_text())
     del values["id2label"]["1"]
     (tmp_path / "x" / "config.json").write_text(json.dumps(values))

@@ -74,6 +74,9 @@ class ToyWorkload:
         self.told: list[int] = []
         self.evaluations = 0
 
+    def rate_factor(self, name: str) -> float:
+        return 1.0
+
     def fix_steps(self, total: int) -> None:
         self.told.append(total)
 

@@ -75,6 +75,7 @@ def read_model_folder(
     _require_equal_copies(plan, stored, source)
     tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
     require_floats(tensors, source)
+    info |= _declared(values, info)
     if "labels" not in info and (labels := _labels(values, tensors, source)):
         info["labels"] = labels
     return ModelFolder(
@@ -149,8 +150,15 @@ def config_json(config: BertConfig, architecture: str, dtype: str, info: Mapping
     if labels:
         values["id2label"] = {str(number): str(label) for number, label in enumerate(labels)}
         values["label2id"] = {str(label): number for number, label in enumerate(labels)}
-    if info.get("task") == "regression":
-        values["problem_type"] = "regression"
+    if info.get("task") in ("classification", "regression"):
+        several = (info.get("spec") or {}).get("multi_label")
+        values["problem_type"] = (
+            "regression"
+            if info["task"] == "regression"
+            else "multi_label_classification"
+            if several
+            else "single_label_classification"
+        )
     return values
 
 
@@ -178,6 +186,17 @@ def _read_config(folder: Path) -> dict[str, Any]:
             expected=f"a JSON object in '{folder / 'config.json'}'", found=type(values).__name__, fix="restore the file"
         )
     return values
+
+
+def _declared(values: dict[str, Any], info: Mapping[str, Any]) -> dict[str, str]:
+    """What another tool says of its model's task: the class that holds it, and the kind of problem."""
+    if "task" in info:
+        return {}
+    classes = values.get("architectures")
+    found = {"problem_type": values.get("problem_type")}
+    if isinstance(classes, list) and classes:
+        found["architecture"] = classes[0]
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> list[str] | None:

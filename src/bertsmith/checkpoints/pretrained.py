@@ -1,4 +1,4 @@
-"""A model with its pre-training heads from whatever was loaded, and back to a folder."""
+"""A model with its heads, those of pre-training or the one of a task, from any source, and back to a folder."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -9,12 +9,13 @@ import torch
 
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.names import part_of
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.errors import ConfigError
+from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.bert import initialize
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import BertForPreTraining, BertForTask, Head
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -72,9 +73,102 @@ def load_pretrained(
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskModel:
+    """An encoder with the head of a task.
+
+    Attributes:
+        model: parameters in fp32.
+        tokenizer: vocabulary and rules.
+        new_parts: the parts (pooler, classifier, span) that stand at their random start.
+        left_out: the parts of the source that this model has no place for.
+        info: what the source says of itself.
+    """
+
+    model: BertForTask
+    tokenizer: Tokenizer
+    new_parts: tuple[str, ...]
+    left_out: tuple[str, ...]
+    info: Mapping[str, Any]
+
+
+def load_for_task(
+    source: Path | str | ModelFolder,
+    head: Head,
+    *,
+    keep_head: bool,
+    seed: int = 0,
+    rules: TextRules | None = None,
+    changes: Mapping[str, Any] | None = None,
+    reinit_layers: int = 0,
+) -> TaskModel:
+    """The encoder of any source with the head of a task. S56, S58, S101.
+
+    Args:
+        source: anything that `load_any` takes, or what it gave.
+        head: the layer on top.
+        keep_head: take the source's own head, which must then be there; otherwise the head is new.
+        seed: what new parameters are drawn from.
+        rules: how text is cut, in place of what the source says.
+        changes: fields of the configuration to set differently, such as the dropout.
+        reinit_layers: upper encoder layers that start anew, with the pooler.
+
+    Raises:
+        CheckpointError: the source has no vocabulary, or not the head that is needed.
+        ConfigError: there are fewer layers than shall start anew.
+        InputError, VocabularyError: as `load_any`.
+    """
+    folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
+    if folder.tokenizer is None:
+        raise CheckpointError(
+            expected=f"a vocabulary beside the model in '{folder.path}'",
+            found="no vocab.txt",
+            fix="put the vocab.txt of the model there",
+        )
+    config = dataclasses.replace(folder.config, **(changes or {}))
+    layers = config.num_hidden_layers
+    if reinit_layers > layers:
+        raise ConfigError(
+            expected=f"reinit_layers of at most {layers}, the layers of the model",
+            found=str(reinit_layers),
+            fix="lower it",
+        )
+    with torch.device("meta"):
+        model = BertForTask(config, head, seed=None)
+    model.to_empty(device="cpu")
+    initialize(model, config.initializer_range, seed)
+    state = model.state_dict()
+    anew = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
+    anew += ("bert.pooler.",) if reinit_layers else ()
+    taken = {
+        name: tensor.float()
+        for name, tensor in folder.tensors.items()
+        if name in state and not name.startswith(anew or ("-",)) and (keep_head or part_of(name) != head.part)
+    }
+    if keep_head:
+        rows = len(taken.get(f"{head.part}.bias", ()))
+        if rows != head.outputs or (head.pooled and "bert.pooler.weight" not in taken):
+            raise CheckpointError(
+                expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.pooled else ''} in "
+                f"'{folder.path}'",
+                found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
+                fix="name a model that was fine-tuned for this task",
+            )
+    model.load_state_dict(taken, strict=False)
+    new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
+    left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
+    return TaskModel(
+        model=model,
+        tokenizer=folder.tokenizer,
+        new_parts=tuple(sorted(new)),
+        left_out=tuple(sorted(left)),
+        info=folder.info,
+    )
+
+
 def save_pretrained(
     path: Path | str,
-    model: BertForPreTraining,
+    model: BertForPreTraining | BertForTask,
     tokenizer: Tokenizer,
     info: Mapping[str, Any],
     *,

@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, corpus, inference, pretraining, sizes, text, vocabulary
+from bertsmith.cli import convert, corpus, finetuning, inference, pretraining, sizes, text, vocabulary
 from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
@@ -53,6 +53,19 @@ COMMANDS = (
         "next",
         "bertsmith next --model my-run/model 'The man went to the store.' 'He bought milk.'",
     ),
+    Command(
+        finetuning.finetune,
+        "finetune",
+        "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
+        finetuning.finetune_settings,
+    ),
+    Command(
+        finetuning.evaluate,
+        "evaluate",
+        "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
+        finetuning.evaluate_settings,
+    ),
+    Command(finetuning.predict, "predict", "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model"),
     Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(convert.models, "models", "bertsmith models"),

@@ -2,8 +2,8 @@
 
 Letters: U units, N rows, T tokens of all rows, R positions that the head reads, K outputs of the head.
 
-A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows of
-a long text), or a single window where each is trained by itself (questions, tags).
+A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows
+of a long text), or a single window where each is trained by itself (questions, tags).
 """
 
 import dataclasses

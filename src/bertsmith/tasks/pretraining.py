@@ -147,6 +147,10 @@ class PretrainingTask:
         pair_parts = ("pooler", "nsp") if self.data.pairs else ()
         return pair_parts if self.data.objective == "nsp" else ("mlm", *pair_parts)
 
+    def rate_factor(self, name: str) -> float:
+        """1: all parameters share one rate."""
+        return 1.0
+
     def fix_steps(self, total: int) -> None:
         """Takes the number of steps of the run, on which the start of the long rows depends."""
         self._total_steps = total

@@ -63,7 +63,7 @@ class TaskSpec:
         kind: classification, regression, choice, tagging or span; the class that does it.
         name: what a user calls it, such as "cola".
         labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
-        pair: examples have a text B.
+        pair: examples have a text B; None: they may, where a model of another tool does not say.
         multi_label: an example may have several labels, or none.
         metric: the score by which models are chosen; higher is better.
         metrics: all scores, of the names in `metrics.labels`.
@@ -77,7 +77,7 @@ class TaskSpec:
     kind: str
     name: str
     labels: tuple[str, ...] = ()
-    pair: bool = False
+    pair: bool | None = False
     multi_label: bool = False
     metric: str = "accuracy"
     metrics: tuple[str, ...] = ("accuracy",)

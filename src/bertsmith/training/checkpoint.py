@@ -21,7 +21,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, InputError, TrainingError
-from bertsmith.files import atomic_folder, digest_file, read_json, write_json
+from bertsmith.files import atomic_file, atomic_folder, digest_file, read_json, write_json
 from bertsmith.training.optimizer import Optimizer, copy_tensors
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -114,6 +114,37 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
     copy_tensors(tensors[MODEL_FILE], model_tensors(model), "the model")
     optimizer.load_state_tensors(tensors[OPTIMIZER_FILE], position.updates)
     return position
+
+
+def write_best(path: Path, model: nn.Module) -> None:
+    """Writes the parameters of a model as one file, over the one before.
+
+    Raises:
+        TrainingError: it could not be written; the one before is as it was.
+    """
+    tensors = {name: tensor.cpu().contiguous() for name, tensor in model_tensors(model).items()}
+    try:
+        with atomic_file(path) as file:
+            file.write(safetensors.torch.save(tensors))
+    except OSError as error:
+        raise TrainingError(
+            expected=f"room for the best model in '{path.parent}'",
+            found=error.strerror or str(error),
+            fix="free some space and resume",
+        ) from error
+
+
+def read_best(path: Path, model: nn.Module) -> None:
+    """Copies the parameters of `write_best` into a model.
+
+    Raises:
+        CheckpointError: the file is missing, damaged, or belongs to another model.
+    """
+    try:
+        tensors = safetensors.torch.load_file(path)
+    except (OSError, safetensors.SafetensorError) as error:
+        raise _damaged(path.parent, path.name, str(error)) from error
+    copy_tensors(tensors, model_tensors(model), "the best model")
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckpointError:

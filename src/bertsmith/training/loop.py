@@ -48,6 +48,8 @@ class TrainResult:
         skipped: steps that were not applied because loss or gradient was not finite.
         spikes: steps whose loss jumped.
         metrics: the values of the last line of the log and of the last evaluation.
+        best_step: the step after which `keep_best` was highest; None without that setting.
+        stopped_early: whether `patience` ran out before the steps did.
     """
 
     steps: int
@@ -57,6 +59,8 @@ class TrainResult:
     skipped: int
     spikes: int
     metrics: Mapping[str, float]
+    best_step: int | None = None
+    stopped_early: bool = False
 
 
 WriteModel = Callable[[Path, TrainResult], None]
@@ -139,12 +143,13 @@ class _Course:
         """Runs to the end."""
         self._fix_budget()
         warmup = self.settings.warmup(self.total)
-        self._evaluate_if_due()
+        if self.settings.evaluate_at_start or self.position.step:
+            self._evaluate_if_due()
         with (
             Progress("training", self.total, "steps", done=self.position.step) as progress,
             contextlib.closing(self.trainer.plans(range(self.position.step, self.total))) as plans,
         ):
-            for step, plan in plans:
+            for step, plan in () if self._out_of_patience() else plans:
                 rate = learning_rate(
                     self.settings.schedule, step, peak=self.settings.learning_rate, warmup=warmup, total=self.total
                 )
@@ -158,7 +163,12 @@ class _Course:
                     raise KeyboardInterrupt
                 with quiet():
                     self._evaluate_if_due()
+                if self._out_of_patience():
+                    self._save()
+                    break
         result = self._result()
+        if result.best_step is not None:
+            self.run.load_best(self.trainer.workload.model)
         if self.first and write_model is not None:
             try:
                 write_model(self.run.model, result)
@@ -280,11 +290,29 @@ class _Course:
         if not self.first or position.step in self.evaluations:
             return
         values = {f"held_out_{name}": value for name, value in self.trainer.evaluate().items()}
+        self.evaluations[position.step] = values
+        # Before the line of the log: where there is a line, the parameters of that step have been considered.
+        if position.step and self._best_step() == position.step:
+            self.run.save_best(self.trainer.workload.model)
         if values:
             self.log.write(
                 "evaluation", position.step, {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             )
-        self.evaluations[position.step] = values
+
+    def _best_step(self) -> int | None:
+        """The first step after which the value of `keep_best` was highest; None without evaluations of it."""
+        name = f"held_out_{self.settings.keep_best}"
+        seen = [(line[name], -step) for step, line in self.evaluations.items() if step and name in line]
+        return -max(seen)[1] if seen else None
+
+    def _out_of_patience(self) -> bool:
+        """Whether as many evaluations as `patience` have passed since the best one; rank 0 decides for all."""
+        if self.settings.patience is None:
+            return False
+        best = self._best_step()
+        since = sum(best is not None and step > best for step in self.evaluations)
+        spent = float(since >= self.settings.patience)
+        return distributed.from_first_rank(spent, self.rank, self.trainer.device) > 0
 
     def _result(self) -> TrainResult:
         latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
@@ -296,4 +324,6 @@ class _Course:
             skipped=self.guard.skipped,
             spikes=self.guard.spikes,
             metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
+            best_step=self._best_step() if self.first else None,
+            stopped_early=self.position.step < self.total,
         )

@@ -6,7 +6,7 @@ original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep 
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -21,32 +21,40 @@ _NO_CORRECTION = 1e9
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Named parameters that share one weight decay; `decay` is per unit of learning rate."""
+    """Named parameters that share one weight decay, per unit of learning rate, and one share of the rate."""
 
     names: tuple[str, ...]
     parameters: tuple[nn.Parameter, ...]
     decay: float
+    factor: float = 1.0
 
 
-def parameter_groups(module: nn.Module, weight_decay: float) -> tuple[ParameterGroup, ParameterGroup]:
-    """The parameters of `module` that train, as (decayed, not decayed); each stands in exactly one group.
+def every_rate(name: str) -> float:
+    """1: each parameter is trained with the whole learning rate."""
+    return 1.0
+
+
+def parameter_groups(
+    module: nn.Module, weight_decay: float, rate_factor: Callable[[str], float] = every_rate
+) -> tuple[ParameterGroup, ...]:
+    """The parameters of `module` that train; each stands in exactly one group: decayed ones first, then the others.
 
     Names with "norm" or "bias" in them are not decayed. Embedding tables are. A parameter that is used under
-    two names (tied) counts once, under its first name.
+    two names (tied) counts once, under its first name. Each share of the learning rate has groups of its own.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     exempt = {name for name in trained if "norm" in name.lower() or "bias" in name.lower()}
+    kinds: dict[tuple[float, float], list[str]] = {(weight_decay, 1.0): [], (0.0, 1.0): []}
+    for name in trained:
+        kinds.setdefault((0.0 if name in exempt else weight_decay, rate_factor(name)), []).append(name)
     groups = tuple(
-        ParameterGroup(tuple(names), tuple(trained[name] for name in names), decay)
-        for names, decay in (
-            ([name for name in trained if name not in exempt], weight_decay),
-            ([name for name in trained if name in exempt], 0.0),
-        )
+        ParameterGroup(tuple(names), tuple(trained[name] for name in names), decay, factor)
+        for (decay, factor), names in kinds.items()
     )
     members = [id(p) for group in groups for p in group.parameters]
     assert len(members) == len(set(members)), "a parameter stands in two groups"
     assert set(members) == {id(p) for p in module.parameters() if p.requires_grad}, "a parameter is in no group"
-    return groups[0], groups[1]
+    return groups
 
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
@@ -75,6 +83,7 @@ class Optimizer(abc.ABC):
         betas: how much of the first and of the second moment each update keeps.
         epsilon: is added to the root of the second moment, outside the root.
         bias_correction: divide the moments by 1 - beta**updates. The 2018 code does not.
+        rate_factor: the share of the learning rate for the parameter of a name.
     """
 
     def __init__(
@@ -85,8 +94,9 @@ class Optimizer(abc.ABC):
         betas: tuple[float, float] = (0.9, 0.999),
         epsilon: float = 1e-6,
         bias_correction: bool = False,
+        rate_factor: Callable[[str], float] = every_rate,
     ) -> None:
-        self.groups = parameter_groups(module, weight_decay)
+        self.groups = parameter_groups(module, weight_decay, rate_factor)
         self.betas, self.epsilon, self.bias_correction = betas, epsilon, bias_correction
         self.updates = 0
         self.moments = {
@@ -117,7 +127,7 @@ class Optimizer(abc.ABC):
                     [p.grad for _, p in present if p.grad is not None],
                     [self.moments[name][0] for name, _ in present],
                     [self.moments[name][1] for name, _ in present],
-                    learning_rate,
+                    learning_rate * group.factor,
                     group.decay,
                 )
 

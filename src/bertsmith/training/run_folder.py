@@ -6,6 +6,7 @@
         settings.json       settings as given, the steps they came to, versions, machine, digests of the inputs
         metrics.jsonl       the log, one object a line; "kind" is train, evaluation, spike or skipped
         checkpoints/        step-00000100/ ...
+        best.safetensors    on request, the parameters that did best on held-out data
         model/              the result, written by whoever started the run
         tensorboard/        on request
 
@@ -41,14 +42,16 @@ from bertsmith.training.checkpoint import (
     Position,
     checkpoint_folder,
     checkpoint_steps,
+    read_best,
     read_checkpoint,
+    write_best,
     write_checkpoint,
 )
 from bertsmith.training.distributed import wait_for_all
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
-SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
+SETTINGS_FILE, METRICS_FILE, BEST_FILE = "settings.json", "metrics.jsonl", "best.safetensors"
 
 # Packages whose version may change the numbers of a run.
 VERSIONS_OF = ("torch", "numpy", "pyarrow")
@@ -263,6 +266,28 @@ class RunFolder:
         if repair:
             self.cut_metrics(-1)
         return None
+
+    def save_best(self, model: nn.Module) -> None:
+        """Writes the parameters as the best ones so far.
+
+        Raises:
+            TrainingError: they could not be written; the ones before are as they were.
+        """
+        write_best(self.path / BEST_FILE, model)
+
+    def load_best(self, model: nn.Module) -> None:
+        """Copies the best parameters into the model.
+
+        Raises:
+            CheckpointError: they are damaged or those of another model.
+        """
+        read_best(self.path / BEST_FILE, model)
+
+    def clear(self) -> None:
+        """Removes checkpoints and best parameters, once what came of them is written elsewhere."""
+        for step in checkpoint_steps(self.checkpoints):
+            _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
+        (self.path / BEST_FILE).unlink(missing_ok=True)
 
     def last_step(self) -> int | None:
         """The step of the newest checkpoint, or None."""

@@ -38,6 +38,10 @@ class TrainSettings:
     skip_limit: int = help_field(5, "steps in a row that are not finite before training gives up")
     log_every: int = help_field(10, "steps between lines of metrics.jsonl")
     evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten times in the run")
+    evaluate_at_start: bool = help_field(True, "evaluate before the first step too")
+    keep_best: str | None = help_field(None, "a held-out value; the model that was highest in it is the result")
+    patience: int | None = help_field(None, "stop after so many evaluations without a better keep_best value")
+    layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
     save_every: int | None = help_field(None, "steps between checkpoints; default: by time alone")
     save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
     keep_checkpoints: int = help_field(2, "how many checkpoints are kept")
@@ -51,7 +55,7 @@ class TrainSettings:
             found=" and ".join(given) or "none",
             fix="give one of steps, tokens and minutes",
         )
-        for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes"):
+        for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes", "patience"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="raise it or leave it out")
         for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
@@ -60,6 +64,15 @@ class TrainSettings:
         for name in ("warmup_share", "beta1", "beta2"):
             value = getattr(self, name)
             require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="use a share")
+        require(
+            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
+        )
+        require(
+            self.patience is None or self.keep_best is not None,
+            expected="keep_best with patience",
+            found="patience alone",
+            fix="name the held-out value that should rise",
+        )
         require(self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="raise it")
         require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="raise it")
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):

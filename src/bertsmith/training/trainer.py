@@ -45,6 +45,7 @@ class Trainer:
             betas=(settings.beta1, settings.beta2),
             epsilon=settings.epsilon,
             bias_correction=settings.bias_correction,
+            rate_factor=workload.rate_factor,
         )
         self.device = next(workload.model.parameters()).device
         self.model = distributed.replicate(workload.model, rank)

@@ -37,6 +37,9 @@ class Workload(Protocol):
     def model(self) -> nn.Module:
         """What is trained, on the device where it is trained."""
 
+    def rate_factor(self, name: str) -> float:
+        """The share of the learning rate that the parameter of this name is trained with; 1 for all as a rule."""
+
     def fix_steps(self, total: int) -> None:
         """Is told how many steps the run has, before the plans of that run are asked for.
 

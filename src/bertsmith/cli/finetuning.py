@@ -1,0 +1,173 @@
+"""Commands on tasks: fine-tuning, evaluation, prediction."""
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json, settings_from
+from bertsmith.cli.text import line_blocks
+
+if TYPE_CHECKING:
+    from bertsmith.tasks.examples import Example
+    from bertsmith.tasks.task import TaskSpec
+
+TaskOption = Annotated[
+    str,
+    typer.Option(
+        "--task",
+        metavar="NAME",
+        help="cola ... wnli, squad, squad2, swag, codah, ner, pos, classification, multi-label, regression, "
+        "spam, spam4, sentiment, claim, truth",
+    ),
+]
+
+
+def finetune_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `finetune`."""
+    from bertsmith.tasks.catalogue import ColumnSettings
+    from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+    from bertsmith.tasks.task import TaskSettings
+
+    return (FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings)
+
+
+def finetune(
+    model: ModelOption,
+    task: TaskOption,
+    out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the best model")],
+    train: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="training file; presets have examples of their own")
+    ] = None,
+    dev: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="file to choose by [a tenth of the training examples]")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="trainings with different seeds [3 below 10,000 examples, else 1]")
+    ] = None,
+    search: Annotated[
+        bool, typer.Option("--search", help="first search the grid of rates, batches and epochs (needs optuna)")
+    ] = False,
+    trials: Annotated[int, typer.Option(min=1, help="with --search: settings to try")] = 12,
+    limit: Annotated[int | None, typer.Option(min=1, help="take the first so many training examples only")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on with RUN; give the same options again")] = False,
+    **values: Any,
+) -> None:
+    """Fine-tune a model on a task: all its parameters learn, with one layer on top.
+
+    The paper's recipe is the default. RUN/report.json has the scores of every seed, their mean and spread, and
+    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume goes on from there.
+    """
+    from bertsmith.tasks import catalogue
+    from bertsmith.tasks.finetuning_report import write_finetuning_report
+    from bertsmith.tasks.finetuning_run import finetune as run_finetuning
+    from bertsmith.tasks.finetuning_run import summary_lines
+    from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+    from bertsmith.tasks.task import TaskSettings
+
+    name = catalogue.task_name(task)
+    settings = settings_from(FinetuningSettings, values)
+    recipe = settings_from(RecipeSettings, values)
+    spec, data = catalogue.read_task(
+        name,
+        train,
+        dev,
+        columns=settings_from(catalogue.ColumnSettings, values),
+        settings=settings_from(TaskSettings, values, catalogue.default_settings(name)),
+        limit=limit,
+    )
+    if search:
+        from bertsmith.tasks.search import search_settings
+
+        beside = out.with_name(f"{out.name}-search")
+        settings, recipe = search_settings(model, spec, data, beside, settings, recipe, trials=trials)
+        typer.echo(
+            f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, {settings.epochs:g} epochs; "
+            f"all trials: {beside / 'trials.json'}"
+        )
+    result = run_finetuning(model, spec, data, out, settings, recipe, seeds=seeds, resume=resume)
+    for line in summary_lines(result.report):
+        typer.echo(line)
+    typer.echo(f"model: {out / 'model'}")
+    typer.echo(f"report: {write_finetuning_report([out])}")
+
+
+def evaluate_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `evaluate`."""
+    from bertsmith.tasks.catalogue import ColumnSettings
+
+    return (ColumnSettings,)
+
+
+def evaluate(
+    model: ModelOption,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a form of the model's task")],
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+    **values: Any,
+) -> None:
+    """Print the official scores of a fine-tuned model on a labelled file."""
+    from bertsmith.inference.predictor import Predictor
+    from bertsmith.tasks import catalogue
+
+    predictor = Predictor.load(model, device=device, precision=precision)
+    spec = predictor.task.spec
+    name = catalogue.task_name(task or catalogue.form_of(spec))
+    catalogue.require_kind(name, spec)
+    examples = catalogue.read_examples(name, data, settings_from(catalogue.ColumnSettings, values)).examples
+    scores, _ = predictor.evaluate(examples)
+    if json:
+        print_json({"task": spec.name, "examples": len(examples), "scores": scores})
+        return
+    typer.echo(f"{spec.name}: {len(examples):,} examples")
+    for metric, value in scores.items():
+        typer.echo(f"{metric}: {value:.4f}")
+
+
+def predict(
+    model: ModelOption,
+    test: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a test file of GLUE, without labels")
+    ] = None,
+    submission: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
+    ] = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Read lines from stdin and print what the model says of each, with probabilities.
+
+    A line is a text; texts with a tab between them (a pair; question and context; context and endings); or a JSON
+    object: {"text": ...}, {"text": ..., "pair": ...}, {"question": ..., "context": ...}, {"context": ..., "endings":
+    [...]}.
+    """
+    from bertsmith.inference.predictor import Predictor
+    from bertsmith.tasks import catalogue
+
+    predictor = Predictor.load(model, device=device, precision=precision)
+    examples = _examples(predictor.task.spec) if test is None else iter(catalogue.read_test(predictor.task.spec, test))
+    if submission is not None:
+        typer.echo(str(catalogue.submit(predictor.task.spec, predictor.stream(examples), submission)))
+        return
+    for example, prediction in predictor.stream(examples):
+        if json:
+            print_json({"id": example.id, **prediction.to_dict()})
+        else:
+            typer.echo(prediction.line())
+
+
+def _examples(spec: "TaskSpec") -> "Iterator[Example]":
+    """The examples on stdin, one a line."""
+    from bertsmith.tasks.lines import example_of_line
+
+    lines = itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
+    for number, line in enumerate(lines, start=1):
+        yield example_of_line(spec, line, number)

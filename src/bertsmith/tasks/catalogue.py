@@ -1,0 +1,322 @@
+"""The tasks by the names a user calls them, each with its files' form, its labels, its scores and its defaults. S115.
+
+=====================  ==============  ==========================================================================
+name                   kind            files
+=====================  ==============  ==========================================================================
+cola ... wnli          as in GLUE      the official TSV files of the nine GLUE tasks
+squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0
+swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
+ner, pos               tagging         columns, a word a line, a blank line between sentences
+classification         classification  CSV, TSV, JSONL, Parquet with a text (or two) and a label
+multi-label            classification  the same; a row may have several labels or none
+regression             regression      the same with a number
+spam, spam4,           classification  the same with the labels of the preset; examples come with the package
+sentiment, claim,
+truth
+=====================  ==============  ==========================================================================
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import cast
+
+from bertsmith.errors import InputError, nearest
+from bertsmith.files import digest_file
+from bertsmith.metrics.entities import scheme_of
+from bertsmith.progress import warn
+from bertsmith.settings import help_field, require
+from bertsmith.tasks.choice_files import read_choices
+from bertsmith.tasks.conll_files import read_conll
+from bertsmith.tasks.examples import Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.tasks.finetuning_job import TaskData, split_dev
+from bertsmith.tasks.glue import GLUE, read_glue, write_submission
+from bertsmith.tasks.squad_files import read_squad
+from bertsmith.tasks.table_files import read_texts
+from bertsmith.tasks.task import Prediction, TaskSettings, TaskSpec
+
+# Labels in the order of the outputs.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "spam": ("Spam", "Not Spam"),
+    "spam4": ("Spam", "Not Spam", "Social", "Promotion"),
+    "sentiment": ("negative", "positive"),
+    "claim": ("Not Claim", "Claim"),
+    "truth": ("False", "True"),
+}
+GENERAL = ("classification", "multi-label", "regression")
+CHOICES = ("swag", "codah", "choice")
+TAGS = ("ner", "pos")
+QUESTIONS = ("squad", "squad2")
+TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
+
+_LISTED = 5  # skipped rows that are named one by one
+_MOST_LABELS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSettings:
+    """Where the parts of an example stand in a file; for the tasks that do not know it themselves."""
+
+    text_column: str | None = help_field(None, "column of the text [found by its name]")
+    pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
+    label_column: str | None = help_field(None, "column of the label [found by its name]")
+    word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
+    tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
+
+
+def task_name(name: str) -> str:
+    """The name as the catalogue has it; case, dashes and underscores do not matter.
+
+    >>> task_name("SST2"), task_name("STS_B")
+    ('sst-2', 'sts-b')
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    plain = {known.replace("-", ""): known for known in TASK_NAMES}
+    found = plain.get(name.lower().replace("-", "").replace("_", ""))
+    require(found is not None, expected="a known task", found=repr(name), fix=nearest(name.lower(), TASK_NAMES))
+    return cast("str", found)
+
+
+def bundled_examples(name: str) -> Path | None:
+    """The examples that come with the package for a preset; None for other tasks."""
+    path = Path(str(resources.files("bertsmith.tasks") / "presets" / f"{name}.tsv"))
+    return path if name in PRESETS and path.is_file() else None
+
+
+def read_examples(
+    name: str, path: Path, columns: ColumnSettings | None = None, *, gold: bool = True, training: bool = False
+) -> ExampleFile:
+    """The examples of a task in a file; rows that are skipped are listed on stderr.
+
+    Args:
+        name: a task of the catalogue.
+        gold: labels must be there; otherwise they are not looked for.
+        training: read as training data (a question keeps its first answer).
+
+    Raises:
+        InputError: the file is not of this task, or a row of it is wrong; the message names file and row.
+    """
+    columns = columns or ColumnSettings()
+    if name in GLUE:
+        found = read_glue(GLUE[name], path, labelled=gold)
+    elif name in QUESTIONS:
+        found = read_squad(path, training=training)
+    elif name in CHOICES:
+        found = read_choices(path, labelled=gold)
+    elif name in TAGS:
+        found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
+    else:
+        target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
+        found = read_texts(
+            path,
+            text_column=columns.text_column,
+            pair_column=columns.pair_column,
+            label_column=columns.label_column,
+            target=target,  # type: ignore[arg-type]
+        )
+    if found.skipped:
+        warn(f"{path}: {len(found.skipped):,} rows are skipped")
+        for place, reason in found.skipped[:_LISTED]:
+            warn(f"  {place}: {reason}")
+    if not found.examples:
+        raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
+    return found
+
+
+def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | None = None) -> TaskSpec:
+    """The spec of a task, with the labels of the training examples where the task does not fix them.
+
+    Raises:
+        InputError: there is a single label, or so many that they are no classes.
+    """
+    settings = settings or default_settings(name)
+    if name in GLUE:
+        glue = GLUE[name]
+        kind = "classification" if glue.labels else "regression"
+        return TaskSpec(
+            kind=kind,
+            name=name,
+            labels=glue.labels,
+            pair=glue.pair,
+            metric=glue.metric,
+            metrics=glue.metrics,
+            settings=settings,
+        )
+    if name in QUESTIONS:
+        return TaskSpec(
+            kind="span",
+            name=name,
+            unanswerable=name == "squad2",
+            metric="f1",
+            metrics=("exact", "f1"),
+            settings=settings,
+        )
+    if name in CHOICES:
+        return TaskSpec(kind="choice", name=name, settings=settings)
+    if name in TAGS:
+        return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
+    texts = cast("Sequence[TextExample]", examples)
+    pair = bool(texts) and texts[0].second is not None
+    if name == "regression":
+        metrics = ("pearson", "spearman", "mse")
+        return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=metrics, settings=settings)
+    labels = PRESETS.get(name) or _labels(texts)
+    several = name == "multi-label"
+    return TaskSpec(
+        kind="classification",
+        name=name,
+        labels=labels,
+        pair=pair,
+        multi_label=several,
+        metric="micro_f1" if several else "accuracy",
+        metrics=("micro_f1", "macro_f1", "subset_accuracy") if several else ("accuracy", "macro_f1"),
+        settings=settings,
+    )
+
+
+def default_settings(name: str) -> TaskSettings:
+    """The lengths of the paper: 384 tokens with a stride of 128 for questions, 128 otherwise."""
+    return TaskSettings(max_length=384 if name in QUESTIONS else 128)
+
+
+def read_task(
+    name: str,
+    train: Path | None,
+    dev: Path | None,
+    *,
+    columns: ColumnSettings | None = None,
+    settings: TaskSettings | None = None,
+    limit: int | None = None,
+) -> tuple[TaskSpec, TaskData]:
+    """The spec and the data of a task from its files.
+
+    Args:
+        train: the training file; a preset's own examples if not given.
+        dev: the dev file; without one a tenth of the training examples is set aside.
+        limit: take the first so many training examples only.
+
+    Raises:
+        InputError: a file is not of this task, or holds labels that the training file does not have.
+        ConfigError: there is no training file.
+    """
+    name = task_name(name)
+    train = train or bundled_examples(name)
+    require(train is not None, expected="a training file", found="none", fix="name it with --train")
+    assert train is not None
+    examples: Sequence[Example] = read_examples(name, train, columns, training=True).examples[:limit]
+    digests = {"train": digest_file(train)}
+    spec = spec_for(name, examples, settings)
+    if dev is None:
+        kept, aside = split_dev(examples, seed=0)
+        return spec, TaskData(train=kept, dev=aside, digests=digests, held_out=True)
+    held = read_examples(name, dev, columns).examples
+    _warn_of_labels(spec, examples)
+    return spec, TaskData(train=examples, dev=held, digests={**digests, "dev": digest_file(dev)})
+
+
+def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskSettings) -> TaskSpec:
+    tags = Counter(tag for sentence in sentences for tag in sentence.tags or ())
+    if not tags:
+        raise InputError(expected="tags in the training file", found="none", fix="name the column with --tag-column")
+    # O first, then by name: the order that a reader expects.
+    labels = tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
+    scheme = "" if name == "pos" else scheme_of([sentence.tags or () for sentence in sentences])
+    metrics = ("precision", "recall", "f1", "accuracy") if scheme else ("accuracy",)
+    return TaskSpec(
+        kind="tagging",
+        name=name,
+        labels=labels,
+        scheme=scheme,
+        metric="f1" if scheme else "accuracy",
+        metrics=metrics,
+        settings=settings,
+    )
+
+
+def _labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
+    """The labels of the training examples, in the order of their names (numbers by value)."""
+    names: set[str] = set()
+    for example in examples:
+        if isinstance(example.label, tuple):
+            names |= set(example.label)
+        elif example.label is not None:
+            names.add(str(example.label))
+    if not 2 <= len(names) <= _MOST_LABELS:
+        raise InputError(
+            expected=f"two labels at least, and {_MOST_LABELS} at most, in the training file",
+            found=f"{len(names)}: {', '.join(map(repr, sorted(names)[:3]))}",
+            fix="check the label column (--label-column)",
+        )
+    if all(name.isdecimal() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names))
+
+
+def _warn_of_labels(spec: TaskSpec, examples: Sequence[Example]) -> None:
+    """Says which labels of the task never occur in training: they cannot be learned."""
+    if spec.kind != "classification":
+        return
+    seen: set[str] = set()
+    for example in cast("Sequence[TextExample]", examples):
+        seen |= set(example.label) if isinstance(example.label, tuple) else {str(example.label)}
+    absent = [label for label in spec.labels if label not in seen]
+    if absent:
+        warn(f"never in the training examples, so never learned: {', '.join(absent)}")
+
+
+def form_of(spec: TaskSpec) -> str:
+    """The task of the catalogue whose files a model reads: its own, or the general one of its kind."""
+    if spec.name in TASK_NAMES:
+        return spec.name
+    return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner"}.get(spec.kind, spec.kind)
+
+
+def require_kind(name: str, spec: TaskSpec) -> None:
+    """Returns if files of a task can be scored by a model.
+
+    Raises:
+        ConfigError: the model does another kind of task.
+    """
+    if name in GLUE:
+        kind = "classification" if GLUE[name].labels else "regression"
+    elif name in QUESTIONS:
+        kind = "span"
+    elif name in CHOICES:
+        kind = "choice"
+    elif name in TAGS:
+        kind = "tagging"
+    else:
+        kind = "regression" if name == "regression" else "classification"
+    require(
+        kind == spec.kind,
+        expected=f"a file for the model's task, {spec.name} ({spec.kind})",
+        found=f"the form of {name} ({kind})",
+        fix="name the model of that task, or another --task",
+    )
+
+
+def read_test(spec: TaskSpec, path: Path) -> Sequence[Example]:
+    """The examples of a test file of GLUE, without labels.
+
+    Raises:
+        ConfigError: the model's task is none of GLUE.
+        InputError: the file is not that of the task.
+    """
+    require(spec.name in GLUE, expected="a model of a GLUE task", found=spec.name, fix="pipe lines into the command")
+    return read_examples(spec.name, path, gold=False).examples
+
+
+def submit(spec: TaskSpec, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
+    """The file for GLUE's evaluation server that was written. S127.
+
+    Raises:
+        ConfigError: the model's task is none of GLUE.
+    """
+    require(spec.name in GLUE, expected="a model of a GLUE task", found=spec.name, fix="leave --submission out")
+    rows = [(example.id, prediction.to_dict()) for example, prediction in answered]
+    answers = [values["label"] if "label" in values else values["value"] for _, values in rows]
+    return write_submission(GLUE[spec.name], [name for name, _ in rows], answers, folder)

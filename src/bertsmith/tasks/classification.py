@@ -1,0 +1,224 @@
+"""Classes of a text or of a pair of texts: one of several, or any number of them. S61, S70 to S76.
+
+Letters: E examples (each one unit), N rows, K labels.
+
+An example is one row, or with `long_text = "windows"` several, whose logits are pooled to those of the example.
+
+Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_classifier.py.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from bertsmith.errors import InputError, nearest
+from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
+from bertsmith.model.heads import Head
+from bertsmith.tasks.examples import Example, TextExample
+from bertsmith.tasks.features import PER_UNIT, Features, TaskBatch
+from bertsmith.tasks.task import Logits, Prediction, Task
+from bertsmith.tasks.texts import check_texts, encode_texts, pooled_logits, pooled_units
+from bertsmith.text.wordpiece import Tokenizer
+
+DEFAULT_THRESHOLD = 0.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelPrediction(Prediction):
+    """The label of a text with its probability, and those of the other labels.
+
+    Attributes:
+        label: the likeliest label.
+        probability: its probability.
+        probabilities: of every label, in the order of the model; with one label a text they add up to 1.
+        labels: the names of `probabilities`.
+        chosen: the labels given: the likeliest, or with several labels a text all above the threshold.
+        cut_tokens: tokens of the text that were not read.
+    """
+
+    label: str
+    probability: float
+    probabilities: tuple[float, ...]
+    labels: tuple[str, ...]
+    chosen: tuple[str, ...]
+    cut_tokens: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "label": self.label,
+            "chosen": list(self.chosen),
+            "probabilities": dict(zip(self.labels, self.probabilities, strict=True)),
+            "cut_tokens": self.cut_tokens,
+        }
+
+    def line(self) -> str:
+        r"""The labels given, then all labels with their probabilities in per cent, the likeliest first.
+
+        >>> LabelPrediction(label="Spam", probability=0.75, probabilities=(0.75, 0.25), labels=("Spam", "Not Spam"),
+        ...     chosen=("Spam",)).line()
+        'Spam\t75% Spam, 25% Not Spam'
+        """
+        shares = _percent(self.probabilities) if len(self.chosen) == 1 else [round(100 * p) for p in self.probabilities]
+        ranked = sorted(zip(self.probabilities, shares, self.labels, strict=True), key=lambda item: -item[0])
+        return f"{', '.join(self.chosen)}\t" + ", ".join(f"{share}% {label}" for _, share, label in ranked)
+
+
+class ClassificationTask(Task):
+    """One or several of the labels of the spec for each text or pair."""
+
+    kind = "classification"
+
+    @property
+    def head(self) -> Head:
+        """A layer of one row a label on the pooled [CLS]."""
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, dropped=True)
+
+    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+        """Returns if texts are there and labels known; see `Task.check`."""
+        check_texts(examples, pair=self.spec.pair)
+        if gold:
+            known = set(self.spec.labels)
+            for example in examples:
+                assert isinstance(example, TextExample)
+                if example.label is None:
+                    raise InputError(
+                        expected=f"a label in {example.place}", found="none", fix="label or remove the row"
+                    )
+                for name in _names(example):
+                    if name not in known:
+                        raise InputError(
+                            expected=f"a known label in {example.place}",
+                            found=repr(name),
+                            fix=nearest(name, self.spec.labels) + "; labels come from the training file",
+                        )
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+        """One unit an example; see `Task.encode`."""
+        texts = cast("Sequence[TextExample]", examples)
+        rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
+        return Features(
+            rows=rows,
+            rows_per_unit=per_unit,
+            example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
+            read=rows.offsets[:-1],
+            targets=self._targets(texts),
+            targets_per=PER_UNIT,
+        )
+
+    def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
+        """int64 [E], or float32 [E, K] where a text may have several labels; None without gold."""
+        if not examples or any(example.label is None for example in examples):
+            return None
+        number = {label: index for index, label in enumerate(self.spec.labels)}
+        if not self.spec.multi_label:
+            return np.array([number[_names(example)[0]] for example in examples], dtype=np.int64)
+        targets = np.zeros((len(examples), len(number)), dtype=np.float32)
+        for row, example in enumerate(examples):
+            targets[row, [number[name] for name in _names(example)]] = 1
+        return targets
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Cross-entropy; with several labels the mean over labels of the binary one. See `Task.loss`."""
+        assert batch.targets is not None
+        scores = pooled_units(logits.float(), batch, self.spec.settings.pooling)  # [E, K]
+        if self.spec.multi_label:
+            loss = F.binary_cross_entropy_with_logits(scores, batch.targets, reduction="none").mean(-1).sum()
+            correct = ((scores > 0) == (batch.targets > 0)).all(-1).sum()
+        else:
+            loss = F.cross_entropy(scores, batch.targets, reduction="sum")
+            correct = (scores.detach().argmax(-1) == batch.targets).sum()
+        count = torch.tensor(batch.num_units, device=logits.device)
+        return loss, {"nll": loss.detach(), "correct": correct, "count": count}
+
+    def decode(
+        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+    ) -> list[LabelPrediction]:
+        """A `LabelPrediction` an example; see `Task.decode`."""
+        labels = self.spec.labels
+        chances = self.probabilities(pooled_logits(logits, features, self.spec.settings.pooling))
+        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
+        threshold = DEFAULT_THRESHOLD if self.spec.threshold is None else self.spec.threshold
+        predictions = []
+        for row, lost in zip(chances, cut, strict=True):
+            best = int(row.argmax())
+            several = tuple(labels[index] for index in np.flatnonzero(row >= threshold))
+            predictions.append(
+                LabelPrediction(
+                    label=labels[best],
+                    probability=float(row[best]),
+                    probabilities=tuple(row.tolist()),
+                    labels=labels,
+                    chosen=several if self.spec.multi_label else (labels[best],),
+                    cut_tokens=int(lost),
+                )
+            )
+        return predictions
+
+    def probabilities(self, logits: Logits) -> npt.NDArray[np.float64]:
+        """float64 [E, K] from logits [E, K], softened by the temperature of the spec."""
+        scaled = logits.astype(np.float64) / self.spec.temperature
+        if self.spec.multi_label:
+            return np.asarray(1 / (1 + np.exp(-scaled)))
+        shifted = np.exp(scaled - scaled.max(axis=-1, keepdims=True))
+        return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> dict[str, float]:
+        """The metrics of the spec; with several labels a text micro and macro F1 and subset accuracy."""
+        if self.spec.multi_label:
+            gold = self._matrix([_names(cast("TextExample", example)) for example in examples])
+            return multi_label_scores(gold, self._matrix([prediction.chosen for prediction in predictions]))
+        gold_numbers, predicted = self.numbers(examples, predictions)
+        return {name: CLASS_METRICS[name](gold_numbers, predicted) for name in self.spec.metrics}
+
+    def numbers(
+        self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The gold and the predicted label numbers, int64 [E] each; one label a text."""
+        number = {label: index for index, label in enumerate(self.spec.labels)}
+        gold = [number[_names(cast("TextExample", example))[0]] for example in examples]
+        return np.array(gold, dtype=np.int64), np.array([number[p.label] for p in predictions], dtype=np.int64)
+
+    def _matrix(self, names: Sequence[Sequence[str]]) -> npt.NDArray[np.bool_]:
+        given = [set(row) for row in names]
+        shape = (len(given), len(self.spec.labels))
+        return np.array([[label in row for label in self.spec.labels] for row in given], dtype=np.bool_).reshape(shape)
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """1 where exactly the gold labels are given, float64 [E]."""
+        pairs = zip(examples, predictions, strict=True)
+        return np.array([set(_names(cast("TextExample", e))) == set(p.chosen) for e, p in pairs], dtype=np.float64)
+
+    def is_collapsed(self, predictions: Sequence[LabelPrediction], examples: Sequence[Example]) -> bool:
+        """Whether every text gets the same labels though the gold ones differ. S68."""
+        gold = {_names(cast("TextExample", example)) for example in examples}
+        return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
+
+
+def _names(example: TextExample) -> tuple[str, ...]:
+    """The gold labels of an example."""
+    if example.label is None:
+        return ()
+    return example.label if isinstance(example.label, tuple) else (str(example.label),)
+
+
+def _percent(shares: Sequence[float]) -> list[int]:
+    """Whole per cents that add up to 100, by largest remainders.
+
+    >>> _percent([1 / 3, 1 / 3, 1 / 3])
+    [34, 33, 33]
+    """
+    exact = [100 * share for share in shares]
+    whole = [int(value) for value in exact]
+    by_rest = sorted(range(len(exact)), key=lambda index: whole[index] - exact[index])
+    for index in by_rest[: max(0, 100 - sum(whole))]:
+        whole[index] += 1
+    return whole

@@ -1,0 +1,161 @@
+"""Fine-tuning as work for the training loop: a task, a model with one layer on top, examples. S56.
+
+An optimizer step holds a number of units (32 in the paper); the work inside it is cut by tokens, nothing is padded. The
+stream of units is one permutation of the training data after another, each a function of (seed, epoch); steps take it
+in order, across the borders of epochs, so no unit is dropped.
+
+Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in the original run_classifier.py.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import ConfigError
+from bertsmith.model.heads import BertForTask
+from bertsmith.model.noise import noise_for
+from bertsmith.progress import Progress
+from bertsmith.randomness import generator
+from bertsmith.runtime import Runtime
+from bertsmith.tasks.examples import Example
+from bertsmith.tasks.features import Features, Ints, TaskBatch, micro_batches
+from bertsmith.tasks.finetuning_settings import FinetuningSettings
+from bertsmith.tasks.task import Logits, Task
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.workload import StepPlan
+
+_LAYER = re.compile(r"^bert\.layers\.(\d+)\.")
+
+
+class Finetuning:
+    """What the training loop is given to fine-tune a model on a task.
+
+    Args:
+        model: the encoder with the task's head.
+        task: the task.
+        train: encoded training examples with targets.
+        dev: examples with gold labels to evaluate on, or None.
+        tokenizer: of the model.
+        settings: batch, precision, what is frozen.
+        runtime: device and precision.
+        seed: of the order of the examples and of dropout.
+        layer_decay: learning rate of a layer as a share of that of the layer above it.
+        on_scores: is told the scores of every evaluation.
+    """
+
+    def __init__(
+        self,
+        model: BertForTask,
+        task: Task,
+        train: Features,
+        dev: tuple[Sequence[Example], Features] | None,
+        tokenizer: Tokenizer,
+        settings: FinetuningSettings,
+        runtime: Runtime,
+        *,
+        seed: int,
+        layer_decay: float = 1.0,
+        on_scores: Callable[[Mapping[str, float]], None] | None = None,
+    ) -> None:
+        self.model = model.to(runtime.torch_device)
+        self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
+        self.settings, self.runtime, self.seed, self.layer_decay = settings, runtime, seed, layer_decay
+        self.frozen = settings.freeze == "body"
+        if self.frozen:
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(not name.startswith(("bert.embeddings.", "bert.layers.")))
+        if not task.head.pooled:
+            model.bert.pooler.requires_grad_(False)
+        self.on_scores = on_scores
+
+    def rate_factor(self, name: str) -> float:
+        """The layer decay to the power of the layers above the parameter; 1 for pooler and head."""
+        depth = len(self.model.bert.layers)
+        if name.startswith("bert.embeddings."):
+            return float(self.layer_decay ** (depth + 1))
+        match = _LAYER.match(name)
+        return 1.0 if match is None else float(self.layer_decay ** (depth - int(match[1])))
+
+    def fix_steps(self, total: int) -> None:
+        """Nothing here depends on the length of the run."""
+
+    def units_of_step(self, step: int) -> Ints:
+        """The units of a step, int64 [batch]; a function of (seed, step)."""
+        size, count = self.settings.batch_size, len(self.train)
+        places = np.arange(step * size, (step + 1) * size)
+        epochs = places // count
+        orders = {epoch: self._order(epoch) for epoch in np.unique(epochs).tolist()}
+        return np.array([orders[e][p] for e, p in zip(epochs.tolist(), (places % count).tolist(), strict=True)])
+
+    def _order(self, epoch: int) -> Ints:
+        return generator(self.seed, "order of examples", epoch).permutation(len(self.train))
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The micro-batches of a rank in a step; a pure function of the step."""
+        units = self.units_of_step(step)
+        batches = micro_batches(
+            self.train,
+            units,
+            micro_tokens=self.settings.micro_tokens,
+            device=self.runtime.device,
+            step=step,
+            rank=rank,
+            world=world,
+        )
+        tokens = int(self.train.unit_tokens[units].sum())
+        return StepPlan(micro_batches=list(batches), tokens=tokens, sequences=len(units))
+
+    def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        batch = micro_batch.batch
+        noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
+        logits = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype, frozen=self.frozen)
+        loss, sums = self.task.loss(logits, micro_batch)
+        return loss / micro_batch.step_targets, sums
+
+    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a log line."""
+        return self.task.log_sums(sums)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """The task's scores on the dev examples; empty without any."""
+        if self.dev is None:
+            return {}
+        assert isinstance(model, BertForTask)
+        examples, features = self.dev
+        logits = task_logits(model, features, self.runtime, self.settings.micro_tokens)
+        scores = self.task.score(examples, self.task.decode(examples, features, logits, self.tokenizer))
+        if self.on_scores is not None:
+            self.on_scores(scores)
+        return scores
+
+
+@torch.inference_mode()
+def task_logits(
+    model: BertForTask, features: Features, runtime: Runtime, micro_tokens: int = 4096, *, unit: str = "rows"
+) -> Logits:
+    """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
+
+    This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
+    """
+    found = np.empty((features.num_read, model.head.outputs), dtype=np.float32)
+    everything = np.arange(len(features), dtype=np.int64)
+    with Progress("evaluating", total=len(features.rows), unit=unit) as progress:
+        for part in micro_batches(features, everything, micro_tokens=micro_tokens, device=runtime.device):
+            logits = model(part.batch, read=part.read, dtype=runtime.dtype)
+            found[part.chosen] = logits.float().cpu().numpy()
+            progress.advance(part.batch.num_rows)
+    return found
+
+
+def require_units(features: Features, where: str) -> None:
+    """Returns if there is something to train on.
+
+    Raises:
+        ConfigError: there is not.
+    """
+    if not len(features):
+        raise ConfigError(expected=f"examples in {where}", found="none", fix="name a file with labelled examples")

@@ -1,0 +1,303 @@
+"""One task with its examples encoded once, trained as often as wanted: with another seed, rate or batch. S56.
+
+::
+
+    TRAINING/                what every run folder holds: settings.json, metrics.jsonl
+    TRAINING/report.json     the scores of its best epoch
+    TRAINING/predictions.jsonl   what that model says of the dev examples, beside the gold
+    TRAINING/model/          that model
+"""
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.pretrained import TaskModel, load_for_task, save_pretrained
+from bertsmith.errors import ConfigError
+from bertsmith.files import digest_file, read_json, write_json, write_text
+from bertsmith.model.heads import BertForTask
+from bertsmith.progress import warn
+from bertsmith.randomness import generator
+from bertsmith.runtime import Runtime, choose
+from bertsmith.settings import to_dict
+from bertsmith.tasks.examples import Example
+from bertsmith.tasks.features import Features
+from bertsmith.tasks.finetuning import Finetuning, require_units, task_logits
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.training.loop import TrainResult, train
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.settings import TrainSettings
+
+REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """The examples of a task, read and checked.
+
+    Attributes:
+        train: labelled examples to learn from.
+        dev: labelled examples to choose by; empty for none.
+        digests: of the files, by name.
+        held_out: whether `dev` was taken out of the training file.
+    """
+
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    held_out: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeedResult:
+    """What came of one training.
+
+    Attributes:
+        seed: the seed.
+        scores: on the dev examples, of the best epoch.
+        collapsed: it says the same of every dev example.
+        best_step: the step after which the model was taken.
+        steps: steps done.
+        seconds: of the training, evaluations included.
+        tokens: real tokens trained on.
+    """
+
+    seed: int
+    scores: Mapping[str, float]
+    collapsed: bool
+    best_step: int
+    steps: int
+    seconds: float
+    tokens: int
+
+
+def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
+    """Training and dev examples: a share, at least one, drawn by the seed, is set aside.
+
+    Raises:
+        ConfigError: there are too few examples for both.
+    """
+    if len(examples) < 2:
+        raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
+    order = generator(seed, "dev split").permutation(len(examples))
+    aside = set(order[: max(1, round(share * len(examples)))].tolist())
+    kept = [example for number, example in enumerate(examples) if number not in aside]
+    return kept, [examples[number] for number in sorted(aside)]
+
+
+class FinetuningJob:
+    """A base model, a task and its examples, ready to be trained; made by `prepare`.
+
+    Attributes:
+        task: the task, its rows no longer than the model reads.
+        training: the settings of the loop that the epochs come to.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        task: Task,
+        data: TaskData,
+        encoded: tuple[Features, Features | None],
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        runtime: Runtime,
+    ) -> None:
+        assert folder.tokenizer is not None, "load_for_task has seen to it"
+        self.folder, self.task, self.data = folder, task, data
+        self.train, self.dev = encoded
+        self.tokenizer, self.runtime = folder.tokenizer, runtime
+        self._set(settings, recipe)
+
+    @staticmethod
+    def prepare(
+        source: Path | str | ModelFolder,
+        spec: TaskSpec,
+        data: TaskData,
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+    ) -> "FinetuningJob":
+        """The job, with all examples checked and encoded.
+
+        Raises:
+            BertsmithError: model, examples or settings do not fit; the message says which.
+        """
+        folder = source if isinstance(source, ModelFolder) else load_any(source)
+        runtime = choose(settings.device, settings.precision)
+        if runtime.note:
+            warn(runtime.note)
+        task = task_for(_fitted(spec, folder))
+        tokenizer = _load(folder, task, settings, seed=0).tokenizer
+        task.check(data.train, gold=True)
+        task.check(data.dev, gold=True)
+        train_features = task.encode(data.train, tokenizer, training=True)
+        require_units(train_features, "the training data")
+        dev_features = task.encode(data.dev, tokenizer) if data.dev else None
+        return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime)
+
+    def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
+        """The same examples with other settings; device and precision stay."""
+        changed = copy.copy(self)
+        changed._set(settings, recipe)
+        return changed
+
+    def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
+        units = len(self.train)
+        self.settings = settings
+        self.training: TrainSettings = recipe.training(
+            steps=settings.steps(units),
+            epoch=round(units / settings.batch_size),
+            keep_best=self.task.spec.metric if self.dev is not None else None,
+        )
+
+    def lines(self) -> list[str]:
+        """What a user should know before training starts. S35, S57."""
+        base = _load(self.folder, self.task, self.settings, seed=0)
+        added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
+        anew = [part for part in base.new_parts if part != self.task.head.part]
+        lines = [
+            f"{self.task.spec.name}: {len(self.data.train):,} training and {len(self.data.dev):,} dev examples, "
+            f"{self.training.steps:,} steps; {added:,} new parameters on top"
+            + (f"; not in the base model, so they start anew: {', '.join(anew)}" if anew else "")
+        ]
+        for split, features in (("train", self.train), ("dev", self.dev)):
+            if features is not None:
+                rows = features.rows
+                cut = f"{rows.truncated:,} of {len(rows):,} rows were cut, {rows.cut_tokens:,} tokens in all"
+                lines.append(f"{split}: {cut}")
+        if self.data.held_out:
+            lines.append("no dev file: a tenth of the training examples is set aside")
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """What settings.json says of it."""
+        return {
+            "task": "finetuning",
+            "spec": self.task.spec.to_dict(),
+            "run": to_dict(self.settings),
+            "train": to_dict(self.training),
+            "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
+        }
+
+    def digests(self) -> dict[str, str]:
+        """Of the files, the vocabulary and the weights of the base model."""
+        weights = self.folder.path / "model.safetensors"
+        first = {"base": digest_file(weights)} if weights.is_file() else {}
+        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **first}
+
+    def train_once(
+        self,
+        path: Path,
+        seed: int,
+        on_scores: Callable[[Mapping[str, float]], None] | None = None,
+        *,
+        resume: bool = False,
+    ) -> SeedResult:
+        """Trains with one seed in the run folder `path`, or goes on, or gives back what came of it before.
+
+        Args:
+            on_scores: is told the dev scores of every evaluation; may raise to end the training.
+            resume: there may be something in the folder already.
+
+        Raises:
+            BertsmithError: as `train`; RunError where the folder holds something and `resume` is not given.
+        """
+        done = path / REPORT_FILE
+        if resume and done.is_file():
+            return SeedResult(**read_json(done))
+        training = dataclasses.replace(self.training, seed=seed)
+        record = {**self.record(), "train": to_dict(training)}
+        run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
+        workload = Finetuning(
+            _load(self.folder, self.task, self.settings, seed=seed).model,
+            self.task,
+            self.train,
+            None if self.dev is None else (self.data.dev, self.dev),
+            self.tokenizer,
+            self.settings,
+            self.runtime,
+            seed=seed,
+            layer_decay=training.layer_decay,
+            on_scores=on_scores,
+        )
+        outcome = train(workload, training, run)
+        result, spec = self._judge(path, seed, outcome, workload.model)
+        self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
+        write_json(done, dataclasses.asdict(result))
+        run.clear()
+        return result
+
+    def _judge(self, path: Path, seed: int, outcome: TrainResult, model: BertForTask) -> tuple[SeedResult, TaskSpec]:
+        """The scores of the best epoch, and the spec with what is fitted on dev data; writes the predictions."""
+        spec, scores, collapsed = self.task.spec, dict[str, float](), False
+        if self.dev is not None:
+            model.eval()
+            logits = task_logits(model, self.dev, self.runtime, self.settings.micro_tokens)
+            predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
+            spec = self.task.tuned(self.data.dev, predictions)
+            if spec != self.task.spec:
+                predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+            scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
+            collapsed = self.task.is_collapsed(predictions, self.data.dev)
+            self._write_predictions(path / PREDICTIONS_FILE, predictions)
+        result = SeedResult(
+            seed=seed,
+            scores=scores,
+            collapsed=collapsed,
+            best_step=outcome.best_step or outcome.steps,
+            steps=outcome.steps,
+            seconds=round(outcome.seconds, 3),
+            tokens=outcome.tokens,
+        )
+        return result, spec
+
+    def write_model(self, folder: Path, model: BertForTask, spec: TaskSpec, result: SeedResult) -> None:
+        """Writes a model folder with the task in its passport."""
+        info = {
+            "task": spec.kind,
+            "labels": list(spec.labels),
+            "spec": spec.to_dict(),
+            "trained_on": self.digests(),
+            "scores": dict(result.scores),
+        }
+        parts = (self.task.head.part, *(("pooler",) if self.task.head.pooled else ()))
+        save_pretrained(folder, model, self.tokenizer, info, trained=parts, replace=True)
+
+    def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
+        scores = self.task.example_scores(self.data.dev, predictions).tolist()
+        lines = (
+            {"id": example.id, "gold": gold_of(example), "score": score, "prediction": prediction.to_dict()}
+            for example, prediction, score in zip(self.data.dev, predictions, scores, strict=True)
+        )
+        write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def gold_of(example: Example) -> Any:
+    """The gold of an example as plain values for JSON."""
+    values = dataclasses.asdict(example)
+    return next((values[name] for name in ("label", "tags", "answers") if name in values), None)
+
+
+def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
+    """The spec with rows no longer than the model reads."""
+    limit = folder.config.max_position_embeddings
+    if spec.settings.max_length <= limit:
+        return spec
+    warn(f"rows of {limit} tokens instead of {spec.settings.max_length}: the model has no more positions")
+    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
+
+
+def _load(folder: ModelFolder, task: Task, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+    changes = {}
+    if settings.dropout is not None:
+        changes = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    return load_for_task(
+        folder, task.head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
+    )

@@ -1,0 +1,103 @@
+"""What can be set about a fine-tuning: what is learned from how much, and the recipe of the optimizer.
+
+Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier.py.
+"""
+
+import dataclasses
+
+from bertsmith.settings import help_field, require, to_dict
+from bertsmith.training.settings import TrainSettings
+
+FREEZE = ("nothing", "body")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningSettings:
+    """How a task is learned, beside the optimizer's recipe.
+
+    Raises:
+        ConfigError: a value is impossible.
+    """
+
+    batch_size: int = help_field(32, "examples of an optimizer step (questions and tags: windows)")
+    epochs: float = help_field(3.0, "passes over the training data")
+    freeze: str = help_field("nothing", "nothing, or body: only the layer on top and the pooler learn")
+    reinit_layers: int = help_field(0, "upper encoder layers that start anew")
+    dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
+    micro_tokens: int = help_field(4096, "most tokens worked on at once; changes memory and speed, not the result")
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto takes bf16 where the processor computes it")
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "epochs", "micro_tokens"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        require(
+            self.freeze in FREEZE,
+            expected="freeze as nothing or body",
+            found=repr(self.freeze),
+            fix="use one of them",
+        )
+        require(
+            self.reinit_layers >= 0, expected="reinit_layers of at least 0", found=self.reinit_layers, fix="raise it"
+        )
+        require(
+            self.dropout is None or 0 <= self.dropout < 1,
+            expected="dropout from 0 to below 1",
+            found=self.dropout,
+            fix="give a share",
+        )
+        require(
+            self.precision != "fp16",
+            expected="bf16 or fp32 for training",
+            found="fp16, whose gradients vanish without scaling",
+            fix="use --precision bf16 or fp32",
+        )
+
+    def steps(self, units: int) -> int:
+        """The optimizer steps for a training set of some units; at least one."""
+        return max(1, int(units / self.batch_size * self.epochs))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RecipeSettings:
+    """Rate, schedule and care of a fine-tuning; steps come from the epochs.
+
+    The values are checked when they become `TrainSettings`.
+    """
+
+    seed: int = help_field(1, "seed of the first training; the others count on from it")
+    learning_rate: float = help_field(5e-5, "highest learning rate")
+    warmup_share: float = help_field(0.1, "share of the steps in which the rate rises")
+    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
+    weight_decay: float = help_field(0.01, "decoupled weight decay, not on biases and norms")
+    bias_correction: bool = help_field(False, "correct the moments of the first updates (the 2018 code does not)")
+    clip_norm: float = help_field(1.0, "highest global norm of the gradient")
+    layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
+    evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
+    patience: int | None = help_field(None, "stop after so many evaluations that bring nothing better")
+    log_every: int = help_field(10, "steps between lines of metrics.jsonl")
+    save_every: int | None = help_field(None, "steps between checkpoints [by time alone]")
+    save_minutes: float | None = help_field(5.0, "minutes between checkpoints")
+    tensorboard: bool = help_field(False, "write TensorBoard files too (needs the package tensorboard)")
+
+    def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
+        """The settings of the loop for a training of some steps.
+
+        Args:
+            steps: of the whole training.
+            epoch: steps of an epoch, after each of which the dev data are scored.
+            keep_best: the score by which the best model is kept; None without dev data.
+
+        Raises:
+            ConfigError: a value is impossible.
+        """
+        values = to_dict(self) | {
+            "steps": steps,
+            "evaluate_every": self.evaluate_every or max(1, min(epoch, steps)),
+            "evaluate_at_start": False,
+            "keep_best": keep_best,
+            "patience": self.patience if keep_best else None,
+            "keep_checkpoints": 1,
+        }
+        return TrainSettings(**values)

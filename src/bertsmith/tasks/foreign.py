@@ -1,0 +1,66 @@
+"""The task of a model folder: from its passport, or from what another tool's configuration says."""
+
+import dataclasses
+
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.tasks.task import TaskSettings, TaskSpec
+
+_KINDS = {
+    "BertForSequenceClassification": "classification",
+    "BertForTokenClassification": "tagging",
+    "BertForMultipleChoice": "choice",
+    "BertForQuestionAnswering": "span",
+}
+
+
+def spec_of(folder: ModelFolder) -> TaskSpec | None:
+    """The spec of the task that a model was fine-tuned for; None where it has no head of a task.
+
+    A model of another tool has no spec; its kind is that of its architecture, its labels are those of its
+    `config.json`, and rows are as long as the model reads. Whether a classifier reads pairs cannot be told, so it takes
+    both.
+
+    Raises:
+        ConfigError: the spec in the passport has unknown keys or values.
+    """
+    if "spec" in folder.info:
+        return TaskSpec.from_dict(folder.info["spec"], f"{folder.path}/bertsmith.json")
+    kind = _kind(folder)
+    if kind is None:
+        return None
+    labels = tuple(folder.info.get("labels") or ())
+    if not labels and kind in ("classification", "tagging"):
+        labels = tuple(f"LABEL_{number}" for number in range(len(folder.tensors["classifier.bias"])))
+    longest = min(folder.config.max_position_embeddings, 384 if kind == "span" else 512)
+    metrics = {"regression": ("pearson", "spearman"), "tagging": ("f1",), "span": ("f1",)}.get(kind, ("accuracy",))
+    return TaskSpec(
+        kind=kind,
+        name=kind,
+        pair=None if kind in ("classification", "regression") else False,
+        labels=labels if kind in ("classification", "tagging") else (),
+        multi_label=folder.info.get("problem_type") == "multi_label_classification",
+        metric=metrics[-1],
+        metrics=metrics,
+        scheme=_scheme(labels) if kind == "tagging" else "",
+        settings=dataclasses.replace(TaskSettings(), max_length=longest),
+    )
+
+
+def _kind(folder: ModelFolder) -> str | None:
+    """The kind by the architecture, or by the parts where a checkpoint names none."""
+    kind = _KINDS.get(folder.info.get("architecture", ""))
+    if kind is None and "span" in folder.parts:
+        kind = "span"
+    if kind is None and "classifier" in folder.parts:
+        kind = "classification" if "pooler" in folder.parts else "tagging"
+    if kind == "classification" and len(folder.tensors["classifier.bias"]) == 1:
+        return "regression"
+    return kind
+
+
+def _scheme(labels: tuple[str, ...]) -> str:
+    """The tag scheme that label names show; empty where tags stand alone."""
+    prefixes = {label.split("-", 1)[0] for label in labels if "-" in label}
+    if not prefixes or not prefixes <= set("BIESO"):
+        return ""
+    return "IOBES" if prefixes & {"E", "S"} else "IOB2"

@@ -1,0 +1,213 @@
+"""An encoder that is not trained: what it says of words and of texts, as arrays. S93, S94.
+
+Letters: R positions that are read, W words of all sentences, E examples, n chosen layers, D width of the encoder.
+
+Vectors are computed once, in evaluation mode and without gradients, and kept as fp32 on the CPU. Of the hidden states
+only the chosen ones are kept, of the last layer only what is read is computed.
+
+Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.pretrained import load_for_task
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.files import digest_file
+from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.heads import Head
+from bertsmith.model.layer_mix import LayerChoice, layer_choice
+from bertsmith.progress import Progress, amount, warn
+from bertsmith.runtime import Runtime, choose, memory_bytes
+from bertsmith.settings import require
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.examples import Example, TaggedExample
+from bertsmith.tasks.features import Features, TaskBatch, micro_batches
+from bertsmith.tasks.tagging import TaggingTask
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.texts import pooled_logits
+from bertsmith.text.pack import PackedRows
+from bertsmith.text.wordpiece import Tokenizer
+
+_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False, dropped=False)
+POOLINGS = ("mean", "cls")
+MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordVectors:
+    """The words of some sentences as a frozen encoder sees them.
+
+    Attributes:
+        vectors: float32 [W, n, D], the hidden states of each word's first piece.
+        sentences: one row and unit a sentence, whose "tokens" are its words: the numbers of rows of `vectors`. The
+            targets, where there are gold tags, are those of the words.
+    """
+
+    vectors: Vectors
+    sentences: Features
+
+
+class FrozenEncoder:
+    """An encoder whose parameters stay as they are.
+
+    Args:
+        model: the encoder; from here on in evaluation mode and without gradients.
+        tokenizer: of the model.
+        runtime: device and precision.
+        digests: of the model's files, by name.
+        micro_tokens: most tokens worked on at once.
+    """
+
+    def __init__(
+        self,
+        model: BertModel,
+        tokenizer: Tokenizer,
+        runtime: Runtime,
+        *,
+        digests: Mapping[str, str] | None = None,
+        micro_tokens: int = 4096,
+    ) -> None:
+        self.model = model.to(runtime.torch_device).eval().requires_grad_(False)
+        self.tokenizer, self.runtime, self.micro_tokens = tokenizer, runtime, micro_tokens
+        self.digests = {"vocabulary": tokenizer.vocabulary.digest, **(digests or {})}
+
+    @staticmethod
+    def load(source: Path | str, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
+        """The encoder of a model folder, Google checkpoint, run folder or hub id.
+
+        Raises:
+            CheckpointError: the source has no vocabulary, or cannot be read.
+            ConfigError: the device is absent or the precision unknown.
+        """
+        folder = load_any(source)
+        loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
+        runtime = choose(device, precision)
+        if runtime.note:
+            warn(runtime.note)
+        weights = folder.path / "model.safetensors"
+        digests = {"base": digest_file(weights)} if weights.is_file() else {}
+        return FrozenEncoder(loaded.model.bert, loaded.tokenizer, runtime, digests=digests)
+
+    @property
+    def hidden_size(self) -> int:
+        """D."""
+        return self.model.config.hidden_size
+
+    def choice(self, name: str) -> LayerChoice:
+        """The choice of layers of a name or of numbers; see `layer_choice`."""
+        return layer_choice(name, self.model.config.num_hidden_layers)
+
+    def word_vectors(self, task: TaggingTask, sentences: Sequence[TaggedExample], choice: LayerChoice) -> WordVectors:
+        """The hidden states of the first piece of every word, read as the task reads its sentences.
+
+        A long sentence is read in windows, with the context that the task's settings ask for; a word counts once.
+
+        Raises:
+            ConfigError: the rows are longer than the model reads, or the vectors take too much memory.
+        """
+        self._require_positions(task.spec)
+        features = task.encode(sentences, self.tokenizer)
+        shape = (features.num_read, len(choice.layers), self.hidden_size)
+        vectors = _room_for(shape, "words")
+        for part, picked, _ in self._passes(features, choice, pruned=True, keeps=vectors.nbytes):
+            vectors[part.chosen] = picked.float().cpu().numpy()
+        lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
+        words = Features(
+            rows=_rows_of_words(lengths),
+            rows_per_unit=np.ones(len(lengths), dtype=np.int64),
+            example_of_row=np.arange(len(lengths)),
+            read=None,
+            targets=features.targets,
+            targets_per=features.targets_per,
+        )
+        return WordVectors(vectors=vectors, sentences=words)
+
+    def text_vectors(
+        self, task: ClassificationTask, examples: Sequence[Example], choice: LayerChoice, pooling: str = "mean"
+    ) -> Vectors:
+        """One vector a text, float32 [E, width], read as the task reads its texts; sums of layers are plain ones.
+
+        Args:
+            pooling: the mean over all tokens of the row, [CLS] and [SEP] among them, or "cls": that of [CLS] alone.
+                Windows of one text are averaged.
+
+        Raises:
+            ConfigError: as for words, or the pooling is unknown.
+        """
+        if pooling not in POOLINGS:
+            raise ConfigError(expected="a known pooling", found=repr(pooling), fix=nearest(pooling, POOLINGS))
+        self._require_positions(task.spec)
+        features = task.encode(examples, self.tokenizer)
+        vectors = _room_for((len(features.rows), choice.width(self.hidden_size)), "texts")
+        for part, picked, lengths in self._passes(features, choice, pruned=pooling == "cls", keeps=vectors.nbytes):
+            mixed = choice.join(picked).float()
+            if pooling == "mean":
+                counts = torch.tensor(lengths, device=mixed.device)
+                mixed = torch.segment_reduce(mixed, "mean", lengths=counts)
+            # One position a row is read, so the positions of the features are its rows.
+            vectors[part.chosen] = mixed.cpu().numpy()
+        return pooled_logits(vectors, features, "mean")
+
+    @torch.inference_mode()
+    def _passes(
+        self, features: Features, choice: LayerChoice, *, pruned: bool, keeps: int
+    ) -> Iterator[tuple[TaskBatch, Tensor, tuple[int, ...]]]:
+        """Each micro-batch with its chosen hidden states [r, n, D], and the tokens of its rows.
+
+        Args:
+            pruned: r are the positions that are read; otherwise all tokens.
+            keeps: bytes of what is kept of it, for the user to see.
+        """
+        last = self.model.config.num_hidden_layers
+        everything = np.arange(len(features), dtype=np.int64)
+        with Progress("frozen encoder", total=len(features.rows), unit="rows") as progress:
+            parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
+            for part in parts if len(features) else ():
+                trace, read = Trace(), part.read if pruned else None
+                self.model(part.batch, read=read, dtype=self.runtime.dtype, trace=trace)
+                states = trace.hidden_states
+                if read is not None:
+                    states = [*(state[read.positions] for state in states[:last]), states[last]]
+                yield part, choice.pick(states), part.batch.lengths
+                progress.advance(part.batch.num_rows, f"{amount(keeps)}B of vectors")
+
+    def _require_positions(self, spec: TaskSpec) -> None:
+        limit = self.model.config.max_position_embeddings
+        require(
+            spec.settings.max_length <= limit,
+            expected=f"max_length of at most {limit}, the positions of the model",
+            found=spec.settings.max_length,
+            fix="lower max_length",
+        )
+
+
+def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
+    """Rows whose tokens are the words of all sentences, counted from 0."""
+    words = np.arange(lengths.sum(), dtype=np.int32)
+    return PackedRows(words, np.zeros_like(words), lengths, np.zeros_like(lengths))
+
+
+def _room_for(shape: tuple[int, ...], what: str) -> Vectors:
+    """An empty array.
+
+    Raises:
+        ConfigError: it would fill more of the machine's memory than is left to it.
+    """
+    size, memory = 4 * int(np.prod(shape, dtype=np.int64)), memory_bytes()
+    require(
+        not memory or size <= MOST_MEMORY * memory,
+        expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
+        found=f"{amount(size)}B for {shape[0]:,} {what}",
+        fix="choose fewer layers or fewer examples",
+    )
+    return np.empty(shape, dtype=np.float32)

@@ -1,0 +1,27 @@
+"""The kinds of task, by the word that stands in a model's passport.
+
+A new kind is one file with one class, and its name here; whatever trains, evaluates, predicts or serves finds it.
+"""
+
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.tasks.choice import ChoiceTask
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.regression import RegressionTask
+from bertsmith.tasks.span import SpanTask
+from bertsmith.tasks.tagging import TaggingTask
+from bertsmith.tasks.task import Task, TaskSpec
+
+KINDS: dict[str, type[Task]] = {
+    task.kind: task for task in (ClassificationTask, RegressionTask, ChoiceTask, TaggingTask, SpanTask)
+}
+
+
+def task_for(spec: TaskSpec) -> Task:
+    """The task of a spec.
+
+    Raises:
+        ConfigError: its kind is unknown.
+    """
+    if spec.kind not in KINDS:
+        raise ConfigError(expected="a known kind of task", found=repr(spec.kind), fix=nearest(spec.kind, KINDS))
+    return KINDS[spec.kind](spec)

@@ -1,0 +1,128 @@
+"""Lines that people type or pipe, as examples of a task: plain text, tab-separated pairs, JSON objects.
+
+=====================  ====================================  =============================================
+task                   a plain line                          a line of JSON
+=====================  ====================================  =============================================
+text                   the text                              {"text": ...}
+pair                   text, tab, second text                {"text": ..., "pair": ...}
+tagging                the text, cut into words here         {"text": ...} or {"words": [...]}
+span                   question, tab, context                {"question": ..., "context": ...}
+choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
+=====================  ====================================  =============================================
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from bertsmith.errors import InputError
+from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.tagging import words_of
+from bertsmith.tasks.task import TaskSpec
+
+# The fields of a JSON line; "id" may stand in all of them.
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "text": ("text",),
+    "pair": ("text", "pair"),
+    "tagging": ("text",),
+    "span": ("question", "context"),
+    "choice": ("context", "endings"),
+}
+
+
+def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin") -> Example:
+    """The example in a line, without gold.
+
+    Args:
+        spec: of the task.
+        line: without its line break; one that begins with `{` is JSON.
+        number: of the line, from 1; the example's id where the line gives none.
+        where: what the lines come from, for errors.
+
+    Raises:
+        InputError: the line is empty, is no valid JSON, or lacks a part; the message names the line.
+    """
+    place = f"line {number} of {where}"
+    if not line.strip():
+        raise InputError(expected=f"a text in {place}", found="an empty line", fix="remove the line")
+    if line.lstrip().startswith("{"):
+        return _from_json(spec, line, number, place)
+    parts = line.split("\t")
+    shape = _shape(spec, several=len(parts) > 1)
+    if shape == "text":
+        _require_parts(parts, 1, "one text, without a tab", place)
+        return TextExample(id=str(number), first=line, place=place)
+    if shape == "tagging":
+        return words_of(line, id=str(number), place=place)
+    if shape == "choice":
+        if len(parts) < 3:
+            raise InputError(
+                expected=f"a context and two endings at least, with tabs between them, in {place}",
+                found=f"{len(parts)} parts",
+                fix="write context<TAB>ending<TAB>ending",
+            )
+        return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), place=place)
+    if shape == "span":
+        _require_parts(parts, 2, "a question, a tab and a context", place)
+        return QuestionExample(id=str(number), question=parts[0], context=parts[1], place=place)
+    _require_parts(parts, 2, "two texts with a tab between them", place)
+    return TextExample(id=str(number), first=parts[0], second=parts[1], place=place)
+
+
+def _shape(spec: TaskSpec, *, several: bool) -> str:
+    if spec.kind in ("tagging", "span", "choice"):
+        return spec.kind
+    pair = several if spec.pair is None else spec.pair
+    return "pair" if pair else "text"
+
+
+def _require_parts(parts: list[str], count: int, expected: str, place: str) -> None:
+    if len(parts) != count:
+        raise InputError(
+            expected=f"{expected}, in {place}",
+            found=f"{len(parts)} parts",
+            fix="separate the parts with single tabs, or give JSON lines",
+        )
+
+
+def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
+    try:
+        values = json.loads(line)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(expected=f"JSON in {place}", found=str(error)[:80], fix="correct the line") from None
+    name = str(values.get("id", number))
+    if spec.kind == "tagging" and "words" in values:
+        words = values["words"]
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise InputError(expected=f"a list of words in {place}", found=repr(words)[:60], fix="correct the line")
+        return TaggedExample(id=name, words=tuple(words), place=place)
+    shape = _shape(spec, several="pair" in values)
+    for field in _FIELDS[shape]:
+        _require_field(values, field, place)
+    if shape == "tagging":
+        return words_of(values["text"], id=name, place=place)
+    if shape == "choice":
+        return ChoiceExample(id=name, context=values["context"], endings=tuple(values["endings"]), place=place)
+    if shape == "span":
+        return QuestionExample(id=name, question=values["question"], context=values["context"], place=place)
+    second = values["pair"] if shape == "pair" else None
+    if shape == "text" and "pair" in values:
+        raise InputError(
+            expected=f"a single text, as the model reads it, in {place}", found="a pair", fix="remove pair"
+        )
+    return TextExample(id=name, first=values["text"], second=second, place=place)
+
+
+def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
+    value = values.get(field)
+    if field == "endings":
+        good = isinstance(value, list) and len(value) > 1 and all(isinstance(one, str) for one in value)
+    else:
+        good = isinstance(value, str)
+    if not good:
+        what = "a list of two texts at least" if field == "endings" else "a text"
+        raise InputError(
+            expected=f"{what} as {field!r} in {place}",
+            found="no such key" if field not in values else repr(value)[:60],
+            fix=f"give {', '.join(values) or 'no keys'} with {field!r}" if field not in values else "correct the line",
+        )

@@ -1,0 +1,119 @@
+"""A number for a text or a pair of texts, such as the similarity of two sentences from 0 to 5. S123.
+
+Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with the squared error.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.errors import InputError
+from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.model.heads import Head
+from bertsmith.tasks.examples import Example, TextExample
+from bertsmith.tasks.features import PER_UNIT, Features, TaskBatch
+from bertsmith.tasks.task import Logits, Prediction, Task
+from bertsmith.tasks.texts import check_texts, encode_texts, pooled_logits, pooled_units
+from bertsmith.text.wordpiece import Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NumberPrediction(Prediction):
+    """The number of a text.
+
+    Attributes:
+        value: the number.
+        cut_tokens: tokens of the text that were not read.
+    """
+
+    value: float
+    cut_tokens: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"value": self.value, "cut_tokens": self.cut_tokens}
+
+    def line(self) -> str:
+        """The number with four digits behind the point."""
+        return f"{self.value:.4f}"
+
+
+class RegressionTask(Task):
+    """A number for each text or pair."""
+
+    kind = "regression"
+
+    @property
+    def head(self) -> Head:
+        """A layer of one row on the pooled [CLS]."""
+        return Head(part="classifier", outputs=1, pooled=True, dropped=True)
+
+    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+        """Returns if texts are there and gold values are numbers; see `Task.check`."""
+        check_texts(examples, pair=self.spec.pair)
+        if gold:
+            for example in examples:
+                assert isinstance(example, TextExample)
+                if not isinstance(example.label, float):
+                    raise InputError(
+                        expected=f"a number in {example.place}", found=repr(example.label), fix="correct the row"
+                    )
+
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+        """One unit an example; see `Task.encode`."""
+        texts = cast("Sequence[TextExample]", examples)
+        rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
+        labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
+        return Features(
+            rows=rows,
+            rows_per_unit=per_unit,
+            example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
+            read=rows.offsets[:-1],
+            targets=_gold(texts).astype(np.float32) if labelled else None,
+            targets_per=PER_UNIT,
+        )
+
+    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The squared error; see `Task.loss`."""
+        assert batch.targets is not None
+        values = pooled_units(logits.float(), batch, self.spec.settings.pooling)[:, 0]
+        loss = (values - batch.targets).square().sum()
+        return loss, {"squared_error": loss.detach(), "count": torch.tensor(batch.num_units, device=logits.device)}
+
+    def decode(
+        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+    ) -> list[NumberPrediction]:
+        """A `NumberPrediction` an example; see `Task.decode`."""
+        values = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0].tolist()
+        cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
+        return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
+
+    def score(self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]) -> dict[str, float]:
+        """The metrics of the spec."""
+        gold, values = _gold(examples), np.array([prediction.value for prediction in predictions])
+        return {name: NUMBER_METRICS[name](gold, values) for name in self.spec.metrics}
+
+    def example_scores(
+        self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]
+    ) -> npt.NDArray[np.float64]:
+        """Minus the squared error, float64 [E]."""
+        values = np.array([prediction.value for prediction in predictions])
+        return np.asarray(-((_gold(examples) - values) ** 2))
+
+    def is_collapsed(self, predictions: Sequence[NumberPrediction], examples: Sequence[Example]) -> bool:
+        """Whether all numbers are nearly the same though the gold ones differ. S68."""
+        values = np.array([prediction.value for prediction in predictions])
+        return bool(_gold(examples).std() > 0 and values.std() < 0.01 * _gold(examples).std())
+
+    def log_sums(self, sums: Any) -> dict[str, float]:
+        """The mean squared error of a log line."""
+        return {"squared_error": sums["squared_error"] / sums["count"]} if sums.get("count") else {}
+
+
+def _gold(examples: Sequence[Example]) -> npt.NDArray[np.float64]:
+    return np.array([float(cast("TextExample", example).label) for example in examples])  # type: ignore[arg-type]

@@ -1,0 +1,146 @@
+"""One small sample of each kind of task: a spec and examples that two layers of width 32 can learn."""
+
+from collections.abc import Sequence
+
+from bertsmith.checkpoints.pretrained import save_pretrained, untrained
+from bertsmith.model.config import BertConfig
+from bertsmith.randomness import generator
+from bertsmith.tasks.examples import (
+    Answer,
+    ChoiceExample,
+    Example,
+    QuestionExample,
+    TaggedExample,
+    TextExample,
+)
+from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+GOOD, BAD, PLAIN = "good fine great".split(), "bad poor awful".split(), "the a film was it and plot of in one".split()
+PEOPLE, PLACES = "anna bert carl".split(), "rome oslo lima".split()
+WORDS = [*GOOD, *BAD, *PLAIN, *PEOPLE, *PLACES, "who", "where", "?", ".", "##s"]
+TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *WORDS]))
+CONFIG = BertConfig(
+    vocab_size=len(TOKENIZER.vocabulary),
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=64,
+    initializer_range=0.1,
+)
+SETTINGS = TaskSettings(max_length=32, stride=8)
+
+SPECS = {
+    "single": TaskSpec(kind="classification", name="sentiment", labels=("negative", "positive"), settings=SETTINGS),
+    "pair": TaskSpec(
+        kind="classification",
+        name="mrpc",
+        labels=("0", "1"),
+        pair=True,
+        metric="f1",
+        metrics=("f1", "accuracy"),
+        settings=SETTINGS,
+    ),
+    "several labels": TaskSpec(
+        kind="classification",
+        name="multi-label",
+        labels=("person", "place"),
+        multi_label=True,
+        metric="micro_f1",
+        metrics=("micro_f1", "macro_f1", "subset_accuracy"),
+        settings=SETTINGS,
+    ),
+    "windows": TaskSpec(
+        kind="classification",
+        name="sentiment",
+        labels=("negative", "positive"),
+        settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
+    ),
+    "number": TaskSpec(
+        kind="regression", name="regression", metric="pearson", metrics=("pearson", "spearman"), settings=SETTINGS
+    ),
+    "choice": TaskSpec(kind="choice", name="choice", settings=SETTINGS),
+    "tags": TaskSpec(
+        kind="tagging",
+        name="ner",
+        labels=("O", "B-PER", "B-LOC"),
+        scheme="IOB2",
+        metric="f1",
+        metrics=("precision", "recall", "f1", "accuracy"),
+        settings=SETTINGS,
+    ),
+    "answer": TaskSpec(
+        kind="span", name="squad", metric="f1", metrics=("exact", "f1"), settings=TaskSettings(max_length=32, stride=8)
+    ),
+    "answer or none": TaskSpec(
+        kind="span",
+        name="squad2",
+        unanswerable=True,
+        metric="f1",
+        metrics=("exact", "f1"),
+        settings=TaskSettings(max_length=16, stride=4),
+    ),
+}
+
+
+def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
+    """Examples with gold, a function of (kind, count, seed)."""
+    draw = generator(seed, f"samples {kind}")
+
+    def some(words: Sequence[str], number: int = 1) -> str:
+        return " ".join(draw.choice(words, number).tolist())
+
+    found: list[Example] = []
+    for number in range(count):
+        even, place = number % 2 == 0, f"line {number + 1} of 'samples'"
+        name = str(number)
+        if kind in ("single", "windows"):
+            text = f"{some(PLAIN, 5 if kind == 'single' else 12)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
+            label = "positive" if even else "negative"
+            found.append(TextExample(id=name, first=text, label=label, place=place))
+        elif kind == "pair":
+            first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
+            found.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
+        elif kind == "several labels":
+            labels = tuple(label for label, bit in (("person", number & 1), ("place", number & 2)) if bit)
+            parts = [some(PLAIN, 3)]
+            parts += [some(PEOPLE)] if "person" in labels else []
+            parts += [some(PLACES)] if "place" in labels else []
+            found.append(TextExample(id=name, first=" ".join(parts), label=labels, place=place))
+        elif kind == "number":
+            good = int(draw.integers(4))
+            text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
+            found.append(TextExample(id=name, first=text, label=float(good), place=place))
+        elif kind == "choice":
+            right = int(draw.integers(3))
+            endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
+            found.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))
+        elif kind == "tags":
+            words, tags = [], []
+            for _ in range(int(draw.integers(3, 9))):
+                pick = int(draw.integers(4))
+                words.append(some((PEOPLE, PLACES, PLAIN, PLAIN)[pick]))
+                tags.append(("B-PER", "B-LOC", "O", "O")[pick])
+            found.append(TaggedExample(id=name, words=tuple(words), tags=tuple(tags), place=place))
+        else:
+            person, location = some(PEOPLE), some(PLACES)
+            context = f"{some(PLAIN, 4)} {person} {some(PLAIN, 2)} {location} {some(PLAIN, 3)} ."
+            question, text = ("who ?", person) if even else ("where ?", location)
+            impossible = kind == "answer or none" and number % 3 == 0
+            if impossible:
+                context = f"{some(PLAIN, 9)} ."
+            answers = () if impossible else (Answer(text, context.index(text)),)
+            found.append(
+                QuestionExample(
+                    id=name, question=question, context=context, answers=answers, is_impossible=impossible, place=place
+                )
+            )
+    return found
+
+
+def write_base_model(path: object, seed: int = 0) -> str:
+    """An untrained model folder to start from."""
+    save_pretrained(str(path), untrained(CONFIG, seed), TOKENIZER, {"task": "pretraining"})
+    return str(path)
