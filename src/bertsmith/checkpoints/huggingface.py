@@ -146,7 +146,8 @@ def config_json(config: BertConfig, architecture: str, dtype: str, info: Mapping
         "dtype": dtype,
         "tie_word_embeddings": True,
     }
-    labels = info.get("labels")
+    # A single output needs its one name, or transformers builds two.
+    labels = info.get("labels") or (["LABEL_0"] if info.get("task") == "regression" else None)
     if labels:
         values["id2label"] = {str(number): str(label) for number, label in enumerate(labels)}
         values["label2id"] = {str(label): number for number, label in enumerate(labels)}

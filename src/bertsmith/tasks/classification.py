@@ -113,10 +113,11 @@ class ClassificationTask(Task):
         )
 
     def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
-        """int64 [E], or float32 [E, K] where a text may have several labels; None without gold."""
-        if not examples or any(example.label is None for example in examples):
-            return None
+        """int64 [E], or float32 [E, K] where a text may have several labels; None without known gold labels."""
         number = {label: index for index, label in enumerate(self.spec.labels)}
+        known = (e.label is not None and all(name in number for name in _names(e)) for e in examples)
+        if not examples or not all(known):
+            return None
         if not self.spec.multi_label:
             return np.array([number[_names(example)[0]] for example in examples], dtype=np.int64)
         targets = np.zeros((len(examples), len(number)), dtype=np.float32)
