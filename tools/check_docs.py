@@ -2,8 +2,9 @@
 
 A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
 the next line). A Python example is a whole block marked `python`, a program of its own. What one page shows runs one
-after the other in one folder, which at the start holds `my-text/`, a few small text files. An HTML comment just
-before a block changes that:
+after the other in one folder, which at the start holds `my-text/`, a few small text files, and small files of labelled
+examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`. An HTML comment just before a block
+changes that:
 
     <!-- not run: needs the network -->           the block is left out, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
@@ -11,6 +12,7 @@ before a block changes that:
 Usage: python tools/check_docs.py [PAGE ...]
 """
 
+import json
 import os
 import re
 import subprocess
@@ -89,6 +91,29 @@ def write_texts(folder: Path) -> None:
         (folder / f"{name}.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
 
 
+def write_examples(folder: Path) -> None:
+    """Files of labelled examples, one for each form that the pages show."""
+    mails, pairs, tags, questions = ["text,label"], ["text\ttext2\tlabel"], [], []
+    for number in range(60):
+        subject, verb = SUBJECTS[number % len(SUBJECTS)], VERBS[number % len(VERBS)]
+        thing, end = OBJECTS[number % len(OBJECTS)], ENDS[number % len(ENDS)]
+        sentence, spam = f"{subject} {verb} {thing} {end}.", number % 2 == 0
+        mails.append(f"Win {thing} now,Spam" if spam else f"{sentence},Not Spam")
+        other = SUBJECTS[(number + 3) % len(SUBJECTS)]
+        pairs.append(f"{sentence}\t{subject if spam else other} {verb} {thing}.\t{'same' if spam else 'other'}")
+        tagged = [(word, ("B-PER", "I-PER")[min(place, 1)]) for place, word in enumerate(subject.split())]
+        tagged += [(word, "O") for word in f"{verb} {thing} {end}".split()]
+        tags.append("\n".join(f"{word} {tag}" for word, tag in tagged))
+        answer = {"text": thing, "answer_start": sentence.index(thing)}
+        question = {"id": str(number), "question": f"What was {verb}?", "answers": [answer]}
+        questions.append({"context": sentence, "qas": [question]})
+    (folder / "my-mails.csv").write_text("\n".join(mails) + "\n", encoding="utf-8")
+    (folder / "my-pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
+    (folder / "my-tags.conll").write_text("\n\n".join(tags) + "\n", encoding="utf-8")
+    content = {"version": "1.1", "data": [{"title": "village", "paragraphs": questions}]}
+    (folder / "my-questions.json").write_text(json.dumps(content), encoding="utf-8")
+
+
 def run_page(lines: list[CommandLine]) -> int:
     """Runs what one page shows; the number of command lines and examples that failed."""
     failed = 0
@@ -99,6 +124,7 @@ def run_page(lines: list[CommandLine]) -> int:
     }
     with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as folder:
         write_texts(Path(folder) / "my-text")
+        write_examples(Path(folder))
         for command in lines:
             place = f"{command.page.relative_to(ROOT)}:{command.line}"
             shown = f"python: {command.text.splitlines()[0]} ..." if command.is_python else command.text
