@@ -1,0 +1,201 @@
+"""Frozen features against fine-tuning: the six choices of layers of the paper's table, and the fine-tuned model.
+
+    python benchmarks/feature_based.py --model MODEL --task ner --train TRAIN.conll --dev DEV.conll
+    python benchmarks/feature_based.py --model MODEL --task sst-2 --train train.tsv --dev dev.tsv
+
+Tags are learned by a BiLSTM of two layers on the word vectors of the frozen encoder, classes of texts by a classifier
+of scikit-learn on its text vectors (sums of layers are plain ones there). The last row fine-tunes the same model on
+the same examples. The BiLSTM and the fine-tuned model report their best epoch on the dev examples, as the paper reports
+dev scores. Each row is trained once for each seed; the table shows the mean. The published numbers are those of BERT
+base (cased) on the dev set of CoNLL-2003, trained on its whole training set: the order of the rows compares, the
+numbers do not.
+"""
+
+import argparse
+import dataclasses
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import machine, machine_label, write_result
+
+from bertsmith.files import write_json
+from bertsmith.model.layer_mix import CHOICES
+from bertsmith.tasks.catalogue import TAGS, read_task, task_name
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.feature_based import TAGGER_RECIPE, TaggerSettings, train_tagger
+from bertsmith.tasks.feature_probe import PROBES, FeatureProbe
+from bertsmith.tasks.finetuning_job import TaskData
+from bertsmith.tasks.finetuning_run import finetune
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.frozen_encoder import POOLINGS, FrozenEncoder
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.tagging import TaggingTask
+from bertsmith.tasks.task import Task
+
+FINE_TUNED = "fine-tuned"
+# Devlin et al. (2019), table 7: F1 in per cent.
+PUBLISHED = {
+    "embeddings": 91.0,
+    "second-to-last": 95.6,
+    "last": 94.9,
+    "sum-last-4": 95.9,
+    "concat-last-4": 96.1,
+    "sum-all": 95.5,
+    FINE_TUNED: 96.4,
+}
+
+
+def tagger_row(
+    encoder: FrozenEncoder, task: TaggingTask, data: TaskData, layers: str, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """The row of a choice of layers: a BiLSTM for each seed."""
+    settings = TaggerSettings(
+        layers=layers,
+        plain_sum=arguments.plain_sum,
+        width=arguments.width,
+        dropout=arguments.dropout,
+        batch_size=arguments.batch,
+        epochs=arguments.epochs,
+    )
+    scores, shares = [], []
+    for seed in range(1, arguments.seeds + 1):
+        recipe = dataclasses.replace(
+            TAGGER_RECIPE, seed=seed, learning_rate=arguments.tagger_rate, save_minutes=None, log_every=50
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            result = train_tagger(encoder, task, data, Path(folder) / "run", settings, recipe)
+        scores.append(dict(result.scores))
+        shares.append(result.shares)
+    return {
+        "width": encoder.choice(layers).width(encoder.hidden_size),
+        "scores": scores,
+        "layer_shares": shares,
+        "vector_bytes": result.vector_bytes,
+    }
+
+
+def probe_row(
+    encoder: FrozenEncoder, task: ClassificationTask, data: TaskData, layers: str, arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """The row of a choice of layers: a classifier for each seed; logistic regression knows no seed."""
+    scores = []
+    for seed in range(1, (1 if arguments.classifier == "logistic" else arguments.seeds) + 1):
+        probe = FeatureProbe(
+            encoder,
+            task,
+            layers=layers,
+            pooling=arguments.pooling,
+            classifier=arguments.classifier,
+            penalty=arguments.penalty,
+            seed=seed,
+        )
+        probe.fit(data.train)
+        scores.append(probe.score(data.dev))
+    return {"width": probe.choice.width(encoder.hidden_size), "scores": scores}
+
+
+def fine_tuned_row(task: Task, data: TaskData, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The row of the model that is fine-tuned on the same examples."""
+    settings = FinetuningSettings(epochs=arguments.finetuning_epochs, precision=arguments.precision)
+    recipe = RecipeSettings(learning_rate=arguments.finetuning_rate, save_minutes=None, log_every=50)
+    with tempfile.TemporaryDirectory() as folder:
+        result = finetune(
+            arguments.model, task.spec, data, Path(folder) / "run", settings, recipe, seeds=arguments.seeds
+        )
+    return {"width": None, "scores": [dict(run.scores) for run in result.runs]}
+
+
+def table(rows: dict[str, dict[str, Any]], metric: str, published: bool) -> str:
+    """The rows in Markdown, beside the published ones where the task is the same."""
+    columns = ["vector", f"dev {metric}", "width", "seconds"] + ["published F1 (CoNLL-2003, BERT base)"] * published
+    lines = [f"| {' | '.join(columns)} |", "|---" + "|---:" * (len(columns) - 1) + "|"]
+    for name, row in rows.items():
+        cells = [name, f"{100 * row['mean'][metric]:.1f}", str(row["width"] or ""), f"{row['seconds']:.0f}"]
+        cells += [f"{PUBLISHED[name]:.1f}"] * published
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What was asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="model folder, Google checkpoint or hub id")
+    parser.add_argument("--name", help="what the result calls the model [the last part of --model]")
+    parser.add_argument("--task", default="ner", help="a task of the catalogue that has tags or classes [ner]")
+    parser.add_argument("--train", type=Path, required=True)
+    parser.add_argument("--dev", type=Path, required=True)
+    parser.add_argument("--limit", type=int, default=1200, help="take the first so many training examples [1200]")
+    parser.add_argument("--dev-limit", type=int, help="take the first so many dev examples [all]")
+    parser.add_argument("--seeds", type=int, default=1, help="trainings of each row [1]")
+    parser.add_argument("--precision", default="auto", help="of the encoder, in both arms [auto]")
+    parser.add_argument("--epochs", type=float, default=5.0, help="of the BiLSTM [5]")
+    parser.add_argument("--width", type=int, default=256, help="of the BiLSTM; the paper has 768 [256]")
+    parser.add_argument("--dropout", type=float, default=0.3, help="of the BiLSTM [0.3]")
+    parser.add_argument("--batch", type=int, default=16, help="sentences of a step of the BiLSTM [16]")
+    parser.add_argument("--tagger-rate", type=float, default=3e-3, help="highest learning rate of the BiLSTM [3e-3]")
+    parser.add_argument("--plain-sum", action="store_true", help="add layers up without learned weights")
+    parser.add_argument("--classifier", default="logistic", choices=PROBES)
+    parser.add_argument("--pooling", default="mean", choices=POOLINGS)
+    parser.add_argument("--penalty", type=float, default=10.0, help="L2 of the classifier [10]")
+    parser.add_argument("--finetuning-epochs", type=float, default=5.0, help="[5]")
+    parser.add_argument("--finetuning-rate", type=float, default=5e-5, help="[5e-5]")
+    parser.add_argument("--out", type=Path, help="where the result goes [results/]")
+    return parser.parse_args(arguments)
+
+
+def main() -> None:
+    """Makes the table of one task and writes the result."""
+    arguments = parse()
+    name = task_name(arguments.task)
+    # The labels are those of the whole file, so that a dev example has none that the task does not know.
+    spec, data = read_task(name, arguments.train, arguments.dev)
+    data = dataclasses.replace(data, train=data.train[: arguments.limit], dev=data.dev[: arguments.dev_limit])
+    task = task_for(spec)
+    if not isinstance(task, TaggingTask | ClassificationTask):
+        raise SystemExit(f"tags or classes are compared here, {name} is a task of {spec.kind}")
+    encoder = FrozenEncoder.load(arguments.model, precision=arguments.precision)
+    rows: dict[str, dict[str, Any]] = {}
+    for row in (*CHOICES, FINE_TUNED):
+        start = time.monotonic()
+        if row == FINE_TUNED:
+            found = fine_tuned_row(task, data, arguments)
+        elif isinstance(task, TaggingTask):
+            found = tagger_row(encoder, task, data, row, arguments)
+        else:
+            found = probe_row(encoder, task, data, row, arguments)
+        found["seconds"] = round(time.monotonic() - start, 1)
+        found["mean"] = {score: statistics.mean(run[score] for run in found["scores"]) for score in found["scores"][0]}
+        rows[row] = found
+        print(f"{row}: {found['mean']}, {found['seconds']} s", flush=True)
+    described = machine()
+    asked = {key: value for key, value in vars(arguments).items() if key not in ("model", "train", "dev", "out")}
+    payload = {
+        "machine": described,
+        "precision": encoder.runtime.precision,
+        "model": {
+            "name": arguments.name or Path(arguments.model).name,
+            "layers": encoder.model.config.num_hidden_layers,
+            "width": encoder.hidden_size,
+            "digests": encoder.digests,
+        },
+        "task": name,
+        "metric": spec.metric,
+        "examples": {"train": len(data.train), "dev": len(data.dev)},
+        "files": {"train": arguments.train.name, "dev": arguments.dev.name, "digests": dict(data.digests)},
+        "settings": asked,
+        "rows": {row: {**found, "published_f1": PUBLISHED[row]} for row, found in rows.items()},
+    }
+    print(f"\n{table(rows, spec.metric, published=name in TAGS)}\n")
+    if arguments.out is not None:
+        write_json(arguments.out, payload)
+        print(f"written: {arguments.out}")
+    else:
+        write_result(f"feature_based_{name}_{machine_label(described)}_torch-{described['packages']['torch']}", payload)
+
+
+if __name__ == "__main__":
+    main()

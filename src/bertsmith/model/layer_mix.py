@@ -1,0 +1,130 @@
+"""Which hidden states stand for a token when the encoder is not trained, and how several become one vector.
+
+Letters: T tokens, L layers, n chosen layers, D width of the encoder.
+
+Hidden state 0 is the embeddings, hidden state L that of the last layer; negative numbers count from the end. S94, S95.
+
+Source: Devlin et al. (2019), section 5.3 and table 7; Peters et al. (2018), "Deep contextualized word
+representations", section 3.2, for the learned weights.
+"""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.settings import require
+
+# In the order of the paper's table: the hidden states, and whether they are added up.
+_NAMED: dict[str, tuple[tuple[int, ...], bool]] = {
+    "embeddings": ((0,), False),
+    "second-to-last": ((-2,), False),
+    "last": ((-1,), False),
+    "sum-last-4": ((-4, -3, -2, -1), True),
+    "concat-last-4": ((-4, -3, -2, -1), False),
+    "sum-all": ((), True),
+}
+CHOICES = tuple(_NAMED)
+_NUMBERS = re.compile(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", re.ASCII)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayerChoice:
+    """Some of the L+1 hidden states, added up or side by side; made by `layer_choice`.
+
+    Attributes:
+        name: what was asked for.
+        layers: their numbers, from 0 (embeddings) to L, in the order in which they stand side by side.
+        is_sum: they are added up; otherwise they stand side by side.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    is_sum: bool = False
+
+    def width(self, hidden_size: int) -> int:
+        """The width of a token's vector, for an encoder of width `hidden_size`."""
+        return hidden_size if self.is_sum else hidden_size * len(self.layers)
+
+    def pick(self, hidden_states: Sequence[Tensor]) -> Tensor:
+        """The chosen ones [T, n, D] of the L+1 hidden states [T, D]."""
+        return torch.stack([hidden_states[layer] for layer in self.layers], dim=1)
+
+    def join(self, picked: Tensor) -> Tensor:
+        """The vectors [T, width] from chosen hidden states [T, n, D]: the plain sum, or side by side."""
+        return picked.sum(dim=1) if self.is_sum else picked.flatten(1)
+
+    def mix(self, hidden_states: Sequence[Tensor]) -> Tensor:
+        """The vectors [T, width] from all L+1 hidden states [T, D]."""
+        return self.join(self.pick(hidden_states))
+
+
+def layer_choice(name: str, num_layers: int) -> LayerChoice:
+    """The choice of a name, or of numbers with commas between, which stand side by side, for an encoder of L layers.
+
+    Args:
+        name: one of `CHOICES`, or numbers from -L-1 to L such as "-1,-2".
+        num_layers: L.
+
+    Raises:
+        ConfigError: the name is unknown, the encoder has too few layers, or a layer is named twice.
+
+    >>> layer_choice("concat-last-4", 12).layers, layer_choice("sum-all", 3).layers, layer_choice("-1, 0", 3).layers
+    ((9, 10, 11, 12), (1, 2, 3), (3, 0))
+    >>> layer_choice("concat-last-4", 12).width(768)
+    3072
+    """
+    if name in _NAMED:
+        numbers, is_sum = _NAMED[name]
+        deepest = -min(numbers, default=0)
+        require(
+            deepest <= num_layers,
+            expected=f"an encoder of at least {deepest} layers for '{name}'",
+            found=str(num_layers),
+            fix="name the layers by their numbers, such as -1,-2",
+        )
+        numbers = numbers or tuple(range(1, num_layers + 1))
+    elif _NUMBERS.fullmatch(name):
+        numbers, is_sum = tuple(int(number) for number in name.split(",")), False
+    else:
+        raise ConfigError(
+            expected="a known choice of layers, or their numbers with commas between",
+            found=repr(name),
+            fix=nearest(name, CHOICES),
+        )
+    layers = tuple(number + num_layers + 1 if number < 0 else number for number in numbers)
+    for number, layer in zip(numbers, layers, strict=True):
+        require(
+            0 <= layer <= num_layers,
+            expected=f"layers from {-num_layers - 1} to {num_layers}, 0 being the embeddings",
+            found=str(number),
+            fix="name layers that the model has",
+        )
+    require(len(set(layers)) == len(layers), expected="each layer once", found=repr(name), fix="name each layer once")
+    return LayerChoice(name=name, layers=layers, is_sum=is_sum)
+
+
+class WeightedMix(nn.Module):
+    """A learned average of hidden states: gamma * sum over j of softmax(scores)_j h_j; at its start the plain mean.
+
+    Args:
+        count: n, the hidden states it weighs.
+
+    Source: Peters et al. (2018), equation 1.
+    """
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.scores = nn.Parameter(torch.zeros(count))
+        self.gamma = nn.Parameter(torch.ones(()))
+
+    def shares(self) -> Tensor:
+        """The weight of each hidden state, [n]; they add up to 1."""
+        return self.scores.softmax(dim=0)
+
+    def forward(self, picked: Tensor) -> Tensor:
+        """The vectors [T, D] from hidden states [T, n, D]."""
+        return self.gamma * torch.einsum("tnd,n->td", picked, self.shares())

@@ -1,0 +1,155 @@
+"""The hidden states that stand for a token: the six rows of the paper, and any others by number."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from bertsmith.errors import ConfigError
+from bertsmith.model.bert import Trace
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.layer_mix import CHOICES, WeightedMix, layer_choice
+from model.examples import random_batch, shake, small_config
+from oracles.padded_bert import pad, padded_peer
+
+TOKENS, WIDTH = 5, 3
+
+
+def states(num_layers: int) -> list[Tensor]:
+    source = torch.Generator().manual_seed(num_layers)
+    return [torch.randn(TOKENS, WIDTH, generator=source) for _ in range(num_layers + 1)]
+
+
+def looped(name: str, hidden: list[Tensor]) -> Tensor:
+    """The vectors of a choice, token by token and number by number."""
+    last = len(hidden) - 1
+    table = {
+        "embeddings": [0],
+        "second-to-last": [last - 1],
+        "last": [last],
+        "sum-last-4": range(last - 3, last + 1),
+        "concat-last-4": range(last - 3, last + 1),
+        "sum-all": range(1, last + 1),
+    }
+    rows = []
+    for token in range(TOKENS):
+        vectors = [hidden[layer][token].tolist() for layer in table[name]]
+        if name.startswith("sum"):
+            rows.append([sum(column) for column in zip(*vectors, strict=True)])
+        else:
+            rows.append([value for vector in vectors for value in vector])
+    return torch.tensor(rows)
+
+
+@pytest.mark.parametrize("name", CHOICES)
+@pytest.mark.parametrize("num_layers", [4, 6, 12])
+def test_a_choice_is_what_a_plain_loop_makes_of_all_hidden_states(name: str, num_layers: int) -> None:
+    """S95: the six rows of the table."""
+    choice = layer_choice(name, num_layers)
+    mixed = choice.mix(states(num_layers))
+    assert mixed.shape == (TOKENS, choice.width(WIDTH))
+    torch.testing.assert_close(mixed, looped(name, states(num_layers)))
+
+
+def test_the_widths_of_the_table_are_those_of_the_paper() -> None:
+    widths = {name: layer_choice(name, 12).width(768) for name in CHOICES}
+    assert widths.pop("concat-last-4") == 3072
+    assert widths == dict.fromkeys(widths, 768)
+    assert len(widths) == 5
+
+
+def test_the_hidden_states_are_those_of_transformers() -> None:
+    """S94: every layer that can be chosen, against the peer's hidden states."""
+    model = BertForPreTraining(small_config(num_hidden_layers=4))
+    shake(model)
+    batch = random_batch([5, 7, 3])
+    trace = Trace()
+    model.bert(batch, trace=trace)
+    token_ids, segment_ids, mask = pad(batch)
+    peer = padded_peer(model).eval().bert
+    expected = peer(token_ids, attention_mask=mask, token_type_ids=segment_ids, output_hidden_states=True).hidden_states
+    real = mask.bool()
+    theirs = {
+        "embeddings": expected[0],
+        "second-to-last": expected[-2],
+        "last": expected[-1],
+        "sum-last-4": expected[1] + expected[2] + expected[3] + expected[4],
+        "concat-last-4": torch.cat(expected[1:], dim=-1),
+        "sum-all": torch.stack(expected[1:]).sum(0),
+        "-1,0": torch.cat([expected[-1], expected[0]], dim=-1),
+    }
+    for name, wanted in theirs.items():
+        mixed = layer_choice(name, 4).mix(trace.hidden_states)
+        torch.testing.assert_close(mixed, wanted[real], atol=5e-5, rtol=1e-4, msg=name)
+
+
+@given(st.integers(1, 12).flatmap(lambda top: st.tuples(st.just(top), st.permutations(range(-top - 1, 0)))))
+def test_numbers_from_either_end_name_the_same_layers_in_the_order_given(case: tuple[int, list[int]]) -> None:
+    top, numbers = case
+    from_end = layer_choice(",".join(map(str, numbers)), top)
+    from_start = layer_choice(", ".join(str(number + top + 1) for number in numbers), top)
+    assert from_end.layers == from_start.layers
+    assert from_end.width(WIDTH) == WIDTH * (top + 1)
+    hidden = states(top)
+    assert torch.equal(from_end.mix(hidden), torch.cat([hidden[number] for number in numbers], dim=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("concat-last4", "did you mean 'concat-last-4'"),
+        ("secondtolast", "did you mean 'second-to-last'"),
+        ("", "use one of"),
+        ("1,", "or their numbers"),
+        ("1.5", "or their numbers"),
+        ("3", "layers from -3 to 2, 0 being the embeddings; found 3"),
+        ("-1,-4", "found -4"),
+        ("1,-2", "each layer once"),
+        ("sum-last-4", "at least 4 layers for 'sum-last-4'; found 2"),
+    ],
+)
+def test_a_choice_that_the_model_does_not_have_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        layer_choice(name, 2)
+    assert message in str(refused.value)
+
+
+def test_the_second_to_last_of_one_layer_is_refused_and_that_of_two_is_the_first() -> None:
+    with pytest.raises(ConfigError, match="at least 2 layers"):
+        layer_choice("second-to-last", 1)
+    assert layer_choice("second-to-last", 2).layers == (1,)
+
+
+def test_a_learned_mix_begins_as_the_mean_and_follows_its_formula() -> None:
+    """Equation 1 of Peters et al. (2018)."""
+    hidden = states(4)
+    picked = layer_choice("sum-last-4", 4).pick(hidden)
+    mix = WeightedMix(4)
+    torch.testing.assert_close(mix(picked), picked.mean(dim=1))
+    scores, gamma = np.array([0.5, -1.0, 2.0, 0.0]), 1.7
+    with torch.no_grad():
+        mix.scores.copy_(torch.from_numpy(scores))
+        mix.gamma.fill_(gamma)
+    weights = np.exp(scores) / np.exp(scores).sum()
+    expected = gamma * sum(weight * state.numpy() for weight, state in zip(weights, hidden[1:], strict=True))
+    np.testing.assert_allclose(mix(picked).detach().numpy(), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(mix.shares().detach().numpy(), weights, rtol=1e-6)
+
+
+def test_a_learned_mix_finds_the_layer_that_tells_the_answer() -> None:
+    picked = layer_choice("sum-all", 4).pick(states(4))
+    target = 2 * picked[:, 2]
+    mix = WeightedMix(4)
+    optimizer = torch.optim.Adam(mix.parameters(), lr=0.1)
+    losses = []
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss = (mix(picked) - target).square().mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.01 * losses[0]
+    assert mix.shares().argmax() == 2
+    assert mix.gamma.item() == pytest.approx(2, abs=0.2)
