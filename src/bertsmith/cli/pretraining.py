@@ -106,7 +106,24 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders; several are compared")],
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="the page [report.html in the first run]")] = None,
 ) -> None:
-    """Write report.html: curves, the loss against the unigram line, machine, settings, digests."""
+    """Write report.html: curves, settings, machine, digests.
+
+    Pre-training runs show the loss against the unigram line. Fine-tuning runs show scores, confusions, calibration and
+    the worst mistakes; several must have been scored on the same dev examples, and each pair is compared, also on
+    stdout: the difference, its 95% interval, and whether it is more than noise.
+    """
+    from bertsmith.errors import ConfigError
+    from bertsmith.tasks.finetuning_report import is_finetuning, write_finetuning_report
     from bertsmith.training.report import write_report
 
-    typer.echo(str(write_report(runs, out=out)))
+    kinds = {is_finetuning(run): run for run in runs}
+    if len(kinds) > 1:
+        raise ConfigError(
+            expected="runs of one kind",
+            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is none",
+            fix="write a report of each kind",
+        )
+    if True in kinds:
+        typer.echo(str(write_finetuning_report(runs, out, on_line=typer.echo)))
+    else:
+        typer.echo(str(write_report(runs, out=out)))

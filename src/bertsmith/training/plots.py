@@ -1,12 +1,13 @@
-"""Line charts as SVG text that stands inside a page and takes the page's text colour.
+"""Charts as SVG text that stands inside a page and takes the page's text colour.
 
-Only this module loads matplotlib. No text of a user is drawn here: names and legends are the page's business.
+Only this module loads matplotlib. Names of runs and of labels are not drawn here: legends and tables are the page's
+business.
 """
 
 import io
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,6 +53,58 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
         y_label: what the values are, with their unit.
         from_zero: let the y axis start at 0.
     """
+
+    def draw(axes: Axes) -> None:
+        for one in series:
+            _draw(axes, one)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.yaxis.set_major_formatter(_short)
+        axes.margins(x=0.01)
+        if from_zero:
+            axes.set_ylim(bottom=0)
+
+    return _svg(draw, x_label, y_label, height=3.4)
+
+
+def diagonal_chart(
+    x: Sequence[float],
+    y: Sequence[float],
+    *,
+    x_label: str,
+    y_label: str,
+    limits: tuple[float, float] | None = None,
+    joined: bool = False,
+) -> str:
+    """Points against the diagonal on which both values are the same, as an `<svg>` element.
+
+    Args:
+        x: what should be.
+        y: as many values, what is; points with a value that is not finite are left out.
+        x_label: below the axis.
+        y_label: beside the axis.
+        limits: both ends of both axes; from the values where not given.
+        joined: few points, joined by a line, instead of a cloud.
+    """
+    finite = [value for value in (*x, *y) if math.isfinite(value)] or [0.0, 1.0]
+    room = 0.05 * (max(finite) - min(finite)) or 0.5
+    low, high = limits or (min(finite) - room, max(finite) + room)
+
+    def draw(axes: Axes) -> None:
+        axes.plot([low, high], [low, high], color=COLORS[-1], linewidth=1.2, linestyle=(0, (5, 4)))
+        if joined:
+            _draw(axes, Series(x=x, y=y, color=COLORS[0], style="points"))
+        else:
+            axes.plot(x, y, color=COLORS[0], linestyle="none", marker="o", markersize=3.5, alpha=0.5)
+        axes.set_xlim(low, high)
+        axes.set_ylim(low, high)
+        axes.set_aspect("equal")
+
+    return _svg(draw, x_label, y_label, height=4.4)
+
+
+def _svg(draw: Callable[[Axes], None], x_label: str, y_label: str, *, height: float) -> str:
+    """What `draw` puts on the axes, as text without date and size; `height` in inches."""
     with mpl.rc_context(
         {
             "svg.fonttype": "none",
@@ -63,23 +116,17 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
             "ytick.color": _INK,
         }
     ):
-        figure = Figure(figsize=(6.4, 3.4), layout="constrained")
+        figure = Figure(figsize=(6.4, height), layout="constrained")
         figure.patch.set_alpha(0)
         axes = figure.add_subplot()
         axes.patch.set_alpha(0)
-        for one in series:
-            _draw(axes, one)
-        axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
+        draw(axes)
+        # The name of a score may hold a dollar sign, which begins a formula elsewhere.
+        axes.set_xlabel(x_label, parse_math=False)
+        axes.set_ylabel(y_label, parse_math=False)
         axes.grid(color=_INK, alpha=0.12, linewidth=0.8)
         axes.spines[["top", "right"]].set_visible(False)
         axes.spines[["left", "bottom"]].set_alpha(0.4)
-        axes.xaxis.set_major_locator(MaxNLocator(nbins=7, integer=True))
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.yaxis.set_major_formatter(_short)
-        axes.margins(x=0.01)
-        if from_zero:
-            axes.set_ylim(bottom=0)
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
     text = file.getvalue()

@@ -1,18 +1,15 @@
-"""A run, or several side by side, as one HTML page that needs nothing else.
-
-The page loads no script, font, style or picture from anywhere. Its colours follow the light or dark setting
-of whoever reads it.
-"""
+"""A pre-training run, or several side by side, as one HTML page that needs nothing else."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import RunError
 from bertsmith.files import write_text
 from bertsmith.progress import amount, duration
+from bertsmith.training import pages
+from bertsmith.training.pages import Key
 from bertsmith.training.plots import COLORS, Series, line_chart
 from bertsmith.training.run_folder import RunFolder, flat
 
@@ -22,8 +19,6 @@ HELD_OUT = "held_out_"
 # A value that stays the same over a run is drawn as a level into the first of these charts that there is.
 LEVELS = {"unigram_entropy": ("mlm_loss", "loss")}
 LEVEL_NAMES = {"unigram_entropy": "unigram entropy: all that word frequencies alone can reach"}
-
-ABBREVIATIONS = ("mlm", "nsp", "sop")
 
 # Drawn after losses and accuracies, with (unit, whether the axis starts at 0).
 OTHER_CHARTS = {
@@ -80,17 +75,11 @@ def write_report(
         RunError: a folder is no run, or has no line in its log yet.
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
-    shown = [_read(path, name, i) for i, (path, name) in enumerate(zip(paths, _names(paths), strict=True))]
+    shown = [_read(path, name, i) for i, (path, name) in enumerate(zip(paths, pages.run_names(paths), strict=True))]
     page = _page(title, shown, samples)
     target = out or paths[0] / REPORT_FILE
     write_text(target, page)
     return target
-
-
-def _names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, or the whole path where two would be called the same."""
-    last = [path.resolve().name for path in paths]
-    return last if len(set(last)) == len(last) else [str(path) for path in paths]
 
 
 def _read(path: Path, name: str, index: int) -> _Shown:
@@ -109,26 +98,18 @@ def _page(title: str, shown: Sequence[_Shown], samples: Sequence[Samples]) -> st
     accuracies = [n for n in names if n.endswith("accuracy")]
     charts = [_chart(name, _words(name) + (", nats" if name in losses else ""), shown) for name in losses + accuracies]
     charts += [_chart(name, unit, shown, zero) for name, (unit, zero) in OTHER_CHARTS.items() if name in names]
+    records = [run.folder.record for run in shown]
     sections = [
-        f'<div class="charts">{"".join(charts)}</div>',
-        _table("Last values", _columns([_final(run) for run in shown]), shown),
-        *(_samples(one) for one in samples),
-        _table("Settings", _columns([flat(run.folder.record.get("settings", {})) for run in shown]), shown),
-        _table("What the settings came to", _columns([run.folder.resolved for run in shown]), shown),
-        _table("Machine", _columns([flat(run.folder.record.get("machine", {})) for run in shown]), shown),
-        _table("Versions", _columns([flat(run.folder.record.get("versions", {})) for run in shown]), shown),
-        _table("Digests of the inputs", _columns([flat(run.folder.record.get("digests", {})) for run in shown]), shown),
+        pages.figures(charts),
+        _table("Last values", [_final(run) for run in shown], shown),
+        *(pages.section(one.title, pages.table(one.rows, one.header)) for one in samples),
+        _table("Settings", [flat(record.get("settings", {})) for record in records], shown),
+        _table("What the settings came to", [run.folder.resolved for run in shown], shown),
+        _table("Machine", [flat(record.get("machine", {})) for record in records], shown),
+        _table("Versions", [flat(record.get("versions", {})) for record in records], shown),
+        _table("Digests of the inputs", [flat(record.get("digests", {})) for record in records], shown),
     ]
-    return (
-        "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
-        f"<body><main><h1>{escape(title)}</h1>\n"
-        + "".join(_summary(run, len(shown) > 1) for run in shown)
-        + "\n".join(section for section in sections if section)
-        + "\n</main></body></html>\n"
-    )
+    return pages.page(title, "".join([*(_summary(run, len(shown) > 1) for run in shown), *sections]))
 
 
 def _summary(run: _Shown, named: bool) -> str:
@@ -147,15 +128,14 @@ def _summary(run: _Shown, named: bool) -> str:
                 parts.append(f"unigram entropy {last['unigram_entropy']:.3f}")
             break
     parts.append(f"{run.events} steps skipped or spiked" if run.events else "no step skipped, no spike")
-    dot = f'<b style="color:{run.color}">{escape(run.name)}</b> · ' if named else ""
-    return f'<p class="summary">{dot}{escape(" · ".join(parts))}</p>\n'
+    return pages.summary(parts, name=run.name if named else "", color=run.color)
 
 
 def _chart(name: str, label: str, shown: Sequence[_Shown], from_zero: bool = False) -> str:
     """One chart with its legend, over steps for one run and over tokens for several."""
     axis = "step" if len(shown) == 1 else "tokens"
     series: list[Series] = []
-    legend: list[tuple[str, str, str]] = []
+    keys: list[Key] = []
     for number, run in enumerate(shown):
         held_out_color = COLORS[1] if len(shown) == 1 else run.color
         for lines, key, style, color in (
@@ -167,7 +147,7 @@ def _chart(name: str, label: str, shown: Sequence[_Shown], from_zero: bool = Fal
                 x, y = zip(*points, strict=True)
                 series.append(Series(x=x, y=y, color=color, style="points" if style == "points" else "line"))
                 what = "held-out" if style == "points" else "training"
-                legend.append((style, color, what if len(shown) == 1 else f"{run.name}, {what}"))
+                keys.append(Key(style, color, what if len(shown) == 1 else f"{run.name}, {what}"))
         for level, places in LEVELS.items():
             place = next((p for p in places if any(p in line for line in run.train)), None)
             points = [(line[axis], line[level]) for line in run.train if level in line]
@@ -178,14 +158,10 @@ def _chart(name: str, label: str, shown: Sequence[_Shown], from_zero: bool = Fal
                 series.append(Series(x=(0, *x), y=(y[0], *y), color=color, style="level"))
                 if number == 0 or len(shown) > 1:
                     text = LEVEL_NAMES[level]
-                    legend.append(("level", color, text if len(shown) == 1 else f"{run.name}, {text.split(':')[0]}"))
+                    named = text if len(shown) == 1 else f"{run.name}, {text.split(':')[0]}"
+                    keys.append(Key("level", color, named))
     svg = line_chart(series, x_label="steps" if axis == "step" else "tokens", y_label=label, from_zero=from_zero)
-    items = "".join(
-        f'<li><i class="{style}" style="color:{color}"></i>{escape(text)}</li>' for style, color, text in legend
-    )
-    words = _words(name)
-    keys = f"<ul>{items}</ul>" if len(legend) > 1 else ""
-    return f"<figure><figcaption>{escape(words[0].upper() + words[1:])}</figcaption>{svg}{keys}</figure>\n"
+    return pages.figure(_words(name), svg, keys)
 
 
 def _final(run: _Shown) -> dict[str, Any]:
@@ -196,75 +172,10 @@ def _final(run: _Shown) -> dict[str, Any]:
     return {_words(name): value for name, value in values.items()}
 
 
-def _columns(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """One row for each name in any run, with the value that it has in each."""
-    names = dict.fromkeys(name for run in runs for name in run)
-    return [[name, *(_cell(run[name]) if name in run else "" for run in runs)] for name in names]
-
-
-def _table(title: str, rows: Sequence[Sequence[str]], shown: Sequence[_Shown]) -> str:
+def _table(title: str, values: Sequence[Mapping[str, Any]], shown: Sequence[_Shown]) -> str:
     header = ["", *(run.name for run in shown)] if len(shown) > 1 else []
-    return _samples(Samples(title=title, header=header, rows=rows))
-
-
-def _samples(table: Samples) -> str:
-    if not table.rows:
-        return ""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.header)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>\n" for row in table.rows)
-    return (
-        f"<section><h2>{escape(table.title)}</h2><table>"
-        + (f"<thead><tr>{head}</tr></thead>" if head else "")
-        + f"<tbody>{body}</tbody></table></section>"
-    )
+    return pages.section(title, pages.table(pages.columns(values), header))
 
 
 def _words(name: str) -> str:
-    """A name of the log as a reader would say it."""
-    words = name.replace(HELD_OUT, "held-out ").replace("_", " ").split()
-    return " ".join(word.upper() if word in ABBREVIATIONS else word for word in words)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1e5 else f"{value:.5g}"
-    return str(value)
-
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2330; --dim: #5d6677; --page: #f6f7f9; --card: #ffffff; --line: #dfe3ea; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e3e7ee; --dim: #98a2b3; --page: #12161d; --card: #1a2029; --line: #2c3542; }
-}
-* { box-sizing: border-box; }
-body { margin: 0; background: var(--page); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
-main { max-width: 1180px; margin: 0 auto; padding: 24px 20px 60px; }
-h1 { font-size: 26px; margin: 8px 0 4px; }
-h2 { font-size: 17px; margin: 0 0 8px; }
-.summary { margin: 0 0 6px; color: var(--dim); }
-.charts { display: grid; gap: 16px; margin: 18px 0; }
-.charts { grid-template-columns: repeat(auto-fit, minmax(min(460px, 100%), 1fr)); }
-figure, section { background: var(--card); border: 1px solid var(--line); border-radius: 10px; padding: 14px 16px; }
-figure { margin: 0; color: var(--dim); }
-section { margin: 0 0 16px; overflow-x: auto; }
-figcaption { font-weight: 600; color: var(--ink); margin-bottom: 4px; }
-svg { width: 100%; height: auto; display: block; }
-svg text { font-family: inherit !important; }
-ul { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 6px 0 0; padding: 0; font-size: 13px; }
-li i { display: inline-block; width: 22px; margin-right: 6px; vertical-align: middle; border-top: 2px solid; }
-li i.points { border-top-width: 4px; border-radius: 2px; }
-li i.level { border-top-style: dashed; }
-table { border-collapse: collapse; font-size: 14px; }
-th, td { text-align: left; padding: 4px 20px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
-tr:last-child td { border-bottom: 0; }
-th { color: var(--dim); font-weight: 600; }
-td { overflow-wrap: anywhere; }
-td:first-child { color: var(--dim); }
-thead + tbody td:first-child { color: var(--ink); }
-"""
+    return pages.words(name.replace(HELD_OUT, "held-out "))
