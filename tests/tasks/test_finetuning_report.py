@@ -15,7 +15,8 @@ from bertsmith.metrics.calibration import expected_calibration_error
 from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.uncertainty import paired_bootstrap, spread
 from bertsmith.randomness import generator
-from bertsmith.tasks.finetuning_job import TaskData
+from bertsmith.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.finetuning_job import TaskData, texts_of
 from bertsmith.tasks.finetuning_report import is_finetuning, write_finetuning_report
 from bertsmith.tasks.finetuning_run import finetune
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
@@ -400,6 +401,13 @@ def test_runs_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
         write_finetuning_report([run])
     with pytest.raises(RunError, match="a run in"):
         is_finetuning(tmp_path)
+
+
+def test_the_texts_of_an_example_are_cut() -> None:
+    assert texts_of(TextExample(id="1", first="a" * 300, second="b" * 301)) == ["a" * 300, "b" * 300]
+    assert texts_of(ChoiceExample(id="1", context="", endings=("he sings", "she runs"))) == ["he sings", "she runs"]
+    assert texts_of(QuestionExample(id="1", question="who?", context="she")) == ["who?", "she"]
+    assert texts_of(TaggedExample(id="1", words=("a", "b"))) == []
 
 
 def test_the_command_takes_runs_of_one_kind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

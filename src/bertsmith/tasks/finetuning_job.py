@@ -36,6 +36,7 @@ from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+_LONGEST_TEXT = 300  # characters of an example's text in predictions.jsonl
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -273,7 +274,13 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         scores = self.task.example_scores(self.data.dev, predictions).tolist()
         lines = (
-            {"id": example.id, "gold": gold_of(example), "score": score, "prediction": prediction.to_dict()}
+            {
+                "id": example.id,
+                "texts": texts_of(example),
+                "gold": gold_of(example),
+                "score": score,
+                "prediction": prediction.to_dict(),
+            }
             for example, prediction, score in zip(self.data.dev, predictions, scores, strict=True)
         )
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
@@ -283,6 +290,13 @@ def gold_of(example: Example) -> Any:
     """The gold of an example as plain values for JSON."""
     values = dataclasses.asdict(example)
     return next((values[name] for name in ("label", "tags", "answers") if name in values), None)
+
+
+def texts_of(example: Example) -> list[str]:
+    """The texts of an example, each cut to 300 characters; none for a sentence of words, which its prediction has."""
+    values = dataclasses.asdict(example)
+    texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
+    return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
