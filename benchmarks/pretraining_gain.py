@@ -1,0 +1,129 @@
+"""What pre-training is worth: a model that was pre-trained here against the same network from scratch.
+
+    python benchmarks/pretraining_gain.py --model RUN --task sst-2=TRAIN,DEV [--task ...] [--labels 100,1000,0]
+
+Both arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. Few labels get more
+passes, so that every training has steps enough to learn from; both arms get the same. 0 stands for all labels (up to
+--most). The result is a table and a curve with its spread over seeds. S45, S69.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from harness import RESULTS, machine, machine_label, write_result
+from matplotlib.figure import Figure
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.pretrained import save_pretrained, untrained
+from bertsmith.metrics.uncertainty import spread
+from bertsmith.progress import quiet
+from bertsmith.randomness import generator
+from bertsmith.tasks.catalogue import default_settings, read_examples, spec_for, task_name
+from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+
+ARMS = ("pre-trained", "from scratch")
+STEPS = 100  # at least, by passing more often over few labels
+MOST_EPOCHS = 20.0
+
+
+def main() -> None:
+    """Runs both arms on every task and writes table and curve."""
+    options = _options()
+    described = machine()
+    name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
+    result: dict[str, Any] = {
+        "machine": described,
+        "command": {key: str(value) for key, value in vars(options).items()},
+        "tasks": {},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        scratch = _from_scratch(options.model, Path(folder) / "scratch")
+        for given in options.task:
+            task, files = given.split("=", 1)
+            rows = _curve(task_name(task), files.split(","), options, {ARMS[0]: options.model, ARMS[1]: scratch})
+            result["tasks"][task] = rows
+            write_result(name, result)
+            _draw(rows, task, RESULTS / f"{name}_{task}.svg")
+
+
+def _from_scratch(model: str, path: Path) -> str:
+    folder = load_any(model)
+    assert folder.tokenizer is not None
+    save_pretrained(path, untrained(folder.config, 0), folder.tokenizer, {"task": "none"})
+    return str(path)
+
+
+def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[str, str]) -> list[dict[str, Any]]:
+    with quiet():
+        train = read_examples(task, Path(files[0]), training=True).examples
+        dev = read_examples(task, Path(files[1])).examples[: options.dev]
+    spec = spec_for(task, train, default_settings(task))
+    order = generator(0, "labels of the curve").permutation(len(train))[: options.most]
+    rows = []
+    for wanted in options.labels:
+        count = min(wanted or len(order), len(order))
+        chosen = [train[index] for index in sorted(order[:count].tolist())]
+        epochs = min(MOST_EPOCHS, max(options.epochs, STEPS * 32 / count))
+        row: dict[str, Any] = {"labels": count, "epochs": round(epochs, 1)}
+        for arm, source in arms.items():
+            values, seconds = [], 0.0
+            for seed in range(1, (options.seeds if count <= 1000 else 1) + 1):
+                # An evaluation in the middle and one at the end; the better one counts, alike for both arms.
+                recipe = RecipeSettings(
+                    learning_rate=options.rate, evaluate_every=max(1, int(count / 32 * epochs) // 2)
+                )
+                settings = FinetuningSettings(epochs=epochs, dropout=0.1)
+                with quiet(), tempfile.TemporaryDirectory() as folder:
+                    job = FinetuningJob.prepare(source, spec, TaskData(train=chosen, dev=dev), settings, recipe)
+                    found = job.train_once(Path(folder) / "run", seed)
+                values.append(found.scores[spec.metric])
+                seconds += found.seconds
+            found_spread = spread(values)
+            row[arm] = {
+                "mean": round(found_spread.mean, 4),
+                "deviation": round(found_spread.deviation, 4),
+                "values": [round(value, 4) for value in values],
+                "seconds": round(seconds, 1),
+            }
+        row["metric"] = spec.metric
+        rows.append(row)
+        print(task, json.dumps(row), flush=True)
+    return rows
+
+
+def _draw(rows: list[dict[str, Any]], title: str, path: Path) -> None:
+    """Score by labels, one line an arm, with the deviation over seeds as bars."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.add_subplot()
+    labels = [row["labels"] for row in rows]
+    for arm in ARMS:
+        means, deviations = ([row[arm][key] for row in rows] for key in ("mean", "deviation"))
+        axes.errorbar(labels, means, yerr=deviations, marker="o", capsize=4, label=arm)
+    axes.set_xscale("log")
+    axes.set(xlabel="labels", ylabel=rows[0]["metric"], title=title)
+    axes.legend()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--model", required=True, help="a model that was pre-trained here")
+    parser.add_argument("--task", action="append", required=True, help="NAME=TRAIN,DEV; several times")
+    parser.add_argument("--labels", type=lambda text: [int(part) for part in text.split(",")], default=[100, 1000, 0])
+    parser.add_argument("--most", type=int, default=8000, help="labels that count as all")
+    parser.add_argument("--dev", type=int, default=1000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epochs", type=float, default=3.0)
+    parser.add_argument("--rate", type=float, default=3e-4)
+    parser.add_argument("--out")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

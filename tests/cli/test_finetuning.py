@@ -1,0 +1,140 @@
+"""finetune, evaluate and predict as a user types them, with what goes wrong told in one line."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+SPAM, HAM = "he bought the mask a b", "the man went to store c d"
+
+
+@pytest.fixture
+def mails(tmp_path: Path) -> Path:
+    path = tmp_path / "mails.csv"
+    rows = [f"{SPAM if number % 2 else HAM},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
+    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def tuned(run, model: Path, mails: Path, tmp_path: Path) -> Path:
+    result = run(
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", mails, "--out",
+        tmp_path / "run", "--seeds", 1, "--epochs", 40, "--learning-rate", 0.01, "--batch-size", 8, "--dropout", 0,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    assert "accuracy: 1.0000" in result.out
+    return tmp_path / "run"
+
+
+def test_a_filter_is_trained_scored_and_asked(run, tuned: Path, mails: Path) -> None:
+    """S70, S72."""
+    assert (tuned / "report.html").is_file()
+    assert json.loads((tuned / "report.json").read_text())["scores"]["accuracy"]["mean"] == 1.0
+    scored = run("evaluate", "--model", tuned / "model", "--data", mails, "--json")
+    assert json.loads(scored.out)["scores"]["accuracy"] == 1.0
+    answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n".encode())
+    first, second = answer.out.splitlines()
+    assert first.startswith("Spam\t")
+    assert second.startswith("Not Spam\t")
+    shares = [int(part.split("%")[0]) for part in first.split("\t")[1].split(", ")]
+    assert sum(shares) == 100
+    objects = run("predict", "--model", tuned / "model", "--json", stdin=json.dumps({"id": "x", "text": SPAM}).encode())
+    assert json.loads(objects.out)["id"] == "x"
+    assert json.loads(objects.out)["label"] == "Spam"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"one\ttwo\n", "expected one text, without a tab, in line 1 of stdin; found 2 parts"),
+        (b"the man\n\n", "expected a text in line 2 of stdin; found an empty line"),
+        (b"{broken\n", "expected JSON in line 1 of stdin"),
+        (b'{"words": ["a"]}\n', "expected a text as 'text' in line 1 of stdin; found no such key"),
+    ],
+)
+def test_a_wrong_line_is_named(run, tuned: Path, line: bytes, message: str) -> None:
+    result = run("predict", "--model", tuned / "model", stdin=line)
+    assert result.code == 1
+    assert message in result.err
+    assert len(result.err.strip().splitlines()) == 1
+
+
+def test_an_unknown_label_in_the_dev_file_is_named_with_its_row(run, model: Path, mails: Path, tmp_path: Path) -> None:
+    dev = tmp_path / "dev.csv"
+    dev.write_text("text,label\nthe man,Spam\nthe store,Sapm\n", encoding="utf-8")
+    result = run(
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", dev, "--out",
+        tmp_path / "run",
+    )  # fmt: skip
+    assert result.code == 1
+    assert "line 3 of" in result.err
+    assert "did you mean 'Spam'?" in result.err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text,label\na b,x\na c,x\n", "expected two labels at least"),
+        ("one,two\na b,x\na c,y\n", "one"),
+        ("", "empty"),
+        ("text,label\n,x\n", "none with text"),
+    ],
+)
+def test_a_training_file_that_teaches_nothing_is_refused(
+    run, model: Path, tmp_path: Path, content: str, message: str
+) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(content, encoding="utf-8")
+    result = run(
+        "finetune", "--model", model, "--task", "classification", "--train", path, "--out", tmp_path / "run"
+    )  # fmt: skip
+    assert result.code == 1
+    assert message in result.err.splitlines()[-1]
+
+
+def test_a_task_that_is_not_known_is_told_the_nearest(run, model: Path, tmp_path: Path) -> None:
+    result = run("finetune", "--model", model, "--task", "mprc", "--out", tmp_path / "run")
+    assert result.code == 1
+    assert "did you mean 'mrpc'?" in result.err
+
+
+def test_a_file_of_another_task_is_refused_when_it_is_scored(run, tuned: Path, tmp_path: Path) -> None:
+    result = run("evaluate", "--model", tuned / "model", "--task", "ner", "--data", tmp_path / "tags.conll")
+    assert result.code == 1
+    assert "expected a file for the model's task" in result.err
+
+
+def test_a_model_that_was_only_pre_trained_does_not_predict(run, model: Path) -> None:
+    result = run("predict", "--model", model, stdin=b"the man\n")
+    assert result.code == 1
+    assert "fine-tune it first" in result.err
+
+
+def test_a_run_that_exists_is_continued_only_on_request(run, tuned: Path, model: Path, mails: Path) -> None:
+    command = [
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", mails, "--out", tuned,
+        "--seeds", 1, "--epochs", 40, "--learning-rate", 0.01, "--batch-size", 8, "--dropout", 0,
+    ]  # fmt: skip
+    before = (tuned / "model" / "model.safetensors").read_bytes()
+    refused = run(*command)
+    assert refused.code == 1
+    assert "--resume" in refused.err
+    again = run(*command, "--resume")
+    assert again.code == 0, again.err
+    assert (tuned / "model" / "model.safetensors").read_bytes() == before
+    other = run(*command, "--resume", "--weight-decay", 0.1)
+    assert other.code == 1
+    assert "weight_decay" in other.err
+
+
+def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:
+    """S70 to S76."""
+    for name in ("spam", "spam4", "sentiment", "claim", "truth"):
+        result = run(
+            "finetune", "--model", model, "--task", name, "--out", tmp_path / name, "--seeds", 1, "--epochs", 0.5,
+        )  # fmt: skip
+        assert result.code == 0, result.err
+        labels = json.loads((tmp_path / name / "model" / "bertsmith.json").read_text())["labels"]
+        assert len(labels) == (4 if name == "spam4" else 2)

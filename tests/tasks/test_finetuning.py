@@ -1,0 +1,145 @@
+"""Steps of fine-tuning: the order of the examples, the rates of the layers, seeds, collapses, the search."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import ConfigError, RunError
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import choose
+from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.finetuning import Finetuning
+from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData, split_dev
+from bertsmith.tasks.finetuning_run import RESTARTS, finetune
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.search import GRID, search_settings
+from bertsmith.training.optimizer import BertAdam
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
+
+SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0)
+
+
+def workload(batch_size: int = 8, count: int = 20, seed: int = 1, layer_decay: float = 1.0) -> Finetuning:
+    task = task_for(SPECS["single"])
+    features = task.encode(examples_of("single", count), TOKENIZER, training=True)
+    settings = dataclasses.replace(SETTINGS, batch_size=batch_size)
+    model = BertForTask(CONFIG, task.head, seed=0)
+    return Finetuning(
+        model, task, features, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=seed, layer_decay=layer_decay
+    )
+
+
+@pytest.mark.parametrize(("batch_size", "count"), [(8, 20), (7, 20), (32, 20), (1, 3)])
+def test_every_example_comes_once_an_epoch_across_the_borders_of_steps(batch_size: int, count: int) -> None:
+    work = workload(batch_size, count)
+    stream = np.concatenate([work.units_of_step(step) for step in range(-(-3 * count // batch_size))])
+    for epoch in range(3):
+        assert sorted(stream[epoch * count : (epoch + 1) * count].tolist()) == list(range(count))
+    assert stream[:count].tolist() != stream[count : 2 * count].tolist() or count < 4
+
+
+def test_the_order_is_a_function_of_the_seed_alone() -> None:
+    assert workload().units_of_step(5).tolist() == workload().units_of_step(5).tolist()
+    assert workload().units_of_step(0).tolist() != workload(seed=2).units_of_step(0).tolist()
+
+
+def test_ranks_share_the_examples_of_a_step() -> None:
+    work = workload(batch_size=9)
+    alone = work.plan(1, 0, 1)
+    parts = [work.plan(1, rank, 2) for rank in range(2)]
+    assert sum(batch.num_units for part in parts for batch in part.micro_batches) == alone.sequences == 9
+    assert {part.tokens for part in parts} == {alone.tokens}
+    assert {batch.step_targets for part in parts for batch in part.micro_batches} == {9}
+
+
+def test_layers_learn_more_slowly_towards_the_bottom() -> None:
+    work = workload(layer_decay=0.5)
+    optimizer = BertAdam(work.model, rate_factor=work.rate_factor)
+    factor = {name: group.factor for group in optimizer.groups for name in group.names}
+    assert factor["classifier.weight"] == factor["bert.pooler.bias"] == 1.0
+    assert factor["bert.layers.1.query.weight"] == 0.5
+    assert factor["bert.layers.0.output_norm.bias"] == 0.25
+    assert factor["bert.embeddings.word.weight"] == 0.125
+    assert factor.keys() == dict(work.model.named_parameters()).keys()
+
+
+def test_the_upper_layers_can_start_anew(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", seed=3)
+    data = TaskData(train=examples_of("single", 8), dev=())
+    settings = dataclasses.replace(SETTINGS, reinit_layers=1, epochs=0.5)
+    recipe = RecipeSettings(learning_rate=1e-9, weight_decay=0.0, warmup_share=0.0)
+    FinetuningJob.prepare(base, SPECS["single"], data, settings, recipe).train_once(tmp_path / "run", 1)
+    from bertsmith.checkpoints.load import load_any
+
+    first, after = load_any(base).tensors, load_any(tmp_path / "run" / "model").tensors
+    moved = {name for name in after if name in first and float((after[name] - first[name]).abs().max()) > 1e-3}
+    weights = {name for name in first if name.startswith(("bert.layers.1.", "bert.pooler.")) and "norm" not in name}
+    assert moved == {name for name in weights if name.endswith("weight")}
+    with pytest.raises(ConfigError, match="at most 2"):
+        FinetuningJob.prepare(base, SPECS["single"], data, dataclasses.replace(settings, reinit_layers=3), recipe)
+
+
+def test_one_answer_for_everything_is_a_collapse_unless_the_gold_is_one_answer_too() -> None:
+    task, examples = task_for(SPECS["single"]), examples_of("single", 6)
+    same = [LabelPrediction(label="positive", probability=1.0, probabilities=(), labels=(), chosen=("positive",))] * 6
+    assert task.is_collapsed(same, examples)
+    assert not task.is_collapsed(same[:3], [example for example in examples if example.label == "positive"])
+
+
+def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:
+    examples = examples_of("single", 30)
+    kept, aside = split_dev(examples, seed=0)
+    assert len(aside) == 3
+    assert sorted(e.id for e in [*kept, *aside]) == sorted(e.id for e in examples)
+    with pytest.raises(ConfigError, match="at least two"):
+        split_dev(examples[:1], seed=0)
+
+
+def test_a_collapsed_model_is_noticed_counted_and_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S68."""
+    monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
+    result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, seeds=1)
+    assert result.report["collapsed"] == RESTARTS + 1
+    again = [path.name for path in sorted((tmp_path / "run").iterdir()) if path.is_dir()]
+    assert again == ["model", "seed-1", *(f"seed-1-again-{n}" for n in range(1, RESTARTS + 1))]
+
+
+def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("number", 32), dev=examples_of("number", 20, seed=1))
+    result = finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3))
+    values = result.report["scores"]["pearson"]["values"]
+    assert len(values) == 3
+    assert result.report["scores"]["pearson"]["mean"] == pytest.approx(np.mean(values))
+    assert result.runs[result.best].scores["pearson"] == max(values)
+    best = tmp_path / "run" / result.report["best"] / "model" / "model.safetensors"
+    assert best.read_bytes() == (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: Path) -> None:
+    """S67."""
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
+    grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (4,)}
+    arguments = (base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings())
+    search_settings(*arguments, trials=1, grid=grid)
+    first = json.loads((tmp_path / "search" / "trials.json").read_text())
+    settings, recipe = search_settings(*arguments, trials=6, grid=grid)
+    table = json.loads((tmp_path / "search" / "trials.json").read_text())
+    assert len(table) == 6
+    assert first[0] in table
+    assert recipe.learning_rate == table[0]["learning_rate"] == 5e-3
+    assert settings.epochs == 4
+    with pytest.raises(RunError, match="that the search in"):
+        search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)})
+
+
+def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
+    assert set(GRID["learning_rate"]) == {3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
+    assert (GRID["batch_size"], GRID["epochs"]) == ((16, 32), (2, 3, 4))
