@@ -13,7 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from harness import RESULTS, machine, machine_label, write_result
 from matplotlib.figure import Figure
