@@ -36,6 +36,13 @@ def warn(text: str) -> None:
     sys.stderr.flush()
 
 
+def tell(text: str) -> None:
+    """Writes one line to stderr unless quiet: something one should know before work starts."""
+    if not _silent:
+        sys.stderr.write(f"{' '.join(text.split())}\n")
+        sys.stderr.flush()
+
+
 def duration(seconds: float) -> str:
     """A time span for people.
 

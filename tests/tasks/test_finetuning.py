@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertsmith.errors import ConfigError, RunError
+from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
@@ -88,6 +89,22 @@ def test_one_answer_for_everything_is_a_collapse_unless_the_gold_is_one_answer_t
     same = [LabelPrediction(label="positive", probability=1.0, probabilities=(), labels=(), chosen=("positive",))] * 6
     assert task.is_collapsed(same, examples)
     assert not task.is_collapsed(same[:3], [example for example in examples if example.label == "positive"])
+
+
+def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
+    data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
+    result = finetune(base, spec, data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3), seeds=1)
+    assert result.spec.temperature != 1.0
+    plain = dataclasses.replace(result.spec, temperature=1.0)
+    predictor = Predictor.load(tmp_path / "run" / "model")
+    assert predictor.task.spec == result.spec
+    soft = predictor.predict(data.dev)
+    predictor.task = task_for(plain)
+    hard = predictor.predict(data.dev)
+    assert [one.label for one in soft] == [one.label for one in hard]
+    assert [one.probability for one in soft] != [one.probability for one in hard]
 
 
 def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:

@@ -171,3 +171,13 @@ def _examples(spec: "TaskSpec") -> "Iterator[Example]":
     lines = itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
     for number, line in enumerate(lines, start=1):
         yield example_of_line(spec, line, number)
+
+
+def glue(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="fine-tuning runs of GLUE tasks, one for each")],
+) -> None:
+    """Print the scores of GLUE runs beside the published ones, and their average with and without WNLI."""
+    from bertsmith.tasks.glue_table import glue_lines, read_scores
+
+    for line in glue_lines(read_scores(runs)):
+        typer.echo(line)

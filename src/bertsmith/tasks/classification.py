@@ -18,11 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.errors import InputError, nearest
+from bertsmith.metrics.calibration import fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.tasks.examples import Example, TextExample
 from bertsmith.tasks.features import PER_UNIT, Features, TaskBatch
-from bertsmith.tasks.task import Logits, Prediction, Task
+from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
 from bertsmith.tasks.texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -197,6 +198,16 @@ class ClassificationTask(Task):
         """1 where exactly the gold labels are given, float64 [E]."""
         pairs = zip(examples, predictions, strict=True)
         return np.array([set(_names(cast("TextExample", e))) == set(p.chosen) for e, p in pairs], dtype=np.float64)
+
+    def tuned(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
+        """The spec with the temperature that makes the probabilities of the dev examples likeliest, on request."""
+        if self.spec.multi_label or not self.spec.settings.calibrate:
+            return self.spec
+        gold, _ = self.numbers(examples, predictions)
+        # Softmax is the same for logits and for the logarithms of what it gave, here at temperature 1.
+        chances = np.array([prediction.probabilities for prediction in predictions])
+        logits = np.log(np.maximum(chances, np.finfo(np.float64).tiny)) * self.spec.temperature
+        return dataclasses.replace(self.spec, temperature=fit_temperature(logits, gold))
 
     def is_collapsed(self, predictions: Sequence[LabelPrediction], examples: Sequence[Example]) -> bool:
         """Whether every text gets the same labels though the gold ones differ. S68."""

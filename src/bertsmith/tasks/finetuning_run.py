@@ -18,8 +18,10 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.pretrained import load_for_task
 from bertsmith.files import write_json, write_text
 from bertsmith.metrics.uncertainty import spread
-from bertsmith.progress import warn
+from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
+from bertsmith.runtime import Rank
+from bertsmith.settings import require
 from bertsmith.tasks.finetuning_job import (
     MODEL_FOLDER,
     PREDICTIONS_FILE,
@@ -82,12 +84,18 @@ def finetune(
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: stopped; a checkpoint was written.
     """
+    require(
+        Rank.from_environment().count == 1,
+        expected="a single process for fine-tuning",
+        found=f"{Rank.from_environment().count} of torchrun",
+        fix="start it without torchrun",
+    )
     job = FinetuningJob.prepare(source, spec, data, settings or FinetuningSettings(), recipe or RecipeSettings())
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
     record = {**job.record(), "model": str(source), "seeds": count}
     run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
     for line in job.lines():
-        warn(line)
+        tell(line)
     first = job.training.seed
     trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
     return _finish(job, run, trained)

@@ -44,6 +44,9 @@ class TaskSettings:
     max_question: int = help_field(64, "tokens of a question at most")
     max_answer: int = help_field(30, "tokens of an answer at most")
     n_best: int = help_field(20, "candidate answers that are kept")
+    calibrate: bool = help_field(
+        False, "classification: fit a temperature on the dev examples, for honest probabilities"
+    )
     document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
 
     def __post_init__(self) -> None:
