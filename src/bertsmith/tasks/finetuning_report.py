@@ -17,6 +17,7 @@ from bertsmith.files import read_json, read_json_lines, write_text
 from bertsmith.metrics.uncertainty import PairedTest, paired_bootstrap
 from bertsmith.progress import duration
 from bertsmith.tasks.finetuning_job import PREDICTIONS_FILE, REPORT_FILE
+from bertsmith.tasks.finetuning_run import COUNTS
 from bertsmith.tasks.finetuning_pages import details
 from bertsmith.training import pages
 from bertsmith.training.plots import COLORS, Series, line_chart
@@ -34,7 +35,6 @@ EXAMPLE_SCORES = {
 }
 
 _HELD_OUT = "held_out_"
-_COUNTS = ("total", "missing")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -310,7 +310,7 @@ def _curves(shown: Sequence[_Run]) -> str:
     charts += [
         _curve(f"{pages.words(name)} on the dev examples", "evaluation", _HELD_OUT + name, shown)
         for name in scores
-        if not name.endswith(("_thresh", *_COUNTS))
+        if not name.endswith(("_thresh", *COUNTS))
     ]
     return pages.figures([chart for chart in charts if chart])
 

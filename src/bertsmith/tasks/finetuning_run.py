@@ -37,6 +37,7 @@ from bertsmith.training.run_folder import RunFolder
 SMALL_SET = 10_000  # training examples below which several seeds are trained
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
+COUNTS = ("total", "missing")  # that the scorer of questions gives beside its scores
 _NARROW = 2**31  # seeds of restarts stay below
 
 
@@ -148,6 +149,8 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     """What the command prints: each score as mean and spread over the seeds, and the best training."""
     lines = []
     for name, score in report["scores"].items():
+        if name in COUNTS or name.endswith("_total"):
+            continue
         values = ", ".join(f"{value:.4f}" for value in score["values"])
         lines.append(f"{name}: {score['mean']:.4f} ± {score['deviation']:.4f} ({values})")
     if report["collapsed"]:
