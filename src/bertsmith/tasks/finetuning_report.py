@@ -17,8 +17,8 @@ from bertsmith.files import read_json, read_json_lines, write_text
 from bertsmith.metrics.uncertainty import PairedTest, paired_bootstrap
 from bertsmith.progress import duration
 from bertsmith.tasks.finetuning_job import PREDICTIONS_FILE, REPORT_FILE
-from bertsmith.tasks.finetuning_run import COUNTS
 from bertsmith.tasks.finetuning_pages import details
+from bertsmith.tasks.finetuning_run import COUNTS
 from bertsmith.training import pages
 from bertsmith.training.plots import COLORS, Series, line_chart
 from bertsmith.training.run_folder import RunFolder, flat
