@@ -113,8 +113,8 @@ def _fetch(
         if partial is not None:
             return Path(partial)
         raise InputError(
-            expected=f"'{id}' from the hub or in its cache",
-            found="no copy in the cache" + ("" if offline else ", and the hub cannot be reached"),
+            expected=f"a folder '{id}', or that model from the hub or in its cache",
+            found="no such folder, no copy in the cache" + ("" if offline else ", and the hub cannot be reached"),
             fix=_how_to_get(id),
         ) from None
     except errors.GatedRepoError:

@@ -19,7 +19,7 @@ N instances, T tokens.
 
 import dataclasses
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -177,7 +177,7 @@ class PretrainingStream:
         """Where a step begins.
 
         Walks on from the nearest known place, which costs up to a second or so per 10 million tokens never
-        walked before; `start_at` spares a resumed run that walk.
+        walked before.
         """
         known, cursor = self._marks[bisect_right(self._marks, step, key=lambda mark: mark[0]) - 1]
         if known <= self._latest[0] <= step:
@@ -190,14 +190,6 @@ class PretrainingStream:
             cursor = following
         self._latest = (step, cursor)
         return cursor
-
-    def start_at(self, step: int, cursor: Cursor) -> None:
-        """Remembers that `step` begins at `cursor`, an earlier answer of `cursor(step)` to the same settings."""
-        place = bisect_left(self._marks, step, key=lambda mark: mark[0])
-        if place == len(self._marks) or self._marks[place][0] != step:
-            self._marks.insert(place, (step, Cursor(*cursor)))
-        else:
-            assert self._marks[place][1] == cursor
 
     def take(self, cursor: Cursor, rows: int) -> tuple[InstancePlan, Cursor]:
         """The next `rows` instances from `cursor` on, and the place after them."""
