@@ -1,10 +1,11 @@
 """What pre-training is worth: a model that was pre-trained here against the same network from scratch.
 
-    python benchmarks/pretraining_gain.py --model RUN --task sst-2=TRAIN,DEV [--task ...] [--labels 100,1000,0]
+    python benchmarks/pretraining_gain.py --model RUN --task sst-2=TRAIN,DEV [--task ...] [--arm NAME=MODEL ...]
 
-Both arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. Few labels get more
-passes, so that every training has steps enough to learn from; both arms get the same. 0 stands for all labels (up to
---most). The result is a table and a curve with its spread over seeds. S45, S69.
+All arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. `--arm` adds others, such
+as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first. Few
+labels get more passes, so that every training has steps enough to learn from; all arms get the same. 0 stands for all
+labels (up to --most). The result is a table and a curve with its spread over seeds. S45, S69.
 """
 
 import argparse
@@ -26,7 +27,6 @@ from bertsmith.tasks.catalogue import default_settings, read_examples, spec_for,
 from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 
-ARMS = ("pre-trained", "from scratch")
 STEPS = 100  # at least, by passing more often over few labels
 MOST_EPOCHS = 20.0
 
@@ -43,12 +43,13 @@ def main() -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         scratch = _from_scratch(options.model, Path(folder) / "scratch")
+        arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": scratch}
         for given in options.task:
             task, files = given.split("=", 1)
-            rows = _curve(task_name(task), files.split(","), options, {ARMS[0]: options.model, ARMS[1]: scratch})
+            rows = _curve(task_name(task), files.split(","), options, arms)
             result["tasks"][task] = rows
             write_result(name, result)
-            _draw(rows, task, RESULTS / f"{name}_{task}.svg")
+            _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
 
 
 def _from_scratch(model: str, path: Path) -> str:
@@ -96,12 +97,12 @@ def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[
     return rows
 
 
-def _draw(rows: list[dict[str, Any]], title: str, path: Path) -> None:
+def _draw(rows: list[dict[str, Any]], arms: list[str], title: str, path: Path) -> None:
     """Score by labels, one line an arm, with the deviation over seeds as bars."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     labels = [row["labels"] for row in rows]
-    for arm in ARMS:
+    for arm in arms:
         means, deviations = ([row[arm][key] for row in rows] for key in ("mean", "deviation"))
         axes.errorbar(labels, means, yerr=deviations, marker="o", capsize=4, label=arm)
     axes.set_xscale("log")
@@ -113,6 +114,7 @@ def _draw(rows: list[dict[str, Any]], title: str, path: Path) -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", required=True, help="a model that was pre-trained here")
+    parser.add_argument("--arm", action="append", default=[], help="NAME=MODEL; several times")
     parser.add_argument("--task", action="append", required=True, help="NAME=TRAIN,DEV; several times")
     parser.add_argument("--labels", type=lambda text: [int(part) for part in text.split(",")], default=[100, 1000, 0])
     parser.add_argument("--most", type=int, default=8000, help="labels that count as all")
