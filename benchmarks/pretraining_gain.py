@@ -2,10 +2,10 @@
 
     python benchmarks/pretraining_gain.py --model RUN --task sst-2=TRAIN,DEV [--task ...] [--arm NAME=MODEL ...]
 
-All arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. `--arm` adds others, such
-as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first. Few
-labels get more passes, so that every training has steps enough to learn from; all arms get the same. 0 stands for all
-labels (up to --most). The result is a table and a curve with its spread over seeds. S45, S69.
+All arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. `--arm` adds others,
+such as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first.
+Few labels get more passes, so that every training has steps enough to learn from; all arms get the same. 0 stands for
+all labels (up to --most). The result is a table and a curve with its spread over seeds. S45, S69.
 """
 
 import argparse
