@@ -40,13 +40,11 @@ class PeerRun:
 
     Attributes:
         predictions: one an example: label number, value, ending number, tags or answer text.
-        train_seconds: of the steps.
-        seconds: with its evaluations, one after each epoch as ours.
+        seconds: of the training, with the one evaluation at its end as ours.
         tokens: real tokens trained on.
     """
 
     predictions: list[Any]
-    train_seconds: float
     seconds: float
     tokens: int
 
@@ -61,16 +59,15 @@ class Peer:
         self.dev_features = list(self._features(dev, training=False))
 
     def run(self, seed: int, *, rate: float, epochs: int, batch: int, pad_to: int | None = None) -> PeerRun:
-        """Trains for the epochs and predicts the dev examples after each, as ours does."""
+        """Trains for the epochs and predicts the dev examples once, as ours does."""
         torch.manual_seed(seed)
         model = self._model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
         per_epoch = -(-len(self.train_features) // batch)
         schedule = get_linear_schedule_with_warmup(optimizer, 0, epochs * per_epoch)
-        start, train_seconds, predictions = time.perf_counter(), 0.0, []
+        start = time.perf_counter()
         for _ in range(epochs):
             model.train()
-            began = time.perf_counter()
             order = torch.randperm(len(self.train_features)).tolist()
             for first in range(0, len(order), batch):
                 self._step(model, [self.train_features[i] for i in order[first : first + batch]], pad_to)
@@ -78,10 +75,8 @@ class Peer:
                 optimizer.step()
                 schedule.step()
                 optimizer.zero_grad()
-            train_seconds += time.perf_counter() - began
-            predictions = self._predict(model, batch)
         tokens = epochs * sum(len(row) for feature in self.train_features for row in _rows(feature))
-        return PeerRun(predictions, train_seconds, time.perf_counter() - start, tokens)
+        return PeerRun(self._predict(model, batch), time.perf_counter() - start, tokens)
 
     def seconds_of_steps(self, steps: int, *, rate: float, batch: int, pad_to: int) -> float:
         """Mean seconds of a step with all rows padded to one length, over some steps."""
@@ -151,7 +146,7 @@ class Peer:
                     number.get(example.tags[word], 0) if is_first else IGNORED
                     for word, is_first in zip(words, first, strict=True)
                 ]
-                yield {"rows": [_plain(row)], "labels": labels, "words": len(example.words)}
+                yield {"rows": [_plain(row)], "labels": labels, "word_ids": words, "words": len(example.words)}
             elif self.spec.kind == "span":
                 yield from self._question(example, length, training)
             else:
@@ -202,10 +197,12 @@ class Peer:
         return self._answers(outputs)
 
     def _tags(self, logits: np.ndarray, feature: Mapping[str, Any]) -> list[str]:
-        """Tags of the first pieces; words that were cut are O."""
-        best = logits.argmax(-1)
-        tags = [self.spec.labels[best[place]] for place, label in enumerate(feature["labels"]) if label != IGNORED]
-        return tags + ["O"] * (feature["words"] - len(tags))
+        """Tags of the first pieces; words that were cut, or have no piece, are O."""
+        tags = ["O"] * feature["words"]
+        for best, label, word in zip(logits.argmax(-1), feature["labels"], feature["word_ids"], strict=False):
+            if label != IGNORED:
+                tags[word] = self.spec.labels[best]
+        return tags
 
     def _answers(self, outputs: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
         """The best span of each question over its windows."""

@@ -4,7 +4,7 @@
 
 All arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. `--arm` adds others,
 such as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first.
-Few labels get more passes, so that every training has steps enough to learn from; all arms get the same. 0 stands for
+Few labels get more passes (20 at most), for steps enough to learn from; all arms get the same. 0 stands for
 all labels (up to --most). The result is a table and a curve with its spread over seeds. S45, S69.
 """
 
@@ -41,28 +41,28 @@ def main() -> None:
         "command": {key: str(value) for key, value in vars(options).items()},
         "tasks": {},
     }
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = _from_scratch(options.model, Path(folder) / "scratch")
-        arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": scratch}
-        for given in options.task:
-            task, files = given.split("=", 1)
-            rows = _curve(task_name(task), files.split(","), options, arms)
-            result["tasks"][task] = rows
-            write_result(name, result)
-            _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
+    arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": ""}
+    for given in options.task:
+        task, files = given.split("=", 1)
+        rows = _curve(task_name(task), files.split(","), options, arms)
+        result["tasks"][task] = rows
+        write_result(name, result)
+        _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
 
 
-def _from_scratch(model: str, path: Path) -> str:
+def _from_scratch(model: str, path: Path, seed: int) -> str:
     folder = load_any(model)
     assert folder.tokenizer is not None
-    save_pretrained(path, untrained(folder.config, 0), folder.tokenizer, {"task": "none"})
+    save_pretrained(path, untrained(folder.config, seed), folder.tokenizer, {"task": "none"})
     return str(path)
 
 
 def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[str, str]) -> list[dict[str, Any]]:
     with quiet():
         train = read_examples(task, Path(files[0]), training=True).examples
-        dev = read_examples(task, Path(files[1])).examples[: options.dev]
+        scored = read_examples(task, Path(files[1])).examples
+    drawn = generator(0, "dev examples of the curve").permutation(len(scored))[: options.dev]
+    dev = [scored[index] for index in sorted(drawn.tolist())]
     spec = spec_for(task, train, default_settings(task))
     order = generator(0, "labels of the curve").permutation(len(train))[: options.most]
     rows = []
@@ -73,14 +73,15 @@ def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[
         row: dict[str, Any] = {"labels": count, "epochs": round(epochs, 1)}
         for arm, source in arms.items():
             values, seconds = [], 0.0
-            for seed in range(1, (options.seeds if count <= 1000 else 1) + 1):
+            for seed in range(1, options.seeds + 1):
                 # An evaluation in the middle and one at the end; the better one counts, alike for both arms.
                 recipe = RecipeSettings(
                     learning_rate=options.rate, evaluate_every=max(1, int(count / 32 * epochs) // 2)
                 )
                 settings = FinetuningSettings(epochs=epochs, dropout=0.1)
                 with quiet(), tempfile.TemporaryDirectory() as folder:
-                    job = FinetuningJob.prepare(source, spec, TaskData(train=chosen, dev=dev), settings, recipe)
+                    start = source or _from_scratch(options.model, Path(folder) / "scratch", seed)
+                    job = FinetuningJob.prepare(start, spec, TaskData(train=chosen, dev=dev), settings, recipe)
                     found = job.train_once(Path(folder) / "run", seed)
                 values.append(found.scores[spec.metric])
                 seconds += found.seconds

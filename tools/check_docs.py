@@ -3,8 +3,8 @@
 A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
 the next line). A Python example is a whole block marked `python`, a program of its own. What one page shows runs one
 after the other in one folder, which at the start holds `my-text/`, a few small text files, and small files of labelled
-examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`. An HTML comment just before a block
-changes that:
+examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`, and scores as `evaluate --json` prints
+them, `my-cola.json` and `my-mrpc.json`. An HTML comment just before a block changes that:
 
     <!-- not run: needs the network -->           the block is left out, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
@@ -112,6 +112,9 @@ def write_examples(folder: Path) -> None:
     (folder / "my-tags.conll").write_text("\n\n".join(tags) + "\n", encoding="utf-8")
     content = {"version": "1.1", "data": [{"title": "village", "paragraphs": questions}]}
     (folder / "my-questions.json").write_text(json.dumps(content), encoding="utf-8")
+    for task, scores in (("cola", {"matthews": 0.3}), ("mrpc", {"f1": 0.8, "accuracy": 0.7})):
+        scored = {"task": task, "examples": 100, "scores": scores}
+        (folder / f"my-{task}.json").write_text(json.dumps(scored), encoding="utf-8")
 
 
 def run_page(lines: list[CommandLine]) -> int:

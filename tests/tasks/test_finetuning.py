@@ -146,15 +146,17 @@ def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: 
     grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (4,)}
     arguments = (base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings())
     search_settings(*arguments, trials=1, grid=grid)
+    with pytest.raises(RunError, match="--resume"):
+        search_settings(*arguments, trials=2, grid=grid)
     first = json.loads((tmp_path / "search" / "trials.json").read_text())
-    settings, recipe = search_settings(*arguments, trials=6, grid=grid)
+    settings, recipe = search_settings(*arguments, trials=6, grid=grid, resume=True)
     table = json.loads((tmp_path / "search" / "trials.json").read_text())
-    assert len(table) == 6
+    assert len(table) == 2, "no settings are tried twice"
     assert first[0] in table
     assert recipe.learning_rate == table[0]["learning_rate"] == 5e-3
     assert settings.epochs == 4
     with pytest.raises(RunError, match="that the search in"):
-        search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)})
+        search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
 
 
 def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:

@@ -66,7 +66,7 @@ COMMANDS = (
         finetuning.evaluate_settings,
     ),
     Command(finetuning.predict, "predict", "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model"),
-    Command(finetuning.glue, "glue", "bertsmith glue my-cola-run my-mrpc-run"),
+    Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(convert.models, "models", "bertsmith models"),

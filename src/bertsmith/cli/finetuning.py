@@ -2,6 +2,7 @@
 
 import itertools
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,8 @@ import typer
 
 from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json, settings_from
 from bertsmith.cli.text import line_blocks
+from bertsmith.errors import RunError
+from bertsmith.settings import require
 
 if TYPE_CHECKING:
     from bertsmith.tasks.examples import Example
@@ -82,8 +85,10 @@ def finetune(
     if search:
         from bertsmith.tasks.search import search_settings
 
-        beside = out.with_name(f"{out.name}-search")
-        settings, recipe = search_settings(model, spec, data, beside, settings, recipe, trials=trials)
+        beside = out.resolve().with_name(f"{out.resolve().name}-search")
+        if not resume and out.exists() and any(out.iterdir()):
+            raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
+        settings, recipe = search_settings(model, spec, data, beside, settings, recipe, trials=trials, resume=resume)
         typer.echo(
             f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, {settings.epochs:g} epochs; "
             f"all trials: {beside / 'trials.json'}"
@@ -122,11 +127,15 @@ def evaluate(
     name = catalogue.task_name(task or catalogue.form_of(spec))
     catalogue.require_kind(name, spec)
     examples = catalogue.read_examples(name, data, settings_from(catalogue.ColumnSettings, values)).examples
-    scores, _ = predictor.evaluate(examples)
+    scores, predictions = predictor.evaluate(examples)
+    cut = Counter[str]()
+    for prediction in predictions:
+        _count_cut(cut, prediction)
+    _tell_cut(cut)
     if json:
-        print_json({"task": spec.name, "examples": len(examples), "scores": scores})
+        print_json({"task": name, "examples": len(examples), "scores": scores})
         return
-    typer.echo(f"{spec.name}: {len(examples):,} examples")
+    typer.echo(f"{name}: {len(examples):,} examples")
     for metric, value in scores.items():
         typer.echo(f"{metric}: {value:.4f}")
 
@@ -135,6 +144,9 @@ def predict(
     model: ModelOption,
     test: Annotated[
         Path | None, typer.Option(metavar="FILE", help="instead of stdin: a test file of GLUE, without labels")
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for a model of mnli")
     ] = None,
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
@@ -153,15 +165,35 @@ def predict(
     from bertsmith.tasks import catalogue
 
     predictor = Predictor.load(model, device=device, precision=precision)
-    examples = _examples(predictor.task.spec) if test is None else iter(catalogue.read_test(predictor.task.spec, test))
-    if submission is not None:
-        typer.echo(str(catalogue.submit(predictor.task.spec, predictor.stream(examples), submission)))
-        return
+    if test is None:
+        require(submission is None, expected="--test with --submission", found="none", fix="name the test file")
+        examples = _examples(predictor.task.spec)
+    else:
+        name = catalogue.glue_test(predictor.task.spec, task)
+        examples = iter(catalogue.read_test(name, test))
+        if submission is not None:
+            typer.echo(str(catalogue.submit(name, predictor.stream(examples), submission)))
+            return
+    cut = Counter[str]()
     for example, prediction in predictor.stream(examples):
+        _count_cut(cut, prediction)
         if json:
             print_json({"id": example.id, **prediction.to_dict()})
         else:
             typer.echo(prediction.line())
+    _tell_cut(cut)
+
+
+def _count_cut(cut: Counter[str], prediction: Any) -> None:
+    tokens = getattr(prediction, "cut_tokens", 0)
+    cut["texts"] += tokens > 0
+    cut["tokens"] += tokens
+
+
+def _tell_cut(cut: Counter[str]) -> None:
+    """Says on stderr how many texts were too long for the model. S35."""
+    if cut["texts"]:
+        typer.echo(f"bertsmith: {cut['texts']:,} texts were cut, {cut['tokens']:,} tokens in all", err=True)
 
 
 def _examples(spec: "TaskSpec") -> "Iterator[Example]":
@@ -174,7 +206,10 @@ def _examples(spec: "TaskSpec") -> "Iterator[Example]":
 
 
 def glue(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="fine-tuning runs of GLUE tasks, one for each")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN", help="fine-tuning runs of GLUE tasks, or files that `evaluate --json` printed"),
+    ],
 ) -> None:
     """Print the scores of GLUE runs beside the published ones, and their average with and without WNLI."""
     from bertsmith.tasks.glue_table import glue_lines, read_scores

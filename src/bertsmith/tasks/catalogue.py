@@ -51,7 +51,7 @@ TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
 
-_LISTED = 5  # skipped rows that are named one by one
+_LISTED = 20  # skipped rows that are named one by one
 _MOST_LABELS = 1000
 
 
@@ -122,6 +122,8 @@ def read_examples(
         warn(f"{path}: {len(found.skipped):,} rows are skipped")
         for place, reason in found.skipped[:_LISTED]:
             warn(f"  {place}: {reason}")
+        if len(found.skipped) > _LISTED:
+            warn(f"  and {len(found.skipped) - _LISTED:,} more")
     if not found.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
     return found
@@ -212,6 +214,7 @@ def read_task(
     spec = spec_for(name, examples, settings)
     if dev is None:
         kept, aside = split_dev(examples, seed=0)
+        _warn_of_labels(spec, kept)
         return spec, TaskData(train=kept, dev=aside, digests=digests, held_out=True)
     held = read_examples(name, dev, columns).examples
     _warn_of_labels(spec, examples)
@@ -272,6 +275,8 @@ def form_of(spec: TaskSpec) -> str:
     """The task of the catalogue whose files a model reads: its own, or the general one of its kind."""
     if spec.name in TASK_NAMES:
         return spec.name
+    if spec.multi_label:
+        return "multi-label"
     return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner"}.get(spec.kind, spec.kind)
 
 
@@ -299,24 +304,33 @@ def require_kind(name: str, spec: TaskSpec) -> None:
     )
 
 
-def read_test(spec: TaskSpec, path: Path) -> Sequence[Example]:
+def glue_test(spec: TaskSpec, task: str | None) -> str:
+    """The GLUE task whose test set a model answers: its own, or one that is answered by the same model. S118.
+
+    Raises:
+        ConfigError: the model's task is none of GLUE, or the one that is named is answered by another model.
+    """
+    name = task_name(task or spec.name)
+    require(
+        name in GLUE and GLUE[name].trained_as == spec.name,
+        expected="a GLUE task that the model was fine-tuned for",
+        found=f"{name} and a model of {spec.name}",
+        fix="name a test set of the model's task (for MNLI: mnli, mnli-mm, ax), or pipe lines into the command",
+    )
+    return name
+
+
+def read_test(name: str, path: Path) -> Sequence[Example]:
     """The examples of a test file of GLUE, without labels.
 
     Raises:
-        ConfigError: the model's task is none of GLUE.
         InputError: the file is not that of the task.
     """
-    require(spec.name in GLUE, expected="a model of a GLUE task", found=spec.name, fix="pipe lines into the command")
-    return read_examples(spec.name, path, gold=False).examples
+    return read_examples(name, path, gold=False).examples
 
 
-def submit(spec: TaskSpec, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
-    """The file for GLUE's evaluation server that was written. S127.
-
-    Raises:
-        ConfigError: the model's task is none of GLUE.
-    """
-    require(spec.name in GLUE, expected="a model of a GLUE task", found=spec.name, fix="leave --submission out")
+def submit(name: str, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
+    """The file of a GLUE task for its evaluation server that was written. S127."""
     rows = [(example.id, prediction.to_dict()) for example, prediction in answered]
     answers = [values["label"] if "label" in values else values["value"] for _, values in rows]
-    return write_submission(GLUE[spec.name], [name for name, _ in rows], answers, folder)
+    return write_submission(GLUE[name], [id for id, _ in rows], answers, folder)

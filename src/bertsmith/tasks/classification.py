@@ -66,7 +66,8 @@ class LabelPrediction(Prediction):
         ...     chosen=("Spam",)).line()
         'Spam\t75% Spam, 25% Not Spam'
         """
-        shares = _percent(self.probabilities) if len(self.chosen) == 1 else [round(100 * p) for p in self.probabilities]
+        exclusive = abs(sum(self.probabilities) - 1) < 1e-6
+        shares = _percent(self.probabilities) if exclusive else [round(100 * p) for p in self.probabilities]
         ranked = sorted(zip(self.probabilities, shares, self.labels, strict=True), key=lambda item: -item[0])
         return f"{', '.join(self.chosen)}\t" + ", ".join(f"{share}% {label}" for _, share, label in ranked)
 
@@ -83,7 +84,7 @@ class ClassificationTask(Task):
 
     def check(self, examples: Sequence[Example], *, gold: bool) -> None:
         """Returns if texts are there and labels known; see `Task.check`."""
-        check_texts(examples, pair=self.spec.pair)
+        check_texts(examples, pair=self.spec.pair, gold=gold)
         if gold:
             known = set(self.spec.labels)
             for example in examples:
@@ -91,6 +92,10 @@ class ClassificationTask(Task):
                 if example.label is None:
                     raise InputError(
                         expected=f"a label in {example.place}", found="none", fix="label or remove the row"
+                    )
+                if not self.spec.multi_label and len(_names(example)) != 1:
+                    raise InputError(
+                        expected=f"one label in {example.place}", found=str(len(_names(example))), fix="correct the row"
                     )
                 for name in _names(example):
                     if name not in known:

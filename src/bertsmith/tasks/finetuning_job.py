@@ -10,27 +10,30 @@
 
 import copy
 import dataclasses
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.pretrained import TaskModel, load_for_task, save_pretrained
 from bertsmith.errors import ConfigError
-from bertsmith.files import digest_file, read_json, write_json, write_text
+from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.model.heads import BertForTask
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
-from bertsmith.tasks.examples import Example
+from bertsmith.tasks.examples import Example, QuestionExample
 from bertsmith.tasks.features import Features
 from bertsmith.tasks.finetuning import Finetuning, require_units, task_logits
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.tasks.task import Prediction, Task, TaskSpec, ignored_settings
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
@@ -87,9 +90,19 @@ def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tup
     """
     if len(examples) < 2:
         raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
-    order = generator(seed, "dev split").permutation(len(examples))
-    aside = set(order[: max(1, round(share * len(examples)))].tolist())
+    # Questions about one context stay together, or the dev examples would have been read in training.
+    groups: dict[str, list[int]] = {}
+    for number, example in enumerate(examples):
+        together = example.context if isinstance(example, QuestionExample) else str(number)
+        groups.setdefault(together, []).append(number)
+    aside: set[int] = set()
+    for group in generator(seed, "dev split").permutation(len(groups)).tolist():
+        if len(aside) >= max(1, round(share * len(examples))):
+            break
+        aside |= set(list(groups.values())[group])
     kept = [example for number, example in enumerate(examples) if number not in aside]
+    if not kept:
+        raise ConfigError(expected="questions about several contexts", found="one context", fix="give --dev a file")
     return kept, [examples[number] for number in sorted(aside)]
 
 
@@ -135,6 +148,8 @@ class FinetuningJob:
         if runtime.note:
             warn(runtime.note)
         task = task_for(_fitted(spec, folder))
+        for name in ignored_settings(spec):
+            warn(f"{name} has no meaning for {spec.name} ({spec.kind}) and is left out")
         tokenizer = _load(folder, task, settings, seed=0).tokenizer
         task.check(data.train, gold=True)
         task.check(data.dev, gold=True)
@@ -151,11 +166,14 @@ class FinetuningJob:
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
         units = len(self.train)
+        if settings.batch_size > units:
+            warn(f"steps of {units} instead of {settings.batch_size}: there are no more training examples")
+            settings = dataclasses.replace(settings, batch_size=units)
         self.settings = settings
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(units),
             epoch=round(units / settings.batch_size),
-            keep_best=self.task.spec.metric if self.dev is not None else None,
+            keep_best=self.task.selection_metric if self.dev is not None else None,
         )
 
     def lines(self) -> list[str]:
@@ -188,10 +206,19 @@ class FinetuningJob:
         }
 
     def digests(self) -> dict[str, str]:
-        """Of the files, the vocabulary and the weights of the base model."""
-        weights = self.folder.path / "model.safetensors"
-        first = {"base": digest_file(weights)} if weights.is_file() else {}
-        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **first}
+        """Of the files, the vocabulary, the weights of the base model, and the rows that are trained on and scored."""
+        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests}
+
+    @functools.cached_property
+    def _computed_digests(self) -> dict[str, str]:
+        tensors = sorted(self.folder.tensors.items())
+        names = [f"{name} {digest_bytes(tensor.view(torch.uint8).numpy().tobytes())}" for name, tensor in tensors]
+        found = {"base": digest_bytes("\n".join(names).encode())}
+        for split, features in (("train", self.train), ("dev", self.dev)):
+            if features is not None:
+                gold = b"" if features.targets is None else features.targets.tobytes()
+                found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
+        return found
 
     def train_once(
         self,
@@ -240,7 +267,9 @@ class FinetuningJob:
         spec, scores, collapsed = self.task.spec, dict[str, float](), False
         if self.dev is not None:
             model.eval()
-            logits = task_logits(model, self.dev, self.runtime, self.settings.micro_tokens)
+            # In fp32, as evaluation and prediction are: what is fitted and reported here is what they repeat.
+            exact = choose(self.runtime.device, "fp32")
+            logits = task_logits(model, self.dev, exact, self.settings.micro_tokens)
             predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
             spec = self.task.tuned(self.data.dev, predictions)
             if spec != self.task.spec:

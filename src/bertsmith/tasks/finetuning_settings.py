@@ -4,6 +4,7 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 """
 
 import dataclasses
+import math
 
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.training.settings import TrainSettings
@@ -31,7 +32,7 @@ class FinetuningSettings:
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "micro_tokens"):
             value = getattr(self, name)
-            require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+            require(0 < value < math.inf, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
         require(
             self.freeze in FREEZE,
             expected="freeze as nothing or body",
@@ -40,6 +41,12 @@ class FinetuningSettings:
         )
         require(
             self.reinit_layers >= 0, expected="reinit_layers of at least 0", found=self.reinit_layers, fix="raise it"
+        )
+        require(
+            self.freeze == "nothing" or not self.reinit_layers,
+            expected="layers that start anew to learn",
+            found="a frozen body",
+            fix="leave one of freeze and reinit_layers out",
         )
         require(
             self.dropout is None or 0 <= self.dropout < 1,

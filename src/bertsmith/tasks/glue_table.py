@@ -18,14 +18,16 @@ _SHOWN = ("BERT base", "BERT large")
 
 
 def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """The mean scores by task and metric in the reports of some fine-tuning runs.
+    """The scores by task and metric in the reports of fine-tuning runs, or as `evaluate --json` prints them.
+
+    MNLI needs two: the run for its matched dev set, and an evaluation of its model on the mismatched one.
 
     Raises:
         InputError: a run has no report, is of another task than those of GLUE, or one of the same task came before.
     """
     found: dict[str, dict[str, float]] = {}
     for run in runs:
-        path = run / "report.json"
+        path = run / "report.json" if run.is_dir() else run
         report = read_json(path)
         task = report.get("task") if isinstance(report, dict) else None
         if task not in GLUE or task in found:
@@ -34,7 +36,8 @@ def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
                 found=f"{task!r}" + (" again" if task in found else ""),
                 fix="name one run for each task",
             )
-        found[task] = {name: score["mean"] for name, score in report["scores"].items()}
+        scores = report.get("scores", {})
+        found[task] = {name: score["mean"] if isinstance(score, dict) else score for name, score in scores.items()}
     return found
 
 

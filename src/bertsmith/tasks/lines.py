@@ -11,12 +11,13 @@ choice                 context, tab, ending, tab, ending ... {"context": ..., "e
 =====================  ====================================  =============================================
 """
 
-import json
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.errors import InputError
 from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.file_text import brief, clean, parse_json
 from bertsmith.tasks.tagging import words_of
 from bertsmith.tasks.task import TaskSpec
 
@@ -53,7 +54,7 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         _require_parts(parts, 1, "one text, without a tab", place)
         return TextExample(id=str(number), first=line, place=place)
     if shape == "tagging":
-        return words_of(line, id=str(number), place=place)
+        return _alone(words_of(line, id=str(number), place=place), number)
     if shape == "choice":
         if len(parts) < 3:
             raise InputError(
@@ -76,6 +77,11 @@ def _shape(spec: TaskSpec, *, several: bool) -> str:
     return "pair" if pair else "text"
 
 
+def _alone(sentence: TaggedExample, number: int) -> TaggedExample:
+    """The sentence as a document of its own: lines that come together need not belong together."""
+    return dataclasses.replace(sentence, document=number)
+
+
 def _require_parts(parts: list[str], count: int, expected: str, place: str) -> None:
     if len(parts) != count:
         raise InputError(
@@ -86,23 +92,25 @@ def _require_parts(parts: list[str], count: int, expected: str, place: str) -> N
 
 
 def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
-    try:
-        values = json.loads(line)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(expected=f"JSON in {place}", found=str(error)[:80], fix="correct the line") from None
+    values = parse_json(line, place)
+    if not isinstance(values, dict):
+        raise InputError(expected=f"a JSON object in {place}", found=brief(values), fix="correct the line")
+    values = {field: clean(value) if isinstance(value, str) else value for field, value in values.items()}
     name = str(values.get("id", number))
     if spec.kind == "tagging" and "words" in values:
         words = values["words"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise InputError(expected=f"a list of words in {place}", found=repr(words)[:60], fix="correct the line")
-        return TaggedExample(id=name, words=tuple(words), place=place)
+        return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, place=place)
     shape = _shape(spec, several="pair" in values)
     for field in _FIELDS[shape]:
         _require_field(values, field, place)
     if shape == "tagging":
-        return words_of(values["text"], id=name, place=place)
+        return _alone(words_of(values["text"], id=name, place=place), number)
     if shape == "choice":
-        return ChoiceExample(id=name, context=values["context"], endings=tuple(values["endings"]), place=place)
+        return ChoiceExample(
+            id=name, context=values["context"], endings=tuple(map(clean, values["endings"])), place=place
+        )
     if shape == "span":
         return QuestionExample(id=name, question=values["question"], context=values["context"], place=place)
     second = values["pair"] if shape == "pair" else None

@@ -55,7 +55,7 @@ class RegressionTask(Task):
 
     def check(self, examples: Sequence[Example], *, gold: bool) -> None:
         """Returns if texts are there and gold values are numbers; see `Task.check`."""
-        check_texts(examples, pair=self.spec.pair)
+        check_texts(examples, pair=self.spec.pair, gold=gold)
         if gold:
             for example in examples:
                 assert isinstance(example, TextExample)

@@ -1,13 +1,14 @@
 """A search over the few settings of fine-tuning that matter: rate, batch, epochs. S67.
 
-The grid is the paper's joined with the other lists in use. Optuna chooses what to try next and ends trials that fall
-behind after an epoch; its journal lies in the folder, so a search that was stopped goes on.
+The grid is the paper's joined with the other lists in use. Optuna draws from it without repetition and ends trials that
+fall behind after an epoch; its journal lies in the folder, so a search that was stopped goes on.
 
 Source: Devlin et al. (2018), appendix A.3 (batch 16 and 32; rates 5e-5, 4e-5, 3e-5, 2e-5; epochs 2, 3, 4).
 """
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from bertsmith.settings import to_dict
 from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.run_folder import RunFolder
 
 GRID: Mapping[str, tuple[float, ...]] = {
     "learning_rate": (3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
@@ -36,24 +38,32 @@ def search_settings(
     recipe: RecipeSettings,
     *,
     trials: int,
+    resume: bool = False,
     grid: Mapping[str, tuple[float, ...]] = GRID,
 ) -> tuple[FinetuningSettings, RecipeSettings]:
     """The settings of the best trial; out/trials.json is the table of all of them.
 
-    Every trial trains with the first seed. The folder may hold a search that was stopped, which goes on.
+    Every trial trains with the first seed. No settings are tried twice.
 
     Args:
         out: the folder of the search.
         trials: how many settings are tried in all, those of an earlier start counted in.
+        resume: the folder may hold a search that was stopped, which goes on.
         grid: values of each setting.
 
     Raises:
         ConfigError: Optuna is not installed, or there are no dev examples to choose by.
-        RunError: the folder holds a search over something else.
+        RunError: the folder holds something already, or a search over something else.
     """
     optuna = _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to choose by", found="none", fix="name a file with --dev")
+    if not resume and out.exists() and any(out.iterdir()):
+        raise RunError(
+            expected=f"a new folder '{out}'",
+            found="one that is not empty",
+            fix="go on with --resume or remove it",
+        )
     out.mkdir(parents=True, exist_ok=True)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe)
     _require_same(
@@ -65,16 +75,13 @@ def search_settings(
         study_name="search",
         direction="maximize",
         load_if_exists=True,
-        sampler=optuna.samplers.TPESampler(seed=recipe.seed, n_startup_trials=6),
+        sampler=optuna.samplers.GridSampler({name: list(choices) for name, choices in grid.items()}, seed=recipe.seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
     )
     finished = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
 
     def objective(trial: Any) -> float:
         values = {name: trial.suggest_categorical(name, list(choices)) for name, choices in grid.items()}
-        for other in study.get_trials(deepcopy=False, states=finished):
-            if other.params == values and other.number != trial.number and other.value is not None:
-                return float(other.value)
         changed, rates = _changed(settings, recipe, values)
         epoch = 0
 
@@ -85,11 +92,17 @@ def search_settings(
             if trial.should_prune():
                 raise optuna.TrialPruned
 
-        trained = job.with_settings(changed, rates).train_once(out / f"trial-{trial.number:03d}", rates.seed, report)
+        folder = out / f"trial-{trial.number:03d}"
+        try:
+            trained = job.with_settings(changed, rates).train_once(folder, rates.seed, report)
+        except optuna.TrialPruned:
+            RunFolder.open(folder).clear()
+            raise
         trial.set_user_attr("seconds", trained.seconds)
         return trained.scores[spec.metric]
 
-    while len(study.get_trials(deepcopy=False, states=finished)) < trials:
+    combinations = math.prod(len(choices) for choices in grid.values())
+    while len(study.get_trials(deepcopy=False, states=finished)) < min(trials, combinations):
         study.optimize(objective, n_trials=1)
         write_json(out / TABLE_FILE, _table(study))
     return _changed(settings, recipe, study.best_params)

@@ -194,6 +194,11 @@ class SpanTask(Task):
         pairs = zip(_questions(examples), predictions, strict=True)
         return np.array([answer_f1(prediction.text, _gold_texts(question)) for question, prediction in pairs])
 
+    @property
+    def selection_metric(self) -> str:
+        """F1; where questions may have no answer, that at the threshold which is fitted after training."""
+        return "best_f1" if self.spec.unanswerable else self.spec.metric
+
     def tuned(self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]) -> TaskSpec:
         """The spec with the threshold that gives the best F1, where questions may have no answer. See `Task.tuned`."""
         if not self.spec.unanswerable:

@@ -106,6 +106,25 @@ class TaskSpec:
         return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
 
 
+def ignored_settings(spec: TaskSpec) -> list[str]:
+    """The settings that were changed though this kind of task does not look at them."""
+    used = {
+        "classification": {"long_text", "stride", "pooling", "calibrate"},
+        "regression": {"long_text", "stride", "pooling"},
+        "choice": {"long_text"},
+        "tagging": {"long_text", "stride", "document_context"},
+        "span": {"stride", "max_question", "max_answer", "n_best"},
+    }[spec.kind] | {"max_length"}
+    if spec.multi_label:
+        used -= {"calibrate"}
+    plain = TaskSettings()
+    return [
+        field.name
+        for field in dataclasses.fields(TaskSettings)
+        if field.name not in used and getattr(spec.settings, field.name) != getattr(plain, field.name)
+    ]
+
+
 class Prediction(abc.ABC):
     """What a task says about one example."""
 
@@ -187,6 +206,11 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
         """Whether the model says the same of every example though the gold labels differ. S68."""
+
+    @property
+    def selection_metric(self) -> str:
+        """The score by which the best epoch is kept."""
+        return self.spec.metric
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[Any]) -> TaskSpec:
         """The spec with what is fitted on dev data after training, such as a threshold; unchanged by default."""

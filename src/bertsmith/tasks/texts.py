@@ -19,8 +19,11 @@ from bertsmith.text.windows import windows
 from bertsmith.text.wordpiece import Tokenizer
 
 
-def check_texts(examples: Sequence[Example], *, pair: bool | None) -> None:
+def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
     """Returns if every example has its text, and its second one where pairs are read.
+
+    Args:
+        gold: the examples are to be learned from or scored; a text that is only asked about may be empty.
 
     Raises:
         InputError: a text is empty, or there are two texts where one is read, or one where two are.
@@ -34,7 +37,7 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None) -> None:
                 found="one text" if wanted else "two",
                 fix="give the file of this task, or name its columns",
             )
-        if not example.first.strip() or (wanted and not (example.second or "").strip()):
+        if gold and (not example.first.strip() or (wanted and not (example.second or "").strip())):
             raise InputError(
                 expected=f"a text in {example.place}", found="an empty one", fix="fill it or remove the row"
             )

@@ -168,7 +168,7 @@ class _Course:
                     break
         result = self._result()
         if result.best_step is not None:
-            self.run.load_best(self.trainer.workload.model)
+            self.run.load_best(self.trainer.workload.model, result.best_step)
         if self.first and write_model is not None:
             try:
                 write_model(self.run.model, result)
@@ -277,6 +277,7 @@ class _Course:
         self.position.guard = self.guard.to_dict()
         model, optimizer = self.trainer.workload.model, self.trainer.optimizer
         self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints)
+        self.run.forget_best(but=self._best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
     def _evaluate_if_due(self) -> None:
@@ -293,7 +294,7 @@ class _Course:
         self.evaluations[position.step] = values
         # Before the line of the log: where there is a line, the parameters of that step have been considered.
         if position.step and self._best_step() == position.step:
-            self.run.save_best(self.trainer.workload.model)
+            self.run.save_best(self.trainer.workload.model, position.step)
         if values:
             self.log.write(
                 "evaluation", position.step, {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}

@@ -6,7 +6,7 @@
         settings.json       settings as given, the steps they came to, versions, machine, digests of the inputs
         metrics.jsonl       the log, one object a line; "kind" is train, evaluation, spike or skipped
         checkpoints/        step-00000100/ ...
-        best.safetensors    on request, the parameters that did best on held-out data
+        best-00000100.safetensors   on request, the parameters that did best on held-out data, by their step
         model/              the result, written by whoever started the run
         tensorboard/        on request
 
@@ -51,7 +51,8 @@ from bertsmith.training.distributed import wait_for_all
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
-SETTINGS_FILE, METRICS_FILE, BEST_FILE = "settings.json", "metrics.jsonl", "best.safetensors"
+SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
+BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 
 # Packages whose version may change the numbers of a run.
 VERSIONS_OF = ("torch", "numpy", "pyarrow")
@@ -267,27 +268,35 @@ class RunFolder:
             self.cut_metrics(-1)
         return None
 
-    def save_best(self, model: nn.Module) -> None:
+    def save_best(self, model: nn.Module, step: int) -> None:
         """Writes the parameters as the best ones so far.
+
+        Those of an earlier step stay until `forget_best`, since a run that is killed goes on from a checkpoint before.
 
         Raises:
             TrainingError: they could not be written; the ones before are as they were.
         """
-        write_best(self.path / BEST_FILE, model)
+        write_best(self.path / BEST_FILE.format(step=step), model)
 
-    def load_best(self, model: nn.Module) -> None:
-        """Copies the best parameters into the model.
+    def load_best(self, model: nn.Module, step: int) -> None:
+        """Copies the best parameters, which are those of `step`, into the model.
 
         Raises:
-            CheckpointError: they are damaged or those of another model.
+            CheckpointError: they are missing, damaged or those of another model.
         """
-        read_best(self.path / BEST_FILE, model)
+        read_best(self.path / BEST_FILE.format(step=step), model)
+
+    def forget_best(self, but: int | None = None) -> None:
+        """Removes best parameters, all or all but those of a step."""
+        for path in self.path.glob(BEST_FILES):
+            if but is None or path.name != BEST_FILE.format(step=but):
+                path.unlink()
 
     def clear(self) -> None:
         """Removes checkpoints and best parameters, once what came of them is written elsewhere."""
         for step in checkpoint_steps(self.checkpoints):
             _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
-        (self.path / BEST_FILE).unlink(missing_ok=True)
+        self.forget_best()
 
     def last_step(self) -> int | None:
         """The step of the newest checkpoint, or None."""
