@@ -143,7 +143,7 @@ def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: 
     """S67."""
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
-    grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (4,)}
+    grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (15,)}
     arguments = (base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings())
     search_settings(*arguments, trials=1, grid=grid)
     with pytest.raises(RunError, match="--resume"):
@@ -154,7 +154,7 @@ def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: 
     assert len(table) == 2, "no settings are tried twice"
     assert first[0] in table
     assert recipe.learning_rate == table[0]["learning_rate"] == 5e-3
-    assert settings.epochs == 4
+    assert settings.epochs == 15
     with pytest.raises(RunError, match="that the search in"):
         search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
 
