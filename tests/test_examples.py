@@ -1,6 +1,7 @@
 """The examples at small settings: each runs without a network, and shows what it says it shows."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
+
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
@@ -73,6 +77,134 @@ def test_the_weights_that_are_shown_make_a_weighted_sum(example, capsys):
     assert by_name["position"] == [str(place) for place in range(15)]
     assert len(printed[-15:]) == 15
     assert all("%" in line for line in printed[-15:])
+
+
+@pytest.mark.parametrize("example", ["05_spam_filter"], indirect=True)
+def test_a_spam_filter_gives_each_mail_percentages_that_sum_to_100(example, tmp_path, capsys):
+    """S70, S73."""
+    example.main(tmp_path, steps=20, epochs=2)
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if line.startswith(tuple(f"  {mail}" for mail in example.MAILS))]
+    answers = [re.findall(r"(\d+)% ([A-Z][A-Za-z ]*?)(?: /|$)", line) for line in lines]
+    assert [len(answer) for answer in answers] == [2, 2, 2, 4, 4, 4]
+    assert all(sum(int(share) for share, _ in answer) == 100 for answer in answers)
+    assert {name for _, name in answers[-1]} == {"Spam", "Not Spam", "Social", "Promotion"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["05_spam_filter"], indirect=True)
+def test_a_spam_filter_knows_spam(example, tmp_path):
+    """S71."""
+    assert example.main(tmp_path)["spam"] == ["Spam", "Spam", "Not Spam"]
+
+
+@pytest.mark.parametrize("example", ["06_claims"], indirect=True)
+def test_the_sentences_of_an_article_are_ranked_by_two_ways_of_finding_claims(example, tmp_path, capsys):
+    """S77, S78."""
+    found = example.main(tmp_path, steps=20, epochs=2, article="Dr. Wu spoke. Fares rose by 2 percent. Why?")
+    assert list(found) == ["fine-tuned", "vectors"]
+    *_, first, second, third = capsys.readouterr().out.splitlines()
+    ranked = [line.split("  ")[-1] for line in (first, second, third)]
+    in_order = ["Dr. Wu spoke.", "Fares rose by 2 percent.", "Why?"]
+    assert ranked == [in_order[place] for place in np.argsort(-found["fine-tuned"])]
+    for chances in found.values():
+        assert chances.shape == (3,)
+        assert np.all((chances > 0) & (chances < 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["06_claims"], indirect=True)
+def test_sentences_with_figures_stand_above_those_that_state_nothing(example, tmp_path):
+    """S75."""
+    for chances in example.main(tmp_path).values():
+        fares, question, belief, never = chances[[2, 3, 4, 9]]
+        assert fares > 0.5 > max(question, belief, never)
+
+
+@pytest.mark.parametrize("example", ["07_next_sentence"], indirect=True)
+def test_the_likeliest_candidate_is_the_next_sentence(example, tmp_path, capsys):
+    """S83."""
+    chosen, right, turned = example.main(tmp_path, steps=20, stories=4)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == example.FIRST
+    assert printed[1].endswith(chosen)
+    assert sorted(line[8:] for line in printed[1:5]) == sorted(example.CANDIDATES)
+    assert {right * 4, turned * 4} <= set(range(5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["07_next_sentence"], indirect=True)
+def test_what_goes_together_is_learned_better_than_what_comes_first(example, tmp_path):
+    """S83."""
+    chosen, right, turned = example.main(tmp_path)
+    assert chosen == "then she slices the bread ."
+    assert right > 0.9
+    assert turned > 0.1
+
+
+@pytest.mark.parametrize("example", ["08_word_sense"], indirect=True)
+def test_every_layer_has_a_vector_of_a_word_and_a_nearest_neighbour(example, tmp_path):
+    """S87, S90."""
+    texts = ("The bank of the river.", "The bank of the river.")
+    by_layer, cosines, by_gloss = example.main(tmp_path, compared=("bank", *texts), steps=20, epochs=0.1)
+    assert cosines == pytest.approx([1, 1, 1], abs=1e-5)
+    assert len(by_layer) == 3
+    assert {round(48 * share, 6) for share in (*by_layer, by_gloss)} <= set(range(49))
+    assert all(notion in example.__doc__ for notion in ("Ambiguity", "Word sense disambiguation", "Coreference"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["08_word_sense"], indirect=True)
+def test_only_vectors_that_saw_the_sentence_tell_the_sense_of_a_word(example, tmp_path):
+    """S87, S89."""
+    by_layer, _, by_gloss = example.main(tmp_path)
+    assert by_layer[0] < 0.65 < 0.9 < min(by_layer[1:])
+    assert by_gloss > 0.9
+
+
+@pytest.mark.parametrize("example", ["09_coreference"], indirect=True)
+def test_pairs_of_mentions_and_masks_both_name_somebody(example, tmp_path, capsys):
+    """S88."""
+    by_pairs, by_masks = example.main(tmp_path, steps=20, epochs=1)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "400 texts to learn from, 100 to ask; too long: 0"
+    for line in printed[1:4]:
+        meeting, named = line.split("  she = ")
+        assert named == "neither" or f"{named} " in meeting
+    assert f"scorer: {by_pairs:.0%}" in printed[4]
+    assert f"masks: {by_masks:.0%}" in printed[5]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", ["09_coreference"], indirect=True)
+def test_a_pronoun_is_resolved_by_pairs_of_mentions_and_by_masks(example, tmp_path):
+    """S88."""
+    by_pairs, by_masks = example.main(tmp_path)
+    assert by_pairs > 0.9
+    assert by_masks > 0.65
+
+
+def test_the_files_of_gap_are_read_with_their_mentions(monkeypatch, real_data):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    mentions = importlib.import_module("mentions")
+    found = mentions.read_gap(real_data / "coref_gap" / "gap-validation.tsv")
+    assert [sum(one.answer == answer for one in found) for answer in range(3)] == [187, 205, 62]
+    assert found[1].words() == ("She", "Ellen", "Kathleen")
+    assert found[1].answer == 1
+
+
+def test_a_mention_is_found_in_the_pieces_of_its_text(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    mentions = importlib.import_module("mentions")
+    words = ["the", "sailor", "bak", "##er", "meets", "she", "rows", "."]
+    tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+    text = "The sailor meets the baker. She rows."
+    one = mentions.Mentions(text, ((28, 31), (0, 10), (17, 26)), 0)
+    assert one.words() == ("She", "The sailor", "the baker")
+    batch, spans = mentions.encoded([one, one], tokenizer)
+    ids = batch.token_ids.tolist()
+    named = [[tokenizer.decode(ids[start:end]) for start, end in row] for row in spans.tolist()]
+    assert named == [["she", "the sailor", "the baker"]] * 2
 
 
 def test_a_village_has_verbs_that_agree(monkeypatch):

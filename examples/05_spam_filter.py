@@ -1,0 +1,59 @@
+"""A spam filter: learned from 72 mails, it says how likely each new mail is spam; then the same with four labels.
+
+One layer goes on top of the pooled [CLS] vector, with a row for each label; a softmax makes probabilities of its
+outputs, and all parameters learn. More labels are more rows, and nothing else changes. The mails that teach come with
+the package (`--task spam` and `--task spam4` on the command line). Source: Devlin et al. (2018), section 4.1.
+"""
+
+import tempfile
+from pathlib import Path
+
+from base_models import base_of_presets, options
+
+from bertsmith.inference.predictor import Predictor
+from bertsmith.progress import quiet
+from bertsmith.tasks.catalogue import read_task
+from bertsmith.tasks.examples import TextExample
+from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task import TaskSettings
+
+MAILS = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")
+MORE_MAILS = ("Paul Atreides commented on your photo", "Spring sale: members save 20% on all shoes")
+
+
+def percentages(line: str) -> str:
+    """What stands behind the label in a line of the predictor, as `75% Spam / 25% Not Spam`."""
+    return line.split("\t")[1].replace(", ", " / ")
+
+
+def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float = 60) -> dict[str, list[str]]:
+    """Prints the answers, and returns the label of each mail for each of the two filters."""
+    settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
+    recipe = RecipeSettings()  # that of the paper
+    if model is None:  # made of the mails themselves; so small a model wants more epochs, at a higher rate
+        model = base_of_presets(("spam", "spam4"), folder, steps)
+        settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
+        recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
+
+    labels = {}
+    for name, mails in (("spam", MAILS), ("spam4", (*MAILS, *MORE_MAILS))):
+        spec, data = read_task(name, None, None, settings=TaskSettings(max_length=64))
+        # The mails that are set aside choose nothing here, so what they say of the filter is unbiased.
+        job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
+        print(job.lines()[0])
+        job.train_once(folder / name, seed=1)
+
+        predictor = Predictor.load(folder / name)
+        scores, _ = predictor.evaluate(data.dev)
+        print(f"{scores['accuracy']:.0%} of the {len(data.dev)} mails that were set aside are right")
+        predictions = predictor.predict([TextExample(id=mail, first=mail) for mail in mails])
+        for mail, prediction in zip(mails, predictions, strict=True):
+            print(f"  {mail:45} {percentages(prediction.line())}")
+        labels[name] = [prediction.label for prediction in predictions]
+    return labels
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary, quiet():
+        main(Path(temporary), options(__doc__).parse_args().model)

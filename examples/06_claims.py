@@ -1,0 +1,84 @@
+"""Claims in an article: its sentences, ranked by how likely each states something that people can check.
+
+The first arm is a fine-tuned model. The second is that of Full Fact: sentence vectors of a model that stays as it is,
+and a logistic regression on top. A score says "worth checking" and never "true": whether a claim is true cannot be read
+off the sentence, which is why people check. Source: Konstantinovskiy, Price, Babakar and Zubiaga (2018), "Towards
+automated factchecking".
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from base_models import base_of_presets, options
+from sklearn.linear_model import LogisticRegression
+
+from bertsmith.corpus.sentences import split_sentences
+from bertsmith.inference.predictor import Predictor
+from bertsmith.progress import quiet
+from bertsmith.tasks.catalogue import read_task
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.examples import TextExample
+from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.frozen_encoder import FrozenEncoder
+from bertsmith.tasks.task import TaskSettings
+
+ARTICLE = """\
+Good morning, and thank you all for coming. The mayor spoke for an hour on Tuesday. "Bus fares have risen by 12 percent
+since 2019," she said. Do we really want to go on like this? I believe that we can do better. The city spent 3 million
+on the new bridge last year. Dr. Osei, who sat in the first row, shook his head. Let me be honest with you. More than
+half of all households own no car. We will never give up!"""
+
+
+def main(
+    folder: Path, model: str | None = None, article: str = ARTICLE, steps: int = 300, epochs: float = 40
+) -> dict[str, np.ndarray]:
+    """Prints the ranking, and returns the probability of each sentence that it is a claim, float64 [S], by arm."""
+    settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
+    recipe = RecipeSettings()
+    if model is None:
+        model = base_of_presets(("claim",), folder, steps)
+        settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
+        recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
+    spec, data = read_task("claim", None, None, settings=TaskSettings(max_length=64))
+    sentences = [TextExample(id=text, first=text) for text in split_sentences(article)]
+    is_claim = spec.labels.index("Claim")
+
+    # All parameters learn.
+    FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe).train_once(
+        folder / "fine-tuned", seed=1
+    )
+    predictor = Predictor.load(folder / "fine-tuned")
+    dev_scores, _ = predictor.evaluate(data.dev)
+    found = {"fine-tuned": np.array([answer.probabilities[is_claim] for answer in predictor.predict(sentences)])}
+    right = {"fine-tuned": dev_scores["accuracy"]}
+
+    # Only the regression learns, on the mean of the last hidden states of a sentence.
+    task, encoder = ClassificationTask(spec), FrozenEncoder.load(model)
+
+    def vectors(examples: Sequence[TextExample]) -> np.ndarray:
+        return encoder.text_vectors(task, examples, encoder.choice("last"))
+
+    regression = LogisticRegression(max_iter=1000)
+    regression.fit(vectors(data.train), [example.label == "Claim" for example in data.train])
+    found["vectors"] = regression.predict_proba(vectors(sentences))[:, 1]
+    right["vectors"] = regression.score(vectors(data.dev), [example.label == "Claim" for example in data.dev])
+
+    print(f"{len(data.train)} sentences to learn from; of {len(data.dev)} others right:", end=" ")
+    print(", ".join(f"{arm} {share:.0%}" for arm, share in right.items()))
+    print("claim?  " + "  ".join(f"{arm:>10}" for arm in found))
+    for place in np.argsort(-found["fine-tuned"]):
+        shares = "  ".join(f"{values[place]:10.0%}" for values in found.values())
+        print(f"        {shares}  {sentences[place].first}")
+    return found
+
+
+if __name__ == "__main__":
+    parser = options(__doc__)
+    parser.add_argument("--article", type=Path, metavar="FILE", help="a text [a short one of its own]")
+    given = parser.parse_args()
+    text = given.article.read_text(encoding="utf-8") if given.article else ARTICLE
+    with tempfile.TemporaryDirectory() as temporary, quiet():
+        main(Path(temporary), given.model, text)

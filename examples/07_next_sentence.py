@@ -1,0 +1,64 @@
+"""What comes next? The next-sentence head chooses among candidates; and what it never learned.
+
+The head says how likely a second text follows the first, and of several candidates the likeliest is chosen. In training
+the wrong ones came from other documents, so the head learns what goes together. What comes first it was never asked:
+two sentences of one document often pass in the wrong order, which is why ALBERT trains on order instead.
+Sources: Devlin et al. (2018), section 3.1, task 2; Lan et al. (2020), "ALBERT", section 3.1.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from base_models import base_of_language, options
+from toy import PLACES, village
+
+from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.progress import quiet
+
+FIRST = "the baker stirs the soup ."
+CANDIDATES = (
+    "then they slice the bread .",
+    "then she slices the bread .",
+    "then she rows the boat .",
+    "then they mend the nets .",
+)
+
+
+def kind(sentence: str) -> tuple[int, bool]:
+    """Where a sentence that begins with "then" takes place, and whether there are several people."""
+    words = sentence.split()
+    return next(
+        place for place, (_, verbs) in enumerate(PLACES) if words[-2] in sum(verbs.values(), ())
+    ), "they" in words
+
+
+def main(folder: Path, model: str | None = None, steps: int = 600, stories: int = 100) -> tuple[str, float, float]:
+    """Prints, and returns the choice, how often it is right in new stories, and how often pairs pass turned round."""
+    model = model or base_of_language(village(1500, np.random.default_rng(1)), folder, steps)
+    predictor = PretrainedPredictor.load(model, device="cpu", needs=["nsp"])
+
+    answers = predictor.next_sentence(FIRST, CANDIDATES)
+    print(FIRST)
+    for answer in sorted(answers, key=lambda one: -one.probability):
+        print(f"  {answer.probability:4.0%}  {answer.text}")
+    chosen = max(answers, key=lambda one: one.probability).text
+
+    rng, tales = np.random.default_rng(2), village(stories, np.random.default_rng(3))
+    rows = []
+    for first, second, *_ in tales:
+        elsewhere = [other for _, other, *_ in tales if kind(other) != kind(second)]
+        inside, *outside = predictor.next_sentence(first, [second, *rng.choice(elsewhere, 3)])
+        turned = predictor.next_sentence(second, [first])[0]
+        rows.append([inside.probability, max(one.probability for one in outside), turned.probability])
+    found = np.array(rows)
+    right, taken = float((found[:, 0] > found[:, 1]).mean()), (found > 0.5).mean(0)
+    print(f"{stories} new stories: the right one of four candidates is chosen in {right:.0%} (guessing: 25%)")
+    print(f"above 50%: the true pair in {taken[0]:.0%}, turned round in {taken[2]:.0%},", end=" ")
+    print(f"the best of three sentences of other stories in {taken[1]:.0%}")
+    return chosen, right, float(taken[2])
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary, quiet():
+        main(Path(temporary), options(__doc__).parse_args().model)

@@ -1,0 +1,53 @@
+"""Base models for the examples that fine-tune a model or look inside one: small, and made in seconds.
+
+They stand in for a model that was pre-trained on much text. Examples that use them take the folder of such a model with
+`--model` instead, and only then do their numbers say something about English.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from toy import corpus_of, fit, small_model
+
+from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.readers import Document
+from bertsmith.corpus.shards import Corpus
+from bertsmith.tasks.catalogue import bundled_examples, read_examples
+from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.text.learn import count_words, learn_vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+
+def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:
+    """A model folder: 500 pieces and a masked language model, both learned from the example texts of presets."""
+    files = [path for path in map(bundled_examples, names) if path]
+    texts = [
+        example.first for name, path in zip(names, files, strict=True) for example in read_examples(name, path).examples
+    ]
+    tokenizer = Tokenizer(learn_vocabulary(count_words(texts, threads=1), 500))
+    documents = [Document(f"text {number}", [text]) for number, text in enumerate(texts)]
+    build_corpus(documents, tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    return _pretrained(Corpus.open(folder / "corpus"), folder / "base", "mlm", steps)
+
+
+def base_of_language(documents: list[list[str]], folder: Path, steps: int = 600, objective: str = "mlm+nsp") -> str:
+    """A model folder: whole words as pieces, and a model trained to fill gaps and, as a rule, to tell what follows."""
+    return _pretrained(corpus_of(documents, folder / "corpus"), folder / "base", objective, steps)
+
+
+def _pretrained(corpus: Corpus, folder: Path, objective: str, steps: int) -> str:
+    model = small_model(corpus, hidden_size=64, intermediate_size=256, initializer_range=0.1)
+    data = PretrainingDataSettings(objective=objective, max_length=40, dynamic=True)
+    fit(model, corpus, data, steps, learning_rate=1e-3)
+    trained = ("mlm",) if objective == "mlm" else ("pooler", "mlm", "nsp")
+    save_pretrained(folder, model, corpus.tokenizer, {"made_by": "an example"}, trained=trained)
+    return str(folder)
+
+
+def options(about: str | None) -> argparse.ArgumentParser:
+    """The options of an example, which may add its own."""
+    parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
+    parser.add_argument("--model", metavar="DIR", help="a pre-trained model [a small one is made]")
+    return parser

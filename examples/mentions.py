@@ -1,0 +1,98 @@
+"""Pronouns with two candidates each: meetings in the village, and the files of GAP.
+
+Source of GAP: Webster et al. (2018), "Mind the GAP: A balanced corpus of gendered ambiguous pronouns".
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from toy import PLACES
+
+from bertsmith.model.batch import Batch
+from bertsmith.model.config import BertConfig
+from bertsmith.tasks.table_files import read_table
+from bertsmith.text.pack import MODEL_LIMIT, pack_rows
+from bertsmith.text.wordpiece import Tokenizer
+
+NEITHER = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Mentions:
+    """A text with a pronoun and two names.
+
+    Attributes:
+        text: the text.
+        spans: the characters (start, end) of the pronoun and of the two candidates.
+        answer: which candidate the pronoun means, 0 or 1; or NEITHER.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+    answer: int
+
+    def words(self) -> tuple[str, ...]:
+        """The pronoun and the candidates."""
+        return tuple(self.text[start:end] for start, end in self.spans)
+
+    def around(self, middle: str) -> str:
+        """The text with something else in the place of the pronoun."""
+        start, end = self.spans[0]
+        return self.text[:start] + middle + self.text[end:]
+
+
+def meeting(rng: np.random.Generator) -> Mentions:
+    """Two people meet, and then "she" does what the one of them does, or the other, or somebody else."""
+    places = rng.permutation(len(PLACES))
+    people = [f"the {rng.choice(PLACES[place][0])}" for place in places[:2]]
+    answer = int(rng.integers(len(PLACES)))
+    verbs = PLACES[places[answer]][1]
+    verb = str(rng.choice(list(verbs)))
+    text = f"{people[0]} meets {people[1]} . then she {verb}s the {rng.choice(verbs[verb])} ."
+    spans = [(start := text.index(words), start + len(words)) for words in ("she", *people)]
+    return Mentions(text, tuple(spans), min(answer, NEITHER))
+
+
+def told(meetings: Sequence[Mentions]) -> list[list[str]]:
+    """The meetings as documents of two sentences for pre-training, which name who is meant where it is one of two."""
+    documents = []
+    for one in meetings:
+        text = one.text if one.answer == NEITHER else one.around(one.words()[1 + one.answer])
+        documents.append([f"{part} ." for part in text.removesuffix(" .").split(" . ")])
+    return documents
+
+
+def read_gap(path: Path) -> list[Mentions]:
+    """What a file of GAP holds."""
+    found = []
+    for row in read_table(path):
+        values = row.values
+        starts = [int(values[f"{name}-offset"]) for name in ("Pronoun", "A", "B")]
+        ends = [start + len(values[name]) for start, name in zip(starts, ("Pronoun", "A", "B"), strict=True)]
+        is_meant = [values[f"{name}-coref"] == "TRUE" for name in "AB"]
+        answer = is_meant.index(True) if any(is_meant) else NEITHER
+        found.append(Mentions(values["Text"], tuple(zip(starts, ends, strict=True)), answer))
+    return found
+
+
+def encoded(group: Sequence[Mentions], tokenizer: Tokenizer) -> tuple[Batch, torch.Tensor]:
+    """The texts as a batch, and the tokens (start, end) of their spans, int64 [E, 3, 2]."""
+    texts = [tokenizer.encode_with_offsets(one.text) for one in group]
+    rows = pack_rows(
+        [text.ids for text in texts], vocabulary=tokenizer.vocabulary, max_length=MODEL_LIMIT, truncation="error"
+    )
+    spans = [
+        [(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end)) for start, end in one.spans]
+        for one, text in zip(group, texts, strict=True)
+    ]
+    places = torch.from_numpy(np.array(spans) + 1 + rows.offsets[:-1, None, None])  # behind [CLS]
+    return Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), places
+
+
+def that_fit(group: Sequence[Mentions], tokenizer: Tokenizer, config: BertConfig) -> list[Mentions]:
+    """Those that a model of this shape can read, with the pronoun or with a candidate in its place."""
+    room = min(config.max_position_embeddings, MODEL_LIMIT) - 2
+    return [one for one in group if all(len(tokenizer.encode(one.around(words))) <= room for words in one.words())]

@@ -1,0 +1,83 @@
+"""A scorer of mention pairs on top of an encoder: one's own model and loss in the training loop of the package."""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from mentions import Mentions, encoded
+from torch import Tensor, nn
+
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import BertModel
+from bertsmith.randomness import generator
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training import RunFolder, StepPlan, TrainSettings, train
+
+BATCH_SIZE = 16
+
+
+class PairScorer(nn.Module):
+    """An encoder with a score for each pair of a pronoun and a candidate; "neither" has the score 0."""
+
+    def __init__(self, bert: BertModel) -> None:
+        super().__init__()
+        self.bert, width = bert, bert.config.hidden_size
+        self.score = nn.Sequential(nn.Linear(3 * width, width), nn.GELU(), nn.Linear(width, 1))
+
+    def forward(self, batch: Batch, spans: Tensor) -> Tensor:
+        """Logits [E, 3] for the two candidates and neither, from the tokens (start, end) of the spans [E, 3, 2]."""
+        sums = F.pad(self.bert(batch).cumsum(0), (0, 0, 1, 0))  # [T + 1, D]
+        means = (sums[spans[..., 1]] - sums[spans[..., 0]]) / (spans[..., 1:] - spans[..., :1])  # [E, 3, D]
+        pronoun, names = means[:, :1].expand(-1, 2, -1), means[:, 1:]
+        return F.pad(self.score(torch.cat([pronoun, names, pronoun * names], -1)).squeeze(-1), (0, 1))
+
+
+class Scoring:
+    """What the loop is given; see `bertsmith.training.Workload`."""
+
+    def __init__(self, model: PairScorer, tokenizer: Tokenizer, group: Sequence[Mentions]) -> None:
+        self.model, self.tokenizer, self.group = model, tokenizer, group
+
+    def rate_factor(self, name: str) -> float:
+        """All parameters learn alike."""
+        return 1.0
+
+    def fix_steps(self, total: int) -> None:
+        """Nothing depends on how many steps there are."""
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The texts of a step: the batch, the spans, who is meant."""
+        drawn = generator(1, "texts", step).choice(len(self.group), size=BATCH_SIZE)
+        chosen = [self.group[number] for number in drawn.tolist()]
+        batch, spans = encoded(chosen, self.tokenizer)
+        answers = torch.tensor([one.answer for one in chosen])
+        return StepPlan(micro_batches=[(batch, spans, answers)], tokens=batch.num_tokens, sequences=BATCH_SIZE)
+
+    def loss(self, model: nn.Module, micro_batch: tuple[Batch, Tensor, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The mean loss of the step."""
+        batch, spans, answers = micro_batch
+        return F.cross_entropy(model(batch, spans), answers), {}
+
+    def summarize(self, sums: dict[str, float]) -> dict[str, float]:
+        """Nothing to log beside the loss."""
+        return {}
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """Nothing: who calls asks the trained scorer."""
+        return {}
+
+
+def fit_scorer(
+    bert: BertModel, tokenizer: Tokenizer, group: Sequence[Mentions], epochs: int, rate: float
+) -> PairScorer:
+    """A scorer that has learned from some texts, together with the encoder, which is changed in place."""
+    torch.manual_seed(1)  # for the first parameters of the scorer
+    scorer = PairScorer(bert)
+    bert.pooler.requires_grad_(False)
+    steps = max(2, epochs * len(group) // BATCH_SIZE)
+    settings = TrainSettings(steps=steps, learning_rate=rate, warmup_share=0.1)
+    with tempfile.TemporaryDirectory() as folder:
+        train(Scoring(scorer, tokenizer, group), settings, RunFolder.create(Path(folder) / "run", {}))
+    return scorer.eval()
