@@ -97,3 +97,26 @@ def test_what_cannot_be_drawn_from_is_refused() -> None:
         paired_bootstrap([1.0], [0.0])
     with pytest.raises(InputError, match=r"scores of the same examples; found shapes \[1\] and \[2\]"):
         paired_bootstrap([1.0], [0.0, 1.0])
+
+
+def test_a_statistic_of_rows_is_compared_like_the_mean_when_it_is_the_mean() -> None:
+    rng = np.random.default_rng(3)
+    first, second = rng.random(50), rng.random(50) - 0.1
+    plain = paired_bootstrap(first, second, draws=500)
+    rows = paired_bootstrap(first[:, None], second[:, None], draws=500, statistic=lambda rows: float(np.mean(rows)))
+    assert (rows.difference, rows.low, rows.high, rows.p_value) == pytest.approx(
+        (plain.difference, plain.low, plain.high, plain.p_value)
+    )
+
+
+def test_correlations_of_two_systems_are_told_apart_by_their_draws() -> None:
+    rng = np.random.default_rng(4)
+    gold = rng.random(200)
+    good = np.stack([gold, gold + 0.1 * rng.random(200)], axis=1)
+    poor = np.stack([gold, rng.random(200)], axis=1)
+
+    def correlation(rows: np.ndarray) -> float:
+        return float(np.corrcoef(rows[:, 0], rows[:, 1])[0, 1])
+
+    assert paired_bootstrap(good, poor, draws=300, statistic=correlation).p_value < 0.01
+    assert paired_bootstrap(good, good, draws=300, statistic=correlation).p_value == 1.0

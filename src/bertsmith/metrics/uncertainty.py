@@ -69,17 +69,26 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(float(scores.mean()), deviation, tuple(scores.tolist()))
 
 
-def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int = 0, draws: int = DRAWS) -> PairedTest:
+def paired_bootstrap(
+    first: npt.ArrayLike,
+    second: npt.ArrayLike,
+    seed: int = 0,
+    draws: int = DRAWS,
+    *,
+    statistic: Callable[[npt.NDArray[np.generic]], float] | None = None,
+) -> PairedTest:
     """Whether two systems differ on the same examples; the p-value is two-sided.
 
     The interval holds the middle 95% of the differences of the draws. The p-value is the share of draws that lie at
     least as far from the difference as the difference lies from 0; the difference itself counts as one draw.
 
     Args:
-        first: float [E], what each example adds to the score of the first system.
-        second: float [E], the same of the second system, in the same order.
+        first: float [E], what each example adds to the score of the first system; or, with a statistic, rows [E, any]
+            that hold gold and prediction of an example.
+        second: the same of the second system, in the same order.
         seed: what the draws are made from.
         draws: how many.
+        statistic: the score of drawn rows, such as a correlation; the mean if not given.
 
     Raises:
         InputError: the lengths differ, or there are less than two examples.
@@ -91,14 +100,18 @@ def paired_bootstrap(first: npt.ArrayLike, second: npt.ArrayLike, seed: int = 0,
             found=f"shapes {list(ours.shape)} and {list(theirs.shape)}",
             fix="predict the same file with both",
         )
-    differences = ours - theirs
-    _require_examples(differences, least=2)
-    difference = float(differences.mean())
-    means = np.concatenate(
-        [differences[chosen].mean(axis=1) for chosen in _draw(len(differences), draws, seed, "paired bootstrap")]
-    )
+    _require_examples(ours, least=2)
+    parts = _draw(len(ours), draws, seed, "paired bootstrap")
+    if statistic is None:
+        differences = ours - theirs
+        difference = float(differences.mean())
+        means = np.concatenate([differences[chosen].mean(axis=1) for chosen in parts])
+        largest = float(np.abs(differences).max())
+    else:
+        difference, largest = float(statistic(ours) - statistic(theirs)), 1.0
+        means = np.array([statistic(ours[chosen]) - statistic(theirs[chosen]) for part in parts for chosen in part])
     # A draw that gives the difference again may miss it by rounding.
-    rounding = 1e-12 * float(np.abs(differences).max())
+    rounding = 1e-12 * largest
     as_far = int(np.sum(np.abs(means - difference) >= abs(difference) - rounding))
     low, high = _middle(means, CONFIDENCE)
     return PairedTest(difference, low, high, (1 + as_far) / (draws + 1))

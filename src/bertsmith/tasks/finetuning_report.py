@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bertsmith.errors import InputError, RunError
 from bertsmith.files import read_json, read_json_lines, write_text
+from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.metrics.uncertainty import PairedTest, paired_bootstrap
 from bertsmith.progress import duration
 from bertsmith.tasks.finetuning_job import PREDICTIONS_FILE, REPORT_FILE
@@ -24,6 +29,7 @@ from bertsmith.training.plots import COLORS, Series, line_chart
 from bertsmith.training.run_folder import RunFolder, flat
 
 PAGE_FILE = "report.html"
+DRAWS_OF_A_METRIC = 2_000
 LEVEL = 0.05  # a p-value below it is more than noise
 
 EXAMPLE_SCORES = {
@@ -200,17 +206,41 @@ def _compare(first: _Run, second: _Run) -> Comparison:
         )
     # Equal ids of one file stand in the order of the file.
     orders = [sorted(range(len(part)), key=part.__getitem__) for part in keys]
-    ours, theirs = (
-        [float(run.lines[number]["score"]) for number in order]
-        for run, order in zip((first, second), orders, strict=True)
-    )
+    ours, theirs = ([run.lines[number] for number in order] for run, order in zip((first, second), orders, strict=True))
+    score, test = _test(first.report, ours, theirs)
     return Comparison(
         first=first.name,
         second=second.name,
-        score=EXAMPLE_SCORES.get(kinds[0], "score"),
+        score=score,
         examples=len(keys[0]),
-        test=paired_bootstrap(ours, theirs),
+        test=test,
     )
+
+
+def _test(report: Mapping[str, Any], first: Sequence[Any], second: Sequence[Any]) -> tuple[str, PairedTest]:
+    """What is compared, and the paired bootstrap of it over the lines of two runs, in one order.
+
+    Where the main score is no mean over examples but can be had from single labels or numbers (Matthews, F1 of classes,
+    correlations), it is computed anew for each draw; otherwise what each example adds is compared.
+    """
+    metric = report["metric"]
+    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS}.get(report["kind"], {})
+    single = all(isinstance(line["gold"], str | float | int) for line in first)
+    if metric not in table or metric == "accuracy" or not single:
+        ours, theirs = ([float(line["score"]) for line in lines] for lines in (first, second))
+        return EXAMPLE_SCORES.get(report["kind"], "score"), paired_bootstrap(ours, theirs)
+    rows = []
+    for lines in (first, second):
+        if report["kind"] == "regression":
+            rows.append([[float(line["gold"]), float(line["prediction"]["value"])] for line in lines])
+        else:
+            numbers = {name: number for number, name in enumerate(lines[0]["prediction"]["probabilities"])}
+            rows.append([[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines])
+
+    def statistic(drawn: npt.NDArray[np.generic]) -> float:
+        return float(table[metric](drawn[:, 0], drawn[:, 1]))
+
+    return metric, paired_bootstrap(rows[0], rows[1], draws=DRAWS_OF_A_METRIC, statistic=statistic)
 
 
 def _page(shown: Sequence[_Run], comparisons: Sequence[Comparison]) -> str:
