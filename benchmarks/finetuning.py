@@ -85,8 +85,8 @@ def main() -> None:
         before = read_json(path)["tasks"] if path.exists() else {}
         recipe = {
             "both": f"rate {options.rate:g}, batch {options.batch}, linear decay, clip 1, scored after the last step",
-            "paper": "BERT's Adam (decay 0.01, no bias correction), 10 % warm-up",
-            "peer": "AdamW (decay 0), no warm-up, fp32, rows padded to the longest of the batch",
+            "paper": "BERT's Adam (decay 0.01, epsilon 1e-6, no bias correction), 10 % warm-up",
+            "peer": "AdamW (decay 0, epsilon 1e-8), no warm-up, fp32, rows padded to the longest of the batch",
         }
         write_result(
             name,
@@ -111,7 +111,7 @@ def _compare(task: str, options: argparse.Namespace) -> dict[str, Any]:
     recipe = RecipeSettings(learning_rate=options.rate, evaluate_every=LAST)
     if options.same_recipe:
         recipe = dataclasses.replace(
-            recipe, bias_correction=True, weight_decay=0.0, warmup_share=0.0, schedule="hf_linear"
+            recipe, bias_correction=True, epsilon=1e-8, weight_decay=0.0, warmup_share=0.0, schedule="hf_linear"
         )
     job = FinetuningJob.prepare(str(options.model), spec, TaskData(train=train, dev=dev), settings, recipe)
     peer = Peer(str(options.model), spec, train, dev)

@@ -78,6 +78,7 @@ class RecipeSettings:
     warmup_share: float = help_field(0.1, "share of the steps in which the rate rises")
     schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
     weight_decay: float = help_field(0.01, "decoupled weight decay, not on biases and norms")
+    epsilon: float = help_field(1e-6, "added to the root of the second moment")
     bias_correction: bool = help_field(False, "correct the moments of the first updates (the 2018 code does not)")
     clip_norm: float = help_field(1.0, "highest global norm of the gradient")
     layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
