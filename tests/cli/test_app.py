@@ -100,6 +100,8 @@ def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) ->
     process = subprocess.Popen(
         [sys.executable, "-m", "bertsmith", "tokenize", "--vocab", str(vocabulary)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
