@@ -97,11 +97,12 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(vocabulary: Path) -> N
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) -> None:
+    # Where the tests run in the background, SIGINT is ignored, and a child inherits that.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    program += "from bertsmith.cli.app import main; main()"
     process = subprocess.Popen(
-        [sys.executable, "-m", "bertsmith", "tokenize", "--vocab", str(vocabulary)],
+        [sys.executable, "-c", program, "tokenize", "--vocab", str(vocabulary)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        # Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdin is not None
     assert process.stdout is not None
