@@ -5,8 +5,7 @@
 Same weights, training rows, rate, batch and epochs; the two sides take turns, seed by seed, in one process. The peer
 pads each batch to its longest row; how long it takes with all rows padded to 128 (the default of its script for GLUE;
 384 for questions) is measured on some steps. DIR is a folder with `glue`, `squad`, `ner` and `multiple_choice` in it,
-in their official forms. The rows of each task are cut so that the whole takes less than an hour on two cores;
-`--scale` multiplies them.
+in their official forms. The rows of each task are cut; `--scale` multiplies them.
 """
 
 import argparse

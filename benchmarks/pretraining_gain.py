@@ -10,6 +10,7 @@ all labels (up to --most). The result is a table and a curve with its spread ove
 
 import argparse
 import json
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -38,7 +39,7 @@ def main() -> None:
     name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
     result: dict[str, Any] = {
         "machine": described,
-        "command": {key: str(value) for key, value in vars(options).items()},
+        "command": {key: _without_folders(str(value)) for key, value in vars(options).items()},
         "tasks": {},
     }
     arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": ""}
@@ -48,6 +49,11 @@ def main() -> None:
         result["tasks"][task] = rows
         write_result(name, result)
         _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
+
+
+def _without_folders(text: str) -> str:
+    """The text with the folders of its paths left out, which say nothing on another machine."""
+    return re.sub(r"[^\s=,'\[\]]*/", "", text)
 
 
 def _from_scratch(model: str, path: Path, seed: int) -> str:
