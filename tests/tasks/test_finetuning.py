@@ -27,11 +27,9 @@ SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=
 def workload(batch_size: int = 8, count: int = 20, seed: int = 1, layer_decay: float = 1.0) -> Finetuning:
     task = task_for(SPECS["single"])
     features = task.encode(examples_of("single", count), TOKENIZER, training=True)
-    settings = dataclasses.replace(SETTINGS, batch_size=batch_size)
+    settings = dataclasses.replace(SETTINGS, batch_size=batch_size, layer_decay=layer_decay)
     model = BertForTask(CONFIG, task.head, seed=0)
-    return Finetuning(
-        model, task, features, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=seed, layer_decay=layer_decay
-    )
+    return Finetuning(model, task, features, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=seed)
 
 
 @pytest.mark.parametrize(("batch_size", "count"), [(8, 20), (7, 20), (32, 20), (1, 3)])

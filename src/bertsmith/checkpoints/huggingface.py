@@ -151,15 +151,11 @@ def config_json(config: BertConfig, architecture: str, dtype: str, info: Mapping
     if labels:
         values["id2label"] = {str(number): str(label) for number, label in enumerate(labels)}
         values["label2id"] = {str(label): number for number, label in enumerate(labels)}
-    if info.get("task") in ("classification", "regression"):
+    if info.get("task") == "regression":
+        values["problem_type"] = "regression"
+    elif info.get("task") == "classification":
         several = (info.get("spec") or {}).get("multi_label")
-        values["problem_type"] = (
-            "regression"
-            if info["task"] == "regression"
-            else "multi_label_classification"
-            if several
-            else "single_label_classification"
-        )
+        values["problem_type"] = "multi_label_classification" if several else "single_label_classification"
     return values
 
 

@@ -16,8 +16,8 @@ from bertsmith.progress import warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.tasks.examples import Example
 from bertsmith.tasks.finetuning import task_logits
-from bertsmith.tasks.foreign import spec_of
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.model_spec import spec_of
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.wordpiece import Tokenizer
 

@@ -81,6 +81,19 @@ def task_name(name: str) -> str:
     return cast("str", found)
 
 
+def kind_of(name: str) -> str:
+    """The kind of a task of the catalogue.
+
+    >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
+    ('regression', 'tagging', 'classification')
+    """
+    for names, kind in ((QUESTIONS, "span"), (CHOICES, "choice"), (TAGS, "tagging")):
+        if name in names:
+            return kind
+    is_number = not GLUE[name].labels if name in GLUE else name == "regression"
+    return "regression" if is_number else "classification"
+
+
 def bundled_examples(name: str) -> Path | None:
     """The examples that come with the package for a preset; None for other tasks."""
     path = Path(str(resources.files("bertsmith.tasks") / "presets" / f"{name}.tsv"))
@@ -138,9 +151,8 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
     settings = settings or default_settings(name)
     if name in GLUE:
         glue = GLUE[name]
-        kind = "classification" if glue.labels else "regression"
         return TaskSpec(
-            kind=kind,
+            kind=kind_of(name),
             name=name,
             labels=glue.labels,
             pair=glue.pair,
@@ -286,16 +298,7 @@ def require_kind(name: str, spec: TaskSpec) -> None:
     Raises:
         ConfigError: the model does another kind of task.
     """
-    if name in GLUE:
-        kind = "classification" if GLUE[name].labels else "regression"
-    elif name in QUESTIONS:
-        kind = "span"
-    elif name in CHOICES:
-        kind = "choice"
-    elif name in TAGS:
-        kind = "tagging"
-    else:
-        kind = "regression" if name == "regression" else "classification"
+    kind = kind_of(name)
     require(
         kind == spec.kind,
         expected=f"a file for the model's task, {spec.name} ({spec.kind})",

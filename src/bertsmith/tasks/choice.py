@@ -67,6 +67,7 @@ class ChoiceTask(Task):
     """One of the endings of each example."""
 
     kind = "choice"
+    settings_used = frozenset({"long_text"})
 
     @property
     def head(self) -> Head:

@@ -76,6 +76,7 @@ class ClassificationTask(Task):
     """One or several of the labels of the spec for each text or pair."""
 
     kind = "classification"
+    settings_used = frozenset({"long_text", "stride", "pooling", "calibrate"})
 
     @property
     def head(self) -> Head:
@@ -203,6 +204,11 @@ class ClassificationTask(Task):
         """1 where exactly the gold labels are given, float64 [E]."""
         pairs = zip(examples, predictions, strict=True)
         return np.array([set(_names(cast("TextExample", e))) == set(p.chosen) for e, p in pairs], dtype=np.float64)
+
+    def ignored_settings(self) -> list[str]:
+        """Those of `Task`, and the calibration where a text may have several labels."""
+        ignored = super().ignored_settings()
+        return [*ignored, "calibrate"] if self.spec.multi_label and self.spec.settings.calibrate else ignored
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
         """The spec with the temperature that makes the probabilities of the dev examples likeliest, on request."""

@@ -24,7 +24,7 @@ from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.tasks.examples import Example, TaggedExample
 from bertsmith.tasks.features import Ints, TaskBatch, micro_batches
-from bertsmith.tasks.finetuning import examples_of_step
+from bertsmith.tasks.finetuning import examples_of_step, step_plan
 from bertsmith.tasks.finetuning_job import TaskData
 from bertsmith.tasks.finetuning_settings import RecipeSettings
 from bertsmith.tasks.frozen_encoder import FrozenEncoder, WordVectors
@@ -161,18 +161,15 @@ class FeatureTagging:
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; tokens are words."""
-        chosen = self.sentences_of_step(step)
-        batches = micro_batches(
+        return step_plan(
             self.train.sentences,
-            chosen,
+            self.sentences_of_step(step),
             micro_tokens=self.settings.micro_words,
             device="cpu",
             step=step,
             rank=rank,
             world=world,
         )
-        words = int(self.train.sentences.unit_tokens[chosen].sum())
-        return StepPlan(micro_batches=list(batches), tokens=words, sequences=len(chosen))
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The part of the step's loss that a micro-batch has, and sums for the log."""

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertsmith.errors import ConfigError
 from bertsmith.model.heads import BertForTask
 from bertsmith.model.noise import noise_for
 from bertsmith.progress import Progress
@@ -39,10 +38,9 @@ class Finetuning:
         train: encoded training examples with targets.
         dev: examples with gold labels to evaluate on, or None.
         tokenizer: of the model.
-        settings: batch, precision, what is frozen.
+        settings: batch, what is frozen, the rates of the layers.
         runtime: device and precision.
         seed: of the order of the examples and of dropout.
-        layer_decay: learning rate of a layer as a share of that of the layer above it.
         on_scores: is told the scores of every evaluation.
     """
 
@@ -57,12 +55,11 @@ class Finetuning:
         runtime: Runtime,
         *,
         seed: int,
-        layer_decay: float = 1.0,
         on_scores: Callable[[Mapping[str, float]], None] | None = None,
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
-        self.settings, self.runtime, self.seed, self.layer_decay = settings, runtime, seed, layer_decay
+        self.settings, self.runtime, self.seed = settings, runtime, seed
         self.frozen = settings.freeze == "body"
         if self.frozen:
             for name, parameter in model.named_parameters():
@@ -73,11 +70,11 @@ class Finetuning:
 
     def rate_factor(self, name: str) -> float:
         """The layer decay to the power of the layers above the parameter; 1 for pooler and head."""
-        depth = len(self.model.bert.layers)
+        depth, decay = len(self.model.bert.layers), self.settings.layer_decay
         if name.startswith("bert.embeddings."):
-            return float(self.layer_decay ** (depth + 1))
+            return float(decay ** (depth + 1))
         match = _LAYER.match(name)
-        return 1.0 if match is None else float(self.layer_decay ** (depth - int(match[1])))
+        return 1.0 if match is None else float(decay ** (depth - int(match[1])))
 
     def fix_steps(self, total: int) -> None:
         """Nothing here depends on the length of the run."""
@@ -88,18 +85,15 @@ class Finetuning:
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
-        units = self.units_of_step(step)
-        batches = micro_batches(
+        return step_plan(
             self.train,
-            units,
+            self.units_of_step(step),
             micro_tokens=self.settings.micro_tokens,
             device=self.runtime.device,
             step=step,
             rank=rank,
             world=world,
         )
-        tokens = int(self.train.unit_tokens[units].sum())
-        return StepPlan(micro_batches=list(batches), tokens=tokens, sequences=len(units))
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The part of the step's loss that a micro-batch has, and sums for the log."""
@@ -127,16 +121,14 @@ class Finetuning:
 
 
 @torch.inference_mode()
-def task_logits(
-    model: BertForTask, features: Features, runtime: Runtime, micro_tokens: int = 4096, *, unit: str = "rows"
-) -> Logits:
+def task_logits(model: BertForTask, features: Features, runtime: Runtime, micro_tokens: int = 4096) -> Logits:
     """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
 
     This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
     """
     found = np.empty((features.num_read, model.head.outputs), dtype=np.float32)
     everything = np.arange(len(features), dtype=np.int64)
-    with Progress("evaluating", total=len(features.rows), unit=unit) as progress:
+    with Progress("evaluating", total=len(features.rows), unit="rows") as progress:
         for part in micro_batches(features, everything, micro_tokens=micro_tokens, device=runtime.device):
             logits = model(part.batch, read=part.read, dtype=runtime.dtype)
             found[part.chosen] = logits.float().cpu().numpy()
@@ -157,11 +149,11 @@ def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
     return chosen
 
 
-def require_units(features: Features, where: str) -> None:
-    """Returns if there is something to train on.
-
-    Raises:
-        ConfigError: there is not.
-    """
-    if not len(features):
-        raise ConfigError(expected=f"examples in {where}", found="none", fix="name a file with labelled examples")
+def step_plan(
+    features: Features, units: Ints, *, micro_tokens: int, device: str, step: int, rank: int, world: int
+) -> StepPlan:
+    """The micro-batches of a rank in a step that holds some units; see `micro_batches`."""
+    batches = micro_batches(
+        features, units, micro_tokens=micro_tokens, device=device, step=step, rank=rank, world=world
+    )
+    return StepPlan(micro_batches=list(batches), tokens=int(features.unit_tokens[units].sum()), sequences=len(units))

@@ -30,10 +30,10 @@ from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
 from bertsmith.tasks.examples import Example, QuestionExample
 from bertsmith.tasks.features import Features
-from bertsmith.tasks.finetuning import Finetuning, require_units, task_logits
+from bertsmith.tasks.finetuning import Finetuning, task_logits
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import Prediction, Task, TaskSpec, ignored_settings
+from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
@@ -91,15 +91,16 @@ def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tup
     if len(examples) < 2:
         raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
     # Questions about one context stay together, or the dev examples would have been read in training.
-    groups: dict[str, list[int]] = {}
+    by_context: dict[str, list[int]] = {}
     for number, example in enumerate(examples):
         together = example.context if isinstance(example, QuestionExample) else str(number)
-        groups.setdefault(together, []).append(number)
+        by_context.setdefault(together, []).append(number)
+    groups = list(by_context.values())
     aside: set[int] = set()
     for group in generator(seed, "dev split").permutation(len(groups)).tolist():
         if len(aside) >= max(1, round(share * len(examples))):
             break
-        aside |= set(list(groups.values())[group])
+        aside |= set(groups[group])
     kept = [example for number, example in enumerate(examples) if number not in aside]
     if not kept:
         raise ConfigError(expected="questions about several contexts", found="one context", fix="give --dev a file")
@@ -148,13 +149,16 @@ class FinetuningJob:
         if runtime.note:
             warn(runtime.note)
         task = task_for(_fitted(spec, folder))
-        for name in ignored_settings(spec):
+        for name in task.ignored_settings():
             warn(f"{name} has no meaning for {spec.name} ({spec.kind}) and is left out")
         tokenizer = _load(folder, task, settings, seed=0).tokenizer
         task.check(data.train, gold=True)
         task.check(data.dev, gold=True)
         train_features = task.encode(data.train, tokenizer, training=True)
-        require_units(train_features, "the training data")
+        if not len(train_features):
+            raise ConfigError(
+                expected="examples in the training data", found="none", fix="name a file with labelled examples"
+            )
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime)
 
@@ -252,7 +256,6 @@ class FinetuningJob:
             self.settings,
             self.runtime,
             seed=seed,
-            layer_decay=training.layer_decay,
             on_scores=on_scores,
         )
         outcome = train(workload, training, run)

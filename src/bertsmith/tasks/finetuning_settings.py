@@ -24,6 +24,7 @@ class FinetuningSettings:
     epochs: float = help_field(3.0, "passes over the training data")
     freeze: str = help_field("nothing", "nothing, or body: only the layer on top and the pooler learn")
     reinit_layers: int = help_field(0, "upper encoder layers that start anew")
+    layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
     dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
     micro_tokens: int = help_field(4096, "most tokens worked on at once; changes memory and speed, not the result")
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
@@ -47,6 +48,9 @@ class FinetuningSettings:
             expected="layers that start anew to learn",
             found="a frozen body",
             fix="leave one of freeze and reinit_layers out",
+        )
+        require(
+            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
         )
         require(
             self.dropout is None or 0 <= self.dropout < 1,
@@ -81,7 +85,6 @@ class RecipeSettings:
     epsilon: float = help_field(1e-6, "added to the root of the second moment")
     bias_correction: bool = help_field(False, "correct the moments of the first updates (the 2018 code does not)")
     clip_norm: float = help_field(1.0, "highest global norm of the gradient")
-    layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
     patience: int | None = help_field(None, "stop after so many evaluations that bring nothing better")
     log_every: int = help_field(10, "steps between lines of metrics.jsonl")

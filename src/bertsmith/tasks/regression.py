@@ -47,6 +47,7 @@ class RegressionTask(Task):
     """A number for each text or pair."""
 
     kind = "regression"
+    settings_used = frozenset({"long_text", "stride", "pooling"})
 
     @property
     def head(self) -> Head:

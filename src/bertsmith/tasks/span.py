@@ -80,6 +80,7 @@ class SpanTask(Task):
     """An answer, or none, to each question from its context."""
 
     kind = "span"
+    settings_used = frozenset({"stride", "max_question", "max_answer", "n_best"})
 
     @property
     def head(self) -> Head:

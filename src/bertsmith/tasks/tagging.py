@@ -94,6 +94,7 @@ class TaggingTask(Task):
     """One of the tags of the spec for each word."""
 
     kind = "tagging"
+    settings_used = frozenset({"long_text", "stride", "document_context"})
 
     @property
     def head(self) -> Head:

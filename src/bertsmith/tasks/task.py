@@ -106,25 +106,6 @@ class TaskSpec:
         return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
 
 
-def ignored_settings(spec: TaskSpec) -> list[str]:
-    """The settings that were changed though this kind of task does not look at them."""
-    used = {
-        "classification": {"long_text", "stride", "pooling", "calibrate"},
-        "regression": {"long_text", "stride", "pooling"},
-        "choice": {"long_text"},
-        "tagging": {"long_text", "stride", "document_context"},
-        "span": {"stride", "max_question", "max_answer", "n_best"},
-    }[spec.kind] | {"max_length"}
-    if spec.multi_label:
-        used -= {"calibrate"}
-    plain = TaskSettings()
-    return [
-        field.name
-        for field in dataclasses.fields(TaskSettings)
-        if field.name not in used and getattr(spec.settings, field.name) != getattr(plain, field.name)
-    ]
-
-
 class Prediction(abc.ABC):
     """What a task says about one example."""
 
@@ -145,6 +126,8 @@ class Task(abc.ABC):
     """
 
     kind: ClassVar[str]
+    # The fields of `TaskSettings` that this kind looks at, beside max_length.
+    settings_used: ClassVar[frozenset[str]]
 
     def __init__(self, spec: TaskSpec) -> None:
         assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"
@@ -206,6 +189,14 @@ class Task(abc.ABC):
     @abc.abstractmethod
     def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
         """Whether the model says the same of every example though the gold labels differ. S68."""
+
+    def ignored_settings(self) -> list[str]:
+        """The settings that were changed though this task does not look at them."""
+        plain, used = TaskSettings(), self.settings_used | {"max_length"}
+        names = (field.name for field in dataclasses.fields(TaskSettings))
+        return [
+            name for name in names if name not in used and getattr(self.spec.settings, name) != getattr(plain, name)
+        ]
 
     @property
     def selection_metric(self) -> str:

@@ -41,7 +41,6 @@ class TrainSettings:
     evaluate_at_start: bool = help_field(True, "evaluate before the first step too")
     keep_best: str | None = help_field(None, "a held-out value; the model that was highest in it is the result")
     patience: int | None = help_field(None, "stop after so many evaluations without a better keep_best value")
-    layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
     save_every: int | None = help_field(None, "steps between checkpoints; default: by time alone")
     save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
     keep_checkpoints: int = help_field(2, "how many checkpoints are kept")
@@ -64,9 +63,6 @@ class TrainSettings:
         for name in ("warmup_share", "beta1", "beta2"):
             value = getattr(self, name)
             require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="use a share")
-        require(
-            0 < self.layer_decay <= 1, expected="layer_decay above 0, at most 1", found=self.layer_decay, fix="use 1"
-        )
         require(
             self.patience is None or self.keep_best is not None,
             expected="keep_best with patience",
