@@ -5,8 +5,7 @@ in shuffled order padded to their longest row (or all to one length), fp32, the 
 the same functions as ours, on the peer's own predictions.
 """
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,12 +39,10 @@ class PeerRun:
 
     Attributes:
         predictions: one an example: label number, value, ending number, tags or answer text.
-        seconds: of the training, with the one evaluation at its end as ours.
         tokens: real tokens trained on.
     """
 
     predictions: list[Any]
-    seconds: float
     tokens: int
 
 
@@ -65,7 +62,6 @@ class Peer:
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
         per_epoch = -(-len(self.train_features) // batch)
         schedule = get_linear_schedule_with_warmup(optimizer, 0, epochs * per_epoch)
-        start = time.perf_counter()
         for _ in range(epochs):
             model.train()
             order = torch.randperm(len(self.train_features)).tolist()
@@ -76,22 +72,24 @@ class Peer:
                 schedule.step()
                 optimizer.zero_grad()
         tokens = epochs * sum(len(row) for feature in self.train_features for row in _rows(feature))
-        return PeerRun(self._predict(model, batch), time.perf_counter() - start, tokens)
+        return PeerRun(self._predict(model, batch), tokens)
 
-    def seconds_of_steps(self, steps: int, *, rate: float, batch: int, pad_to: int) -> float:
-        """Mean seconds of a step with all rows padded to one length, over some steps."""
+    def seconds_of_steps(
+        self, steps: int, *, rate: float, batch: int, pad_to: int, seconds: Callable[[], float]
+    ) -> float:
+        """Mean seconds of a step with all rows padded to one length, over some steps, by the given clock."""
         torch.manual_seed(0)
         model = self._model().train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
         order = torch.randperm(len(self.train_features)).tolist() * (steps + 1)
         times = []
         for number in range(steps + 1):
-            began = time.perf_counter()
+            began = seconds()
             self._step(model, [self.train_features[i] for i in order[number * batch : (number + 1) * batch]], pad_to)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            times.append(time.perf_counter() - began)
+            times.append(seconds() - began)
         return float(np.mean(times[1:]))
 
     def _model(self) -> Any:
