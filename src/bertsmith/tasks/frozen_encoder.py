@@ -1,13 +1,16 @@
 """An encoder that is not trained: what it says of words and of texts, as arrays. S93, S94.
 
-Letters: R positions that are read, W words of all sentences, E examples, n chosen layers, D width of the encoder.
+Letters: R positions that are read, W words of all sentences, E examples, N rows, T tokens, n chosen layers, D width of
+the encoder.
 
 Vectors are computed once, in evaluation mode and without gradients, and kept as fp32 on the CPU. Of the hidden states
-only the chosen ones are kept, of the last layer only what is read is computed.
+only the chosen ones are kept; layers above the highest chosen one are not computed, and of that one only what is read.
+This is the one place that turns rows into vectors.
 
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
 """
 
+import copy
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,8 +21,9 @@ import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.pretrained import load_for_task
-from bertsmith.errors import ConfigError, nearest
+from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.files import digest_file
 from bertsmith.model.bert import BertModel, Trace
 from bertsmith.model.heads import Head
@@ -29,7 +33,7 @@ from bertsmith.runtime import Runtime, choose, memory_bytes
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.examples import Example, TaggedExample
-from bertsmith.tasks.features import Features, TaskBatch, micro_batches
+from bertsmith.tasks.features import PER_ROW, Features, Ints, TaskBatch, micro_batches
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.texts import pooled_logits
@@ -37,7 +41,8 @@ from bertsmith.text.pack import PackedRows
 from bertsmith.text.wordpiece import Tokenizer
 
 _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False, dropped=False)
-POOLINGS = ("mean", "cls")
+POOLINGS = ("mean", "cls", "pooler", "max")
+_OF_FIRST = ("cls", "pooler")
 MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
 
 Vectors = npt.NDArray[np.float32]
@@ -66,6 +71,7 @@ class FrozenEncoder:
         runtime: device and precision.
         digests: of the model's files, by name.
         micro_tokens: most tokens worked on at once.
+        has_pooler: the layer on top of [CLS] was trained.
     """
 
     def __init__(
@@ -76,27 +82,30 @@ class FrozenEncoder:
         *,
         digests: Mapping[str, str] | None = None,
         micro_tokens: int = 4096,
+        has_pooler: bool = True,
     ) -> None:
+        self.has_pooler = has_pooler
         self.model = model.to(runtime.torch_device).eval().requires_grad_(False)
         self.tokenizer, self.runtime, self.micro_tokens = tokenizer, runtime, micro_tokens
         self.digests = {"vocabulary": tokenizer.vocabulary.digest, **(digests or {})}
 
     @staticmethod
-    def load(source: Path | str, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
-        """The encoder of a model folder, Google checkpoint, run folder or hub id.
+    def load(source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
+        """The encoder of a model folder, Google checkpoint, run folder or hub id, or of what was read of one.
 
         Raises:
             CheckpointError: the source has no vocabulary, or cannot be read.
             ConfigError: the device is absent or the precision unknown.
         """
-        folder = load_any(source)
+        folder = source if isinstance(source, ModelFolder) else load_any(source)
         loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
         runtime = choose(device, precision)
         if runtime.note:
             warn(runtime.note)
         weights = folder.path / "model.safetensors"
         digests = {"base": digest_file(weights)} if weights.is_file() else {}
-        return FrozenEncoder(loaded.model.bert, loaded.tokenizer, runtime, digests=digests)
+        has_pooler = "pooler" not in loaded.new_parts
+        return FrozenEncoder(loaded.model.bert, loaded.tokenizer, runtime, digests=digests, has_pooler=has_pooler)
 
     @property
     def hidden_size(self) -> int:
@@ -119,8 +128,10 @@ class FrozenEncoder:
         features = task.encode(sentences, self.tokenizer)
         shape = (features.num_read, len(choice.layers), self.hidden_size)
         vectors = _room_for(shape, "words")
-        for part, picked, _ in self._passes(features, choice, pruned=True, keeps=vectors.nbytes):
-            vectors[part.chosen] = picked.float().cpu().numpy()
+        with _progress(features) as progress:
+            for part, picked in self._passes(features, choice, pruned=True):
+                vectors[part.chosen] = picked.float().cpu().numpy()
+                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
         lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
         words = Features(
             rows=_rows_of_words(lengths),
@@ -138,48 +149,111 @@ class FrozenEncoder:
         """One vector a text, float32 [E, width], read as the task reads its texts; sums of layers are plain ones.
 
         Args:
-            pooling: the mean over all tokens of the row, [CLS] and [SEP] among them, or "cls": that of [CLS] alone.
-                Windows of one text are averaged.
+            pooling: one of `POOLINGS`, see `row_vectors`. Windows of one text are averaged.
 
         Raises:
             ConfigError: as for words, or the pooling is unknown.
+            CheckpointError: the pooler is asked for and was never trained.
+        """
+        self._require_positions(task.spec)
+        features = task.encode(examples, self.tokenizer)
+        with _progress(features) as progress:
+            vectors = self.row_vectors(features.rows, choice, pooling, progress)
+        return pooled_logits(vectors, features, "mean")
+
+    def row_vectors(
+        self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
+    ) -> Vectors:
+        """One vector a row, float32 [N, width], in their order.
+
+        Args:
+            pooling: the "mean" over all tokens of the row, [CLS] and [SEP] among them; the "max" over them; "cls": the
+                hidden state of [CLS] alone; "pooler": the layer on top of it, with its tanh.
+            progress: counts the rows that are done.
+
+        Raises:
+            ConfigError: the pooling is unknown or does not go with the layers, or the vectors take too much memory.
+            CheckpointError: the pooler is asked for and was never trained.
+        """
+        self.require_pooling(pooling, choice)
+        features = _rows_by_first(rows)
+        vectors = _room_for((len(rows), choice.width(self.hidden_size)), "texts")
+        for part, picked in self._passes(features, choice, pruned=pooling in _OF_FIRST):
+            # One position a row is read, so the positions of the features are its rows.
+            vectors[part.chosen] = self._pooled(picked, choice, pooling, part.batch.lengths).cpu().numpy()
+            if progress is not None:
+                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
+        return vectors
+
+    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+        """One vector a token, float32 [T, width], or [R, width] for the positions that are read.
+
+        Args:
+            read: int64 [R], flat positions, ascending, at least one in every row; None for all.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
+        """
+        features = dataclasses.replace(_rows_by_first(rows), read=read)
+        vectors = _room_for((features.num_read, choice.width(self.hidden_size)), "tokens")
+        for part, picked in self._passes(features, choice, pruned=True):
+            vectors[part.chosen] = choice.join(picked.float()).cpu().numpy()
+        return vectors
+
+    def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
+        """Returns if the pooling is known, goes with the layers, and has what it needs.
+
+        Raises:
+            ConfigError: it is unknown, or the pooler is asked of anything but the last layer.
+            CheckpointError: the pooler is asked for and was never trained.
         """
         if pooling not in POOLINGS:
             raise ConfigError(expected="a known pooling", found=repr(pooling), fix=nearest(pooling, POOLINGS))
-        self._require_positions(task.spec)
-        features = task.encode(examples, self.tokenizer)
-        vectors = _room_for((len(features.rows), choice.width(self.hidden_size)), "texts")
-        for part, picked, lengths in self._passes(features, choice, pruned=pooling == "cls", keeps=vectors.nbytes):
-            mixed = choice.join(picked).float()
-            if pooling == "mean":
-                counts = torch.tensor(lengths, device=mixed.device)
-                mixed = torch.segment_reduce(mixed, "mean", lengths=counts)
-            # One position a row is read, so the positions of the features are its rows.
-            vectors[part.chosen] = mixed.cpu().numpy()
-        return pooled_logits(vectors, features, "mean")
+        if pooling != "pooler":
+            return
+        require(
+            choice.layers == (self.model.config.num_hidden_layers,),
+            expected="the last layer under the pooler",
+            found=repr(choice.name),
+            fix="choose the layers 'last', or another pooling",
+        )
+        if not self.has_pooler:
+            raise CheckpointError(
+                expected="a model with a trained pooler",
+                found="one without",
+                fix="choose the pooling mean, cls or max, or another model",
+            )
+
+    def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, lengths: tuple[int, ...]) -> Tensor:
+        """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where only [CLS] was read."""
+        if pooling == "pooler":
+            return self.model.pool(choice.join(picked)).float()
+        mixed = choice.join(picked.float())
+        if pooling in _OF_FIRST:
+            return mixed
+        return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(lengths, device=mixed.device))
 
     @torch.inference_mode()
-    def _passes(
-        self, features: Features, choice: LayerChoice, *, pruned: bool, keeps: int
-    ) -> Iterator[tuple[TaskBatch, Tensor, tuple[int, ...]]]:
-        """Each micro-batch with its chosen hidden states [r, n, D], and the tokens of its rows.
+    def _passes(self, features: Features, choice: LayerChoice, *, pruned: bool) -> Iterator[tuple[TaskBatch, Tensor]]:
+        """Each micro-batch with its chosen hidden states [r, n, D].
 
         Args:
             pruned: r are the positions that are read; otherwise all tokens.
-            keeps: bytes of what is kept of it, for the user to see.
         """
-        last = self.model.config.num_hidden_layers
+        depth = max(choice.layers)
+        model = _lower_part(self.model, depth)
         everything = np.arange(len(features), dtype=np.int64)
-        with Progress("frozen encoder", total=len(features.rows), unit="rows") as progress:
-            parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
-            for part in parts if len(features) else ():
-                trace, read = Trace(), part.read if pruned else None
-                self.model(part.batch, read=read, dtype=self.runtime.dtype, trace=trace)
-                states = trace.hidden_states
-                if read is not None:
-                    states = [*(state[read.positions] for state in states[:last]), states[last]]
-                yield part, choice.pick(states), part.batch.lengths
-                progress.advance(part.batch.num_rows, f"{amount(keeps)}B of vectors")
+        parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
+        for part in parts if len(features) else ():
+            trace, read = Trace(), part.read if pruned else None
+            model(part.batch, read=read, dtype=self.runtime.dtype, trace=trace)
+            states = trace.hidden_states
+            if read is not None:
+                # The highest layer that was computed holds the read positions alone.
+                states = [
+                    state[read.positions] if level < max(depth, 1) else state for level, state in enumerate(states)
+                ]
+            yield part, choice.pick(states)
 
     def _require_positions(self, spec: TaskSpec) -> None:
         limit = self.model.config.max_position_embeddings
@@ -189,6 +263,31 @@ class FrozenEncoder:
             found=spec.settings.max_length,
             fix="lower max_length",
         )
+
+
+def _lower_part(model: BertModel, depth: int) -> BertModel:
+    """The model without the layers above `depth`; it shares all parameters."""
+    if depth == len(model.layers):
+        return model
+    lower = copy.copy(model)
+    lower._modules = {**model._modules, "layers": model.layers[:depth]}
+    return lower
+
+
+def _progress(features: Features) -> Progress:
+    return Progress("frozen encoder", total=len(features.rows), unit="rows")
+
+
+def _rows_by_first(rows: PackedRows) -> Features:
+    """Rows that are units of their own, of which [CLS] is read."""
+    return Features(
+        rows=rows,
+        rows_per_unit=np.ones(len(rows), dtype=np.int64),
+        example_of_row=np.arange(len(rows)),
+        read=rows.offsets[:-1],
+        targets=None,
+        targets_per=PER_ROW,
+    )
 
 
 def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
