@@ -124,6 +124,18 @@ class Embedder:
             special_tokens=recipe is not None,
         )
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the vectors depend on beside the texts, for JSON."""
+        return {
+            **self.encoder.settings(self.choice),
+            "pooling": self.pooling,
+            "normalize": self.normalize,
+            "max_length": self.max_length,
+            "prompt": self.prompt,
+            "special_tokens": self.special_tokens,
+        }
+
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector a text, float32 [E, width], in their order."""
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}

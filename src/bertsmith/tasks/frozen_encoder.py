@@ -12,6 +12,7 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 
 import copy
 import dataclasses
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -103,7 +104,7 @@ class FrozenEncoder:
         if runtime.note:
             warn(runtime.note)
         weights = folder.path / "model.safetensors"
-        digests = {"base": digest_file(weights)} if weights.is_file() else {}
+        digests = {"base": digest_file(weights) if weights.is_file() else _digest_parameters(loaded.model.bert)}
         has_pooler = "pooler" not in loaded.new_parts
         return FrozenEncoder(loaded.model.bert, loaded.tokenizer, runtime, digests=digests, has_pooler=has_pooler)
 
@@ -111,6 +112,16 @@ class FrozenEncoder:
     def hidden_size(self) -> int:
         """D."""
         return self.model.config.hidden_size
+
+    def settings(self, choice: LayerChoice) -> dict[str, object]:
+        """What vectors of these layers depend on beside the rows, for JSON."""
+        return {
+            **{"vocabulary" if name == "vocabulary" else "model": digest for name, digest in self.digests.items()},
+            "rules": dataclasses.asdict(self.tokenizer.rules),
+            "layers": [*choice.layers],
+            "sum": choice.is_sum,
+            "precision": self.runtime.precision,
+        }
 
     def choice(self, name: str) -> LayerChoice:
         """The choice of layers of a name or of numbers; see `layer_choice`."""
@@ -263,6 +274,15 @@ class FrozenEncoder:
             found=spec.settings.max_length,
             fix="lower max_length",
         )
+
+
+def _digest_parameters(model: BertModel) -> str:
+    """The digest of all parameters, for models that do not lie in one file."""
+    whole = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        whole.update(name.encode())
+        whole.update(tensor.contiguous().view(torch.uint8).numpy())
+    return f"sha256:{whole.hexdigest()}"
 
 
 def _lower_part(model: BertModel, depth: int) -> BertModel:

@@ -1,0 +1,138 @@
+"""Commands that write vectors of texts, of words and of pieces."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json
+from bertsmith.settings import require
+
+if TYPE_CHECKING:
+    from bertsmith.inference.vector_jobs import VectorSummary
+
+FileArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE", help="a text a line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
+    ),
+]
+OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet")]
+ColumnOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="column of a table with the texts [found]; with -, of JSON lines")
+]
+LayersOption = Annotated[
+    str,
+    typer.Option(help="last, second-to-last, sum-last-4, concat-last-4, sum-all, embeddings, or numbers such as -1,-2"),
+]
+LengthOption = Annotated[int | None, typer.Option(help="most tokens of a row [what the model reads]")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with X; give the same options again")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="write over X, or what was left of it")]
+
+
+def embed(
+    file: FileArgument,
+    model: ModelOption,
+    out: OutOption,
+    pooling: Annotated[
+        str | None, typer.Option(help="mean, cls, pooler or max [what the folder says, else mean]")
+    ] = None,
+    normalize: Annotated[
+        bool | None, typer.Option("--normalize/--no-normalize", help="vectors of length 1 [what the folder says]")
+    ] = None,
+    layers: LayersOption = "last",
+    max_length: LengthOption = None,
+    column: ColumnOption = None,
+    text: Annotated[bool, typer.Option("--text", help="in a .parquet file, put the texts beside the vectors")] = False,
+    resume: ResumeOption = False,
+    replace: ReplaceOption = False,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Write one vector for each line of a file, in their order.
+
+    A folder of sentence-transformers is read as it says itself. Row i is line i, also where a line is empty. X.json
+    keeps what the vectors are made of. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in
+    the end.
+    """
+    from bertsmith.inference.embedder import Embedder
+    from bertsmith.inference.text_lines import TextLines
+    from bertsmith.inference.vector_files import require_place
+    from bertsmith.inference.vector_jobs import TextVectors, write_vectors
+
+    _require_one(resume, replace)
+    require(
+        not text or out.suffix.lower() == ".parquet",
+        expected="an output that ends in .parquet for --text",
+        found=f"'{out}'",
+        fix="leave out --text, or name a .parquet file",
+    )
+    require_place(out, resume=resume, replace=replace)
+    source = TextLines(file, column)
+    embedder = Embedder.load(
+        model,
+        pooling=pooling,
+        normalize=normalize,
+        layers=layers,
+        max_length=max_length,
+        device=device,
+        precision=precision,
+    )
+    _show(write_vectors(TextVectors(embedder, text=text), source, out, resume=resume, replace=replace), json)
+
+
+def features(
+    file: FileArgument,
+    model: ModelOption,
+    out: OutOption,
+    layers: LayersOption = "last",
+    words: Annotated[
+        str, typer.Option(help="of a word: first, the vector of its first piece, or mean, of all")
+    ] = "first",
+    pieces: Annotated[bool, typer.Option("--pieces", help="pieces instead of words")] = False,
+    float16: Annotated[bool, typer.Option("--float16", help="numbers of half the size")] = False,
+    max_length: LengthOption = None,
+    column: ColumnOption = None,
+    resume: ResumeOption = False,
+    replace: ReplaceOption = False,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Write a vector for each word or piece of a file, with its line (from 0) and its characters.
+
+    A .parquet file has them in columns. With X.npy they stand in X.tokens.jsonl, row for row. Long lines are read in
+    windows that overlap, so that no word is lost. --resume goes on after Ctrl-C, a crash or a full disk, with the same
+    bytes in the end.
+    """
+    from bertsmith.inference.text_lines import TextLines
+    from bertsmith.inference.token_features import TokenFeatures
+    from bertsmith.inference.vector_files import require_place
+    from bertsmith.inference.vector_jobs import TokenVectorsOfTexts, write_vectors
+
+    _require_one(resume, replace)
+    require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
+    require_place(out, resume=resume, replace=replace)
+    source = TextLines(file, column)
+    found = TokenFeatures.load(
+        model,
+        layers=layers,
+        unit="pieces" if pieces else words,
+        max_length=max_length,
+        device=device,
+        precision=precision,
+    )
+    job = TokenVectorsOfTexts(found)
+    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+
+
+def _require_one(resume: bool, replace: bool) -> None:
+    require(not (resume and replace), expected="--resume or --replace", found="both", fix="leave one out")
+
+
+def _show(summary: "VectorSummary", json: bool) -> None:
+    if json:
+        print_json(summary.to_dict())
+        return
+    typer.echo(f"{summary.out}: {summary.rows:,} vectors of {summary.width:,} numbers, of {summary.texts:,} texts")

@@ -1,0 +1,255 @@
+"""Vectors of words or of pieces, out of an encoder that is not trained any further. S94, S95, S99.
+
+Letters: P pieces of all texts, R vectors that come out, w words of one sentence, D width of the encoder.
+
+A text that is longer than a row is read in windows of which each begins half a row after the one before it. Every piece
+is taken from the window where it has the most context, at least a quarter of a row on each side or what the text has,
+so no word is lost. A word is what the model's own rules cut at white space and punctuation.
+
+Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code, for the vectors of pieces.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.settings import require
+from bertsmith.tasks.frozen_encoder import FrozenEncoder, Vectors
+from bertsmith.text.encoded import Encoded
+from bertsmith.text.pack import pack_rows, room_for_text
+from bertsmith.text.vocabulary import CONTINUATION
+from bertsmith.text.windows import windows
+
+UNITS = ("first", "mean", "pieces")
+CHUNK_BYTES = 2**27  # of vectors of pieces that are in memory at once
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenVectors:
+    """Some words or pieces, one after another, with their vectors.
+
+    Attributes:
+        line: int64 [R], the text that each stands in, counted from 0.
+        token: the word as it stands in the text, or the piece of the vocabulary.
+        begin: int64 [R], the first character in the text.
+        end: int64 [R], one past the last.
+        vectors: float32 [R, width].
+    """
+
+    line: Ints
+    token: list[str]
+    begin: Ints
+    end: Ints
+    vectors: Vectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Windows:
+    """Rows over flat pieces in their order, int64 [N]; `own_*` are the pieces whose vectors are taken from them."""
+
+    begin: Ints
+    end: Ints
+    own_begin: Ints
+    own_end: Ints
+
+
+class TokenFeatures:
+    """An encoder that gives a vector to each word or piece.
+
+    Args:
+        encoder: the encoder, with its tokenizer.
+        layers: a choice of `layer_mix`.
+        unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", each by itself.
+        max_length: tokens of a row at most; None: what the model reads.
+
+    Attributes:
+        width: numbers in a vector.
+        long_texts: texts that were read in windows, over all calls.
+        empty_texts: texts without a piece, which have no vector.
+
+    Raises:
+        ConfigError: a name is unknown, or `max_length` is not one that the model can read.
+    """
+
+    def __init__(
+        self, encoder: FrozenEncoder, *, layers: str = "last", unit: str = "first", max_length: int | None = None
+    ) -> None:
+        if unit not in UNITS:
+            raise ConfigError(expected="a known unit", found=repr(unit), fix=nearest(unit, UNITS))
+        self.encoder, self.unit, self.choice = encoder, unit, encoder.choice(layers)
+        self._limit = encoder.model.config.max_position_embeddings
+        self.max_length = self._limit if max_length is None else max_length
+        self._room = room_for_text(self.max_length, texts=1, model_limit=self._limit)
+        self.width = self.choice.width(encoder.hidden_size)
+        self.long_texts = self.empty_texts = 0
+
+    @staticmethod
+    def load(
+        source: Path | str,
+        *,
+        layers: str = "last",
+        unit: str = "first",
+        max_length: int | None = None,
+        device: str = "auto",
+        precision: str = "fp32",
+    ) -> "TokenFeatures":
+        """The features of a model folder, Google checkpoint, run folder or hub id.
+
+        Raises:
+            CheckpointError: the model cannot be read or has no vocabulary.
+            ConfigError: a setting is impossible.
+        """
+        encoder = FrozenEncoder.load(source, device=device, precision=precision)
+        return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the vectors depend on beside the texts, for JSON."""
+        return {**self.encoder.settings(self.choice), "unit": self.unit, "max_length": self.max_length}
+
+    def word_vectors(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
+        """The words of each sentence as float32 [w, width] on the CPU, one row a word whatever it is made of. S99.
+
+        A word of which the rules leave nothing is read as [UNK].
+
+        Raises:
+            ConfigError: the unit is pieces, or the vectors take too much memory.
+        """
+        require(self.unit != "pieces", expected="words as the unit", found="pieces", fix="choose first or mean")
+        tokenizer = self.encoder.tokenizer
+        numbers: dict[str, int] = {}
+        words = np.array([numbers.setdefault(word, len(numbers)) for words in sentences for word in words], np.int64)
+        different = tokenizer.encode_batch(list(numbers))
+        counts = np.append(np.maximum(different.lengths, 1), 1)
+        # What the rules leave nothing of begins at the [UNK] behind all others.
+        starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))
+        ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
+        pieces_of_word = counts[words]
+        ends = np.cumsum(pieces_of_word)
+        flat = np.repeat(starts[words] - (ends - pieces_of_word), pieces_of_word) + np.arange(pieces_of_word.sum())
+        is_first = np.zeros(len(flat), dtype=np.bool_)
+        is_first[ends - pieces_of_word] = True
+        borders = np.cumsum([0, *(len(words) for words in sentences)])
+        texts = Encoded(ids[flat], np.concatenate([[0], ends])[borders])
+        found = [vectors for _, vectors in self._vectors(texts, is_first)]
+        whole = torch.from_numpy(np.concatenate([np.empty((0, self.width), np.float32), *found]))
+        return [whole[begin:end] for begin, end in itertools.pairwise(borders.tolist())]
+
+    def read(self, texts: Sequence[str], first_line: int = 0) -> Iterator[TokenVectors]:
+        """The words or pieces of some texts in their order, as many at a time as fit into `CHUNK_BYTES`.
+
+        Args:
+            first_line: the number of the first text.
+        """
+        tokenizer = self.encoder.tokenizer
+        pieces = [tokenizer.encode_with_offsets(text) for text in texts]
+        encoded = Encoded.from_rows([piece.ids for piece in pieces])
+        self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
+        begin, end = (
+            np.concatenate([np.empty(0, np.int64), *(getattr(piece, name) for piece in pieces)]).astype(np.int64)
+            for name in ("starts", "ends")
+        )
+        line = np.repeat(np.arange(len(texts)), encoded.lengths)
+        names = tokenizer.vocabulary.pieces
+        is_first = np.array([not names[id].startswith(CONTINUATION) for id in encoded.ids.tolist()], dtype=np.bool_)
+        if self.unit == "pieces":
+            is_first[:] = True
+        firsts = np.flatnonzero(is_first)
+        if not len(firsts):
+            return
+        end = np.maximum.reduceat(end, firsts)
+        begin = np.minimum.reduceat(begin, firsts)
+        for units, vectors in self._vectors(encoded, is_first):
+            lines, begins, ends = line[firsts[units]], begin[units], end[units]
+            if self.unit == "pieces":
+                token = [names[id] for id in encoded.ids[units].tolist()]
+            else:
+                places = zip(lines.tolist(), begins.tolist(), ends.tolist(), strict=True)
+                token = [texts[number][first:last] for number, first, last in places]
+            yield TokenVectors(line=lines + first_line, token=token, begin=begins, end=ends, vectors=vectors)
+
+    def _vectors(self, texts: Encoded, is_first: Flags) -> Iterator[tuple[slice, Vectors]]:
+        """The vectors of the units of all texts in chunks, each with which units they are.
+
+        Args:
+            is_first: bool [P], the first piece of each unit.
+        """
+        wanted = np.ones(len(is_first), np.bool_) if self.unit == "mean" else is_first
+        held, held_vectors = 0, np.empty((0, self.width), np.float32)
+        done = 0
+        for begin, end, vectors in self._pieces(texts, wanted):
+            if self.unit == "mean":
+                # A word may go on in the next chunk; its pieces wait for the others.
+                vectors = np.concatenate([held_vectors, vectors]) if held else vectors
+                starts = np.flatnonzero(is_first[begin - held : end])
+                goes_on = end < len(is_first) and not is_first[end]
+                held = end - begin + held - starts[-1] if goes_on else 0
+                held_vectors = vectors[len(vectors) - held :].copy()
+                vectors, starts = vectors[: len(vectors) - held], starts[:-1] if goes_on else starts
+                if not len(starts):
+                    continue
+                counts = np.diff(np.append(starts, len(vectors)))[:, None]
+                vectors = np.asarray(np.add.reduceat(vectors, starts) / counts, dtype=np.float32)
+            yield slice(done, done + len(vectors)), vectors
+            done += len(vectors)
+
+    def _pieces(self, texts: Encoded, wanted: Flags) -> Iterator[tuple[int, int, Vectors]]:
+        """The vectors of the wanted pieces in [begin, end) of the flat pieces, in chunks that follow one another."""
+        rows = self._windows(texts)
+        before = np.concatenate([[0], np.cumsum(wanted)])
+        counts = before[rows.own_end] - before[rows.own_begin]
+        # Rows without a wanted piece are not computed; their pieces belong to the chunk all the same.
+        used = np.flatnonzero(counts)
+        most = max(CHUNK_BYTES // (4 * self.width), 1)
+        chunk_of_row = (np.cumsum(counts[used]) - 1) // most
+        begin = 0
+        for part in np.split(used, np.flatnonzero(np.diff(chunk_of_row)) + 1) if len(used) else ():
+            end = int(rows.own_end[part[-1]])
+            packed = pack_rows(
+                [texts.ids[first:last] for first, last in zip(rows.begin[part], rows.end[part], strict=True)],
+                vocabulary=self.encoder.tokenizer.vocabulary,
+                max_length=self.max_length,
+                model_limit=self._limit,
+            )
+            own = rows.own_end[part] - rows.own_begin[part]
+            pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
+            places = pieces + np.repeat(packed.offsets[:-1] + 1 - rows.begin[part], own)
+            yield begin, end, self.encoder.token_vectors(packed, self.choice, places[wanted[pieces]])
+            begin = end
+
+    def _windows(self, texts: Encoded) -> _Windows:
+        """The rows that hold all pieces: a text that fits is one."""
+        begin, end, own_end = [], [], []
+        for offset, ids in zip(texts.offsets.tolist(), texts, strict=False):
+            if len(ids) <= self._room:
+                if len(ids):
+                    begin.append([offset])
+                    end.append([offset + len(ids)])
+                    own_end.append(end[-1])
+                continue
+            self.long_texts += 1
+            cut = windows(
+                None,
+                ids,
+                vocabulary=self.encoder.tokenizer.vocabulary,
+                max_length=self.max_length,
+                stride=max(self._room // 2, 1),
+                model_limit=self._limit,
+            )
+            own = np.add.reduceat(cut.has_max_context.astype(np.int64), cut.rows.offsets[:-1])
+            begin.append((offset + cut.starts).tolist())
+            end.append((offset + cut.ends).tolist())
+            own_end.append((offset + np.cumsum(own)).tolist())
+        flat = [np.array([one for text in parts for one in text], dtype=np.int64) for parts in (begin, end, own_end)]
+        own_begin = np.concatenate([[0], flat[2][:-1]]) if len(flat[2]) else flat[2]
+        return _Windows(begin=flat[0], end=flat[1], own_begin=own_begin, own_end=flat[2])

@@ -1,0 +1,287 @@
+"""Files of vectors from files of text: read block by block, written block by block, and gone on with after a crash.
+
+The memory that is needed is that of one block, whatever the size of the file.
+"""
+
+import dataclasses
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.errors import InputError, RunError
+from bertsmith.files import require_outside
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.text_lines import RunningDigest, TextLines, text_blocks
+from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.inference.vector_files import VectorFile, require_place
+from bertsmith.inference.vector_writers import Columns, Vectors
+from bertsmith.progress import Progress, amount, tell, warn
+
+TOKEN_TEXTS = 512  # lines of a block whose tokens get vectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorSummary:
+    """What came of a file.
+
+    Attributes:
+        out: the file.
+        texts: lines that were read, in this run and before.
+        rows: vectors in the file.
+        width: numbers in a vector.
+        counts: texts that were cut, tokens they lost, empty texts, and the like.
+        seconds: this run took; 0 where nothing was left to do.
+    """
+
+    out: Path
+    texts: int
+    rows: int
+    width: int
+    counts: Mapping[str, int]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "out": str(self.out),
+            "texts": self.texts,
+            "rows": self.rows,
+            "width": self.width,
+            **self.counts,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class VectorJob(ABC):
+    """What is made of a block of texts."""
+
+    block = 4096
+    index = False
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers in a vector."""
+
+    @property
+    @abstractmethod
+    def made_of(self) -> dict[str, Any]:
+        """What the vectors depend on beside the texts."""
+
+    @abstractmethod
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """The vectors of some texts in parts, with the columns beside them; `first` is the number of the first text."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """What was counted in all calls."""
+
+    @abstractmethod
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """What the user should know of the counts."""
+
+
+class TextVectors(VectorJob):
+    """One vector a text.
+
+    Args:
+        embedder: gives them.
+        text: put the texts beside them.
+    """
+
+    def __init__(self, embedder: Embedder, *, text: bool = False) -> None:
+        self.embedder, self.text = embedder, text
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return self.embedder.width
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """See `VectorJob`."""
+        return {**self.embedder.settings, "text": self.text}
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """See `VectorJob`."""
+        yield self.embedder.embed(texts), {"text": pa.array(texts, pa.large_string())} if self.text else {}
+
+    def counts(self) -> dict[str, int]:
+        """See `VectorJob`."""
+        embedder = self.embedder
+        return {
+            "cut_texts": embedder.cut_texts,
+            "cut_tokens": embedder.cut_tokens,
+            "empty_texts": embedder.empty_texts,
+        }
+
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """See `VectorJob`."""
+        notes = []
+        if counts["cut_texts"]:
+            notes.append(
+                f"texts longer than {self.embedder.max_length} tokens, cut: {counts['cut_texts']:,}, "
+                f"{counts['cut_tokens']:,} tokens in all"
+            )
+        if counts["empty_texts"]:
+            notes.append(f"empty texts, whose vector is that of [CLS] [SEP]: {counts['empty_texts']:,}")
+        return notes
+
+
+class TokenVectorsOfTexts(VectorJob):
+    """A vector for each word or piece of each text.
+
+    Args:
+        features: gives them.
+    """
+
+    block = TOKEN_TEXTS
+    index = True
+
+    def __init__(self, features: TokenFeatures) -> None:
+        self.features = features
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return self.features.width
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """See `VectorJob`."""
+        return self.features.settings
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """See `VectorJob`."""
+        for found in self.features.read(texts, first):
+            yield found.vectors, self._columns(found.line, found.token, found.begin, found.end)
+        # So that a file has its columns, whatever is in it.
+        nothing = np.empty(0, np.int64)
+        yield np.empty((0, self.width), np.float32), self._columns(nothing, [], nothing, nothing)
+
+    def counts(self) -> dict[str, int]:
+        """See `VectorJob`."""
+        return {"long_texts": self.features.long_texts, "empty_texts": self.features.empty_texts}
+
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """See `VectorJob`."""
+        notes = []
+        if counts["long_texts"]:
+            notes.append(f"texts longer than {self.features.max_length} tokens, in windows: {counts['long_texts']:,}")
+        if counts["empty_texts"]:
+            notes.append(f"texts without a token, which have no row: {counts['empty_texts']:,}")
+        return notes
+
+    def _columns(self, line: Any, token: list[str], begin: Any, end: Any) -> Columns:
+        name = "piece" if self.features.unit == "pieces" else "word"
+        return {
+            "line": pa.array(line, pa.int64()),
+            name: pa.array(token, pa.string()),
+            "begin": pa.array(begin, pa.int32()),
+            "end": pa.array(end, pa.int32()),
+        }
+
+
+def write_vectors(
+    job: VectorJob,
+    source: TextLines,
+    out: Path,
+    *,
+    half: bool = False,
+    resume: bool = False,
+    replace: bool = False,
+) -> VectorSummary:
+    """Writes the vectors of all texts of a file to `out`; see `VectorFile` for what becomes of it after a crash.
+
+    A file is read once before, to the end, so that a damaged one is refused before work is spent on it, and the time
+    that is left can be told. What does not come from a file is read once.
+
+    Args:
+        half: write float16.
+        resume: go on where the work stopped.
+        replace: write over an existing file.
+
+    Raises:
+        InputError: the texts cannot be read, or the place cannot be written.
+        RunError: there is a file at `out`, or it was begun with other settings or texts.
+        ConfigError: `out` has an ending of no format.
+    """
+    require_place(out, resume=resume, replace=replace)
+    made_of, total = {**job.made_of, "texts": "those of stdin"}, None
+    if not source.is_stdin:
+        require_outside(out, [source.path], fix="name another file")
+        total, made_of["texts"] = _survey(source)
+    file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
+    with file:
+        before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))
+        texts = iter(source)
+        read = RunningDigest()
+        done = _skip(texts, file, read)
+        started = time.monotonic()
+        if file.is_complete:
+            if next(texts, None) is not None:
+                raise _other_texts(out)
+        else:
+            with Progress(out.name, total=total, unit="texts", done=done) as progress:
+                for block in text_blocks(texts, job.block):
+                    for vectors, columns in job.vectors(block, done):
+                        file.append(vectors, columns)
+                    done += len(block)
+                    read.add(block)
+                    counts = {name: before[name] + count for name, count in job.counts().items()}
+                    file.commit({"texts": done, "digest": str(read), "counts": counts})
+                    progress.advance(len(block), f"{amount(file.rows)} vectors")
+            if not done:
+                raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some")
+            file.finish()
+    for note in source.notes():
+        warn(note)
+    for note in job.notes(counts):
+        tell(note)
+    return VectorSummary(
+        out=out,
+        texts=done,
+        rows=file.rows,
+        width=job.width,
+        counts=counts,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _survey(source: TextLines) -> tuple[int, str]:
+    """How many texts there are, and their digest."""
+    read, count = RunningDigest(), 0
+    for block in text_blocks(source):
+        read.add(block)
+        count += len(block)
+    return count, str(read)
+
+
+def _skip(texts: Iterator[str], file: VectorFile, read: RunningDigest) -> int:
+    """Goes behind the texts whose vectors are there, and returns how many they are.
+
+    Raises:
+        RunError: they are others than those that were read before.
+    """
+    wanted = int(file.done.get("texts", 0))
+    done = 0
+    for block in text_blocks(itertools.islice(texts, wanted)):
+        read.add(block)
+        done += len(block)
+    if wanted and (done, str(read)) != (wanted, file.done["digest"]):
+        raise _other_texts(file.path)
+    return done
+
+
+def _other_texts(out: Path) -> RunError:
+    return RunError(
+        expected=f"the texts that '{out}' was begun with",
+        found="others",
+        fix="give the same again, or begin anew with --replace",
+    )

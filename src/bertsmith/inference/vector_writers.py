@@ -1,0 +1,252 @@
+"""The formats of files of vectors: .npy and .parquet, appended to block by block.
+
+Letters: r rows that are appended.
+
+A writer works beside the final place and knows positions: what lies before one is whole and on the disk, and writing
+can begin again there. `VectorFile` decides when.
+"""
+
+import contextlib
+import io
+import json
+import os
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsmith.errors import ConfigError, RunError, nearest
+from bertsmith.files import atomic_file
+
+SUFFIXES = (".npy", ".parquet")
+VECTOR = "vector"  # name of the column
+
+Vectors = npt.NDArray[np.float32]
+Columns = Mapping[str, pa.Array]
+Position = Mapping[str, int]
+
+
+class VectorWriter(ABC):
+    """What one format does to append, to begin again at a whole block, and to end.
+
+    Args:
+        path: the final place.
+        width: numbers in a vector.
+        half: they are kept as float16.
+        index: there are columns beside the vectors.
+    """
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        self.path, self.width, self.index = path, width, index
+        self.dtype = np.dtype("<f2" if half else "<f4")
+        self.partial = path.with_name(f"{path.name}.partial")
+        self.rows = 0
+
+    @abstractmethod
+    def begin(self, position: Position) -> None:
+        """Makes ready to write behind `position`, which `whole` gave, or from nothing; what lies behind it goes.
+
+        Raises:
+            RunError: less is there than was whole.
+        """
+
+    @abstractmethod
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """Writes r rows: vectors [r, width] and arrays of r values. They are whole once `whole` was called."""
+
+    @abstractmethod
+    def whole(self) -> dict[str, int]:
+        """The position behind all that was appended, which now is on the disk."""
+
+    @abstractmethod
+    def end(self, position: Position) -> None:
+        """Puts what lies before `position` at its place as a file; called again, it does what was left to do."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Closes what is open."""
+
+    @abstractmethod
+    def clear(self) -> None:
+        """Removes what was written beside the place."""
+
+
+class NpyWriter(VectorWriter):
+    """An array [rows, width]; columns go to `X.tokens.jsonl`, an object a row."""
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        tokens = path.with_suffix(".tokens.jsonl")
+        self._places = {self.partial: path}
+        if index:
+            self._places[tokens.with_name(f"{tokens.name}.partial")] = tokens
+        self._open = contextlib.ExitStack()
+        self._files: list[IO[bytes]] = []
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows = position.get("rows", 0)
+        header = npy_header(self.rows, self.width, self.dtype)
+        sizes = [len(header) + self.rows * self.width * self.dtype.itemsize, position.get("token_bytes", 0)]
+        for partial, size in zip(self._places, sizes, strict=False):
+            size = size if self.rows else 0
+            partial.touch()
+            _require_bytes(partial, size)
+            file = self._open.enter_context(partial.open("r+b"))
+            file.truncate(size)
+            file.seek(size)
+            self._files.append(file)
+        if not self.rows:
+            self._files[0].write(header)
+
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """See `VectorWriter`."""
+        self._files[0].write(np.ascontiguousarray(vectors, dtype=self.dtype).data)
+        self.rows += len(vectors)
+        if self.index:
+            lines = (json.dumps(row, ensure_ascii=False) for row in pa.table(dict(columns)).to_pylist())
+            self._files[1].write("".join(f"{line}\n" for line in lines).encode("utf-8"))
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        for file in self._files:
+            file.flush()
+            os.fsync(file.fileno())
+        return {"rows": self.rows} | ({"token_bytes": self._files[1].tell()} if self.index else {})
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        if self.partial.exists():
+            with open(self.partial, "r+b") as file:
+                file.write(npy_header(position["rows"], self.width, self.dtype))
+                file.flush()
+                os.fsync(file.fileno())
+        for partial, place in reversed(self._places.items()):
+            if partial.exists():
+                os.replace(partial, place)
+
+    def close(self) -> None:
+        """See `VectorWriter`."""
+        self._open.close()
+
+    def clear(self) -> None:
+        """See `VectorWriter`."""
+        for partial in self._places:
+            partial.unlink(missing_ok=True)
+
+
+class ParquetWriter(VectorWriter):
+    """A table with the columns and `vector`, a list of fixed size; a part for each block, joined at the end."""
+
+    def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
+        super().__init__(path, width, half=half, index=index)
+        # The parts go there before they are removed, so that nobody takes half of them for all.
+        self._gone = path.with_name(f"{path.name}.old.partial")
+        self._parts = 0
+        self._writer: pq.ParquetWriter | None = None
+
+    def begin(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        self.rows, self._parts = position.get("rows", 0), position.get("parts", 0)
+        self.partial.mkdir(exist_ok=True)
+        whole = self._paths(self._parts)
+        for part in set(self.partial.iterdir()) - set(whole):
+            part.unlink()
+        for part in whole:
+            _require_bytes(part, 1)
+
+    def append(self, vectors: Vectors, columns: Columns) -> None:
+        """See `VectorWriter`."""
+        flat = pa.array(np.ascontiguousarray(vectors, dtype=self.dtype).reshape(-1))
+        table = pa.table({**columns, VECTOR: pa.FixedSizeListArray.from_arrays(flat, self.width)})
+        if self._writer is None:
+            self._writer = _parquet(str(self._paths(self._parts + 1)[-1]), table.schema)
+        self._writer.write_table(table, row_group_size=max(len(table), 1))
+        self.rows += len(vectors)
+
+    def whole(self) -> dict[str, int]:
+        """See `VectorWriter`."""
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+            self._parts += 1
+            with open(self._paths(self._parts)[-1], "rb") as file:
+                os.fsync(file.fileno())
+        return {"rows": self.rows, "parts": self._parts}
+
+    def end(self, position: Position) -> None:
+        """See `VectorWriter`."""
+        if self.partial.exists():
+            parts = self._paths(position["parts"])
+            with atomic_file(self.path) as file, _parquet(file, pq.read_schema(parts[0])) as writer:
+                for part in parts:
+                    with pq.ParquetFile(part) as source:
+                        for group in range(source.num_row_groups):
+                            table = source.read_row_group(group)
+                            writer.write_table(table, row_group_size=max(len(table), 1))
+            os.replace(self.partial, self._gone)
+        shutil.rmtree(self._gone, ignore_errors=True)
+
+    def close(self) -> None:
+        """See `VectorWriter`."""
+        if self._writer is not None:
+            # This part is not whole, whatever comes of closing it.
+            with contextlib.suppress(OSError):
+                self._writer.close()
+            self._writer = None
+
+    def clear(self) -> None:
+        """See `VectorWriter`."""
+        shutil.rmtree(self.partial, ignore_errors=True)
+        shutil.rmtree(self._gone, ignore_errors=True)
+
+    def _paths(self, count: int) -> list[Path]:
+        return [self.partial / f"part-{number:06d}.parquet" for number in range(count)]
+
+
+def writer_for(path: Path) -> type[VectorWriter]:
+    """The writer of a file name.
+
+    Raises:
+        ConfigError: its ending is none of a format.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise ConfigError(
+            expected=f"an output that ends in {' or '.join(SUFFIXES)}",
+            found=f"'{path.name}'",
+            fix=nearest(suffix, SUFFIXES) if suffix else "add the ending",
+        )
+    return NpyWriter if suffix == ".npy" else ParquetWriter
+
+
+def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
+    """The first bytes of a .npy file; numpy leaves room in them, so they are as many for any number of rows."""
+    stream = io.BytesIO()
+    shape = {"descr": dtype.str, "fortran_order": False, "shape": (rows, width)}
+    np.lib.format.write_array_header_1_0(stream, shape)
+    return stream.getvalue()
+
+
+def _parquet(place: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    # Numbers of vectors are nearly all different: neither dictionaries nor packing make them smaller.
+    names = [name for name in schema.names if name != VECTOR]
+    packing = dict.fromkeys(names, "zstd") | {f"{VECTOR}.list.element": "none"}
+    return pq.ParquetWriter(place, schema, compression=packing, use_dictionary=names, write_statistics=names)
+
+
+def _require_bytes(path: Path, size: int) -> None:
+    """Refuses a file that is shorter than what was whole of it."""
+    found = path.stat().st_size if path.exists() else 0
+    if found < size:
+        raise RunError(
+            expected=f"at least {size:,} bytes in '{path}', which were whole",
+            found=f"{found:,}",
+            fix="restore it, or begin anew with --replace",
+        )
