@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, corpus, finetuning, inference, pretraining, sizes, text, vocabulary
+from bertsmith.cli import convert, corpus, finetuning, inference, pretraining, sizes, text, vectors, vocabulary
 from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
@@ -67,6 +67,12 @@ COMMANDS = (
     ),
     Command(finetuning.predict, "predict", "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model"),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
+    Command(vectors.embed, "embed", "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy"),
+    Command(
+        vectors.features,
+        "features",
+        "bertsmith features my-text/village.txt --model my-run/model --layers sum-all --out my-words.parquet",
+    ),
     Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(convert.models, "models", "bertsmith models"),
