@@ -132,6 +132,8 @@ def _require_one(resume: bool, replace: bool) -> None:
 
 
 def _show(summary: "VectorSummary", json: bool) -> None:
+    for note in summary.notes:
+        typer.echo(f"bertsmith: {note}", err=True)
     if json:
         print_json(summary.to_dict())
         return

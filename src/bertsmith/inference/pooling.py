@@ -57,14 +57,14 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
     """
     if not (folder / MODULES).is_file():
         return None
-    encoder, pooling, normalize = folder, "", False
+    encoder, pooling, normalize, includes_prompt = folder, "", False, True
     for module in _modules(folder):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1]
         place = _inside(folder, str(module.get("path", "")))
         if kind == "Transformer":
             encoder = place
         elif kind == "Pooling":
-            pooling = _pooling(place / "config.json")
+            pooling, includes_prompt = _pooling(place / "config.json")
         elif kind == "Normalize":
             normalize = True
         else:
@@ -77,14 +77,20 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
         raise CheckpointError(
             expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name the folder of the encoder alone"
         )
-    said = _object(encoder / _ENCODER_SETTINGS)
+    said, prompt = _object(encoder / _ENCODER_SETTINGS), _prompt(folder / _PROMPTS)
+    if prompt and not includes_prompt:
+        raise CheckpointError(
+            expected=f"the prompt among what '{folder}' pools",
+            found=f"{prompt!r}, which it leaves out",
+            fix="choose another model, or the folder of its encoder alone",
+        )
     return SentenceRecipe(
         encoder=encoder,
         pooling=pooling,
         normalize=normalize,
         max_length=_max_length(encoder, said),
         lowercase=bool(said.get("do_lower_case")),
-        prompt=_prompt(folder / _PROMPTS),
+        prompt=prompt,
     )
 
 
@@ -107,20 +113,20 @@ def _inside(folder: Path, path: str) -> Path:
     return place
 
 
-def _pooling(path: Path) -> str:
-    """The one pooling of a `1_Pooling/config.json`, in its old or its new form."""
+def _pooling(path: Path) -> tuple[str, bool]:
+    """The one pooling of a `1_Pooling/config.json`, in its old or its new form, and whether a prompt is pooled too."""
     said = read_json(path)
     if not isinstance(said, dict):
         raise CheckpointError(expected=f"settings in '{path}'", found="something else", fix="download it again")
     named = said.get("pooling_mode", [name for key, name in _OLD_NAMES.items() if said.get(key)] or "mean")
-    names = [named] if isinstance(named, str) else list(named)
+    names = named if isinstance(named, list) else [named]
     if len(names) != 1 or names[0] not in _FOLDER_POOLINGS:
         raise CheckpointError(
             expected=f"one of the poolings {', '.join(_FOLDER_POOLINGS)} in '{path}'",
             found=" beside ".join(map(str, names)) or "none",
             fix="choose another pooling (--pooling) for the folder of the encoder alone, or another model",
         )
-    return str(names[0])
+    return str(names[0]), bool(said.get("include_prompt", True))
 
 
 def _object(path: Path) -> dict[str, Any]:

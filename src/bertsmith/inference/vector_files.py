@@ -75,6 +75,8 @@ class VectorFile:
 
     def __exit__(self, *error: object) -> None:
         self.writer.close()
+        if not self.is_complete and not self.state_path.exists():
+            self.writer.clear()
 
     @property
     def rows(self) -> int:

@@ -21,7 +21,7 @@ from bertsmith.inference.text_lines import RunningDigest, TextLines, text_blocks
 from bertsmith.inference.token_features import TokenFeatures
 from bertsmith.inference.vector_files import VectorFile, require_place
 from bertsmith.inference.vector_writers import Columns, Vectors
-from bertsmith.progress import Progress, amount, tell, warn
+from bertsmith.progress import Progress, amount
 
 TOKEN_TEXTS = 512  # lines of a block whose tokens get vectors
 
@@ -36,6 +36,7 @@ class VectorSummary:
         rows: vectors in the file.
         width: numbers in a vector.
         counts: texts that were cut, tokens they lost, empty texts, and the like.
+        notes: what the user should know of that, a sentence each.
         seconds: this run took; 0 where nothing was left to do.
     """
 
@@ -44,6 +45,7 @@ class VectorSummary:
     rows: int
     width: int
     counts: Mapping[str, int]
+    notes: tuple[str, ...]
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -240,16 +242,13 @@ def write_vectors(
             if not done:
                 raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some")
             file.finish()
-    for note in source.notes():
-        warn(note)
-    for note in job.notes(counts):
-        tell(note)
     return VectorSummary(
         out=out,
         texts=done,
         rows=file.rows,
         width=job.width,
         counts=counts,
+        notes=(*source.notes(), *job.notes(counts)),
         seconds=time.monotonic() - started,
     )
 

@@ -1,0 +1,219 @@
+"""embed and features as a user types them: what is in the files, what is told, and going on after a stop."""
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from bertsmith.inference import vector_jobs
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.inference.vector_writers import NpyWriter, ParquetWriter
+
+LINES = ["the man went to the store", "", "he bought a tweet", "a b c " * 20, "the man went to the store", "d e"]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vector_jobs.TextVectors, "block", 2)
+    monkeypatch.setattr(vector_jobs.TokenVectorsOfTexts, "block", 2)
+
+
+def test_row_i_is_line_i_also_where_it_is_empty(run, model, text, tmp_path):
+    out = tmp_path / "x.npy"
+    result = run("embed", text, "--model", model, "--out", out)
+    assert (result.code, result.out) == (0, f"{out}: 6 vectors of 32 numbers, of 6 texts\n")
+    vectors = np.load(out, mmap_mode="r", allow_pickle=False)
+    np.testing.assert_allclose(vectors, Embedder.load(model).embed(LINES), atol=2e-6)
+    again = run("embed", text, "--model", model, "--out", out)
+    assert (again.code, "--replace" in again.err, again.err.count("\n")) == (1, True, 1)
+
+
+def test_settings_of_the_command_are_those_of_the_library(run, model, text, tmp_path):
+    for number, (flags, settings) in enumerate(
+        [
+            (["--pooling", "cls", "--normalize"], {"pooling": "cls", "normalize": True}),
+            (["--pooling", "max", "--layers", "sum-all"], {"pooling": "max", "layers": "sum-all"}),
+            (["--pooling", "pooler", "--max-length", "9"], {"pooling": "pooler", "max_length": 9}),
+        ]
+    ):
+        out = tmp_path / f"{number}.npy"
+        assert run("embed", text, "--model", model, "--out", out, *flags).code == 0
+        np.testing.assert_allclose(np.load(out), Embedder.load(model, **settings).embed(LINES), atol=2e-6)
+
+
+def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
+    embedder = Embedder.load(model)
+    embedder.embed(LINES)
+    result = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--json")
+    summary = json.loads(result.out)
+    seconds = summary.pop("seconds")
+    assert seconds > 0
+    assert summary == {
+        "out": str(tmp_path / "x.npy"),
+        "texts": 6,
+        "rows": 6,
+        "width": 32,
+        "cut_texts": 1,
+        "cut_tokens": embedder.cut_tokens,
+        "empty_texts": 1,
+    }
+    assert f"cut: 1, {embedder.cut_tokens} tokens in all" in result.err
+    assert "[CLS] [SEP]: 1" in result.err
+
+
+def test_a_line_that_is_not_utf_8_and_a_very_long_one_have_their_vectors(run, model, tmp_path):
+    path, out = tmp_path / "text.txt", tmp_path / "x.npy"
+    path.write_bytes(b"the man\nthe \xff man\n" + b"the store " * 200_000 + b"\nlast")
+    result = run("embed", path, "--model", model, "--out", out, "--json")
+    assert (result.code, json.loads(result.out)["rows"]) == (0, 4)
+    assert "not UTF-8: 1, the first is line 2" in result.err
+    vectors = np.load(out)
+    # What could not be read is dropped from the text by the rules of the tokenizer.
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=2e-6)
+    np.testing.assert_allclose(vectors[2], Embedder.load(model).embed(["the store " * 15])[0], atol=2e-6)
+
+
+def test_stdin_and_tables_are_read_like_a_file(run, model, text, tmp_path):
+    run("embed", text, "--model", model, "--out", tmp_path / "file.npy")
+    wanted = (tmp_path / "file.npy").read_bytes()
+    assert run("embed", "-", "--model", model, "--out", tmp_path / "x.npy", stdin=text.read_bytes()).code == 0
+    assert (tmp_path / "x.npy").read_bytes() == wanted
+    records = "".join(json.dumps({"id": 1, "body": line}) + "\n" for line in LINES)
+    (tmp_path / "t.jsonl").write_text(records)
+    (tmp_path / "t.csv").write_text("id,body\n" + "".join(f'1,"{line}"\n' for line in LINES))
+    for name in ("t.jsonl", "t.csv"):
+        assert run("embed", tmp_path / name, "--model", model, "--out", tmp_path / f"{name}.npy").code == 0
+        assert (tmp_path / f"{name}.npy").read_bytes() == wanted
+    run("embed", "-", "--column", "body", "--model", model, "--out", tmp_path / "y.npy", stdin=records.encode())
+    assert (tmp_path / "y.npy").read_bytes() == wanted
+
+
+def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
+    out = tmp_path / "x.parquet"
+    assert run("embed", text, "--model", model, "--out", out, "--text").code == 0
+    table = pq.read_table(out)
+    assert table["text"].to_pylist() == LINES
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), Embedder.load(model).embed(LINES), atol=2e-6)
+    refused = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--text")
+    assert (refused.code, ".parquet" in refused.err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["embed", "features"])
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+@pytest.mark.parametrize("stdin", [False, True])
+def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
+    run, model, text, tmp_path, monkeypatch, command, name, stdin
+):
+    (tmp_path / "whole").mkdir()
+    source = {"stdin": text.read_bytes()} if stdin else {}
+    arguments = [command, "-" if stdin else text, "--model", model, "--out"]
+    assert run(*arguments, tmp_path / "whole" / name, **source).code == 0
+    writer = NpyWriter if name == "x.npy" else ParquetWriter
+    append = writer.append
+    stop = 1 if command == "embed" else 2  # words come with a second, empty part
+    for flags in ([], ["--resume"]):
+        calls = []
+
+        def full(self, vectors, columns, calls=calls):
+            calls.append(len(vectors))
+            if len(calls) > stop:
+                append(self, vectors[:1], {key: array[:1] for key, array in columns.items()})
+                raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+            append(self, vectors, columns)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "append", full)
+            result = run(*arguments, tmp_path / "out" / name, *flags, **source)
+        assert (result.code, "room on the disk" in result.err) == (1, True)
+        assert not (tmp_path / "out" / name).exists()
+    blind = run(*arguments, tmp_path / "out" / name, **source)
+    assert (blind.code, "--resume" in blind.err) == (1, True)
+    done = run(*arguments, tmp_path / "out" / name, "--resume", "--json", **source)
+    assert (done.code, json.loads(done.out)["texts"]) == (0, 6)
+    for file in sorted(path.name for path in (tmp_path / "whole").iterdir()):
+        assert (tmp_path / "out" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
+    assert len(list((tmp_path / "out").iterdir())) == len(list((tmp_path / "whole").iterdir()))
+    again = run(*arguments, tmp_path / "out" / name, "--resume", "--json", **source)
+    assert (again.code, json.loads(again.out)["rows"]) == (0, json.loads(done.out)["rows"])
+
+
+def test_other_texts_or_settings_are_refused_when_work_goes_on(run, model, text, tmp_path):
+    """Whether they come from a file or from stdin, and also where the file is whole."""
+    out, piped = tmp_path / "x.npy", tmp_path / "y.npy"
+    run("embed", text, "--model", model, "--out", out)
+    run("embed", "-", "--model", model, "--out", piped, stdin=text.read_bytes())
+    before = out.read_bytes(), piped.read_bytes()
+    other = text.read_bytes().replace(b"tweet", b"store")
+    results = [
+        run("embed", text, "--model", model, "--out", out, "--resume", "--pooling", "max"),
+        run("embed", "-", "--model", model, "--out", piped, "--resume", stdin=other),
+        run("embed", "-", "--model", model, "--out", piped, "--resume", stdin=text.read_bytes() + b"more\n"),
+        run("embed", "-", "--model", model, "--out", piped, "--resume", stdin=text.read_bytes()[:40]),
+        run("embed", text, "--model", model, "--out", out, "--resume", "--replace"),
+    ]
+    text.write_bytes(other)
+    results.append(run("embed", text, "--model", model, "--out", out, "--resume"))
+    for result in results:
+        assert (result.code, result.err.count("\n")) == (1, 1), result
+    assert (out.read_bytes(), piped.read_bytes()) == before
+
+
+def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text, tmp_path):
+    out = tmp_path / "w.parquet"
+    result = run("features", text, "--model", model, "--out", out, "--layers", "-1,0", "--words", "mean", "--json")
+    summary = json.loads(result.out)
+    (found,) = list(TokenFeatures.load(model, layers="-1,0", unit="mean").read(LINES))
+    assert (summary["rows"], summary["width"], summary["empty_texts"]) == (len(found.token), 64, 1)
+    assert summary["long_texts"] == 1
+    table = pq.read_table(out)
+    assert table["line"].to_pylist() == found.line.tolist()
+    assert table["word"].to_pylist() == found.token
+    for line, word, begin, end in zip(*(table[name].to_pylist() for name in table.column_names[:4]), strict=True):
+        assert LINES[line][begin:end] == word
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), found.vectors, atol=2e-6)
+
+
+def test_pieces_of_a_file_lie_in_an_array_with_an_index_beside_it(run, model, text, tmp_path):
+    out = tmp_path / "w.npy"
+    assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
+    (found,) = list(TokenFeatures.load(model, unit="pieces").read(LINES))
+    vectors = np.load(out)
+    assert vectors.dtype == np.float16
+    np.testing.assert_allclose(vectors, found.vectors, atol=2e-3, rtol=1e-3)
+    tokens = [json.loads(line) for line in (tmp_path / "w.tokens.jsonl").read_text().splitlines()]
+    assert [token["piece"] for token in tokens] == found.token
+    assert [token["line"] for token in tokens] == found.line.tolist()
+
+
+def test_a_file_without_a_word_gives_an_empty_table(run, model, tmp_path):
+    (tmp_path / "blank.txt").write_text("\n \n")
+    result = run("features", tmp_path / "blank.txt", "--model", model, "--out", tmp_path / "w.parquet", "--json")
+    assert json.loads(result.out)["rows"] == 0
+    table = pq.read_table(tmp_path / "w.parquet")
+    assert (len(table), table.column_names) == (0, ["line", "word", "begin", "end", "vector"])
+    run("features", tmp_path / "blank.txt", "--model", model, "--out", tmp_path / "w.npy")
+    assert np.load(tmp_path / "w.npy").shape == (0, 32)
+
+
+def test_what_cannot_be_read_is_refused_before_anything_is_written(run, model, tmp_path):
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "head.csv").write_text("text,label\n")
+    (tmp_path / "bad.jsonl").write_text('{"text": "a"}\n' * 9 + "no")
+    for name in ("empty.txt", "head.csv", "bad.jsonl", "absent.txt"):
+        result = run("embed", tmp_path / name, "--model", model, "--out", tmp_path / "out" / "x.npy")
+        assert (result.code, result.err.count("\n")) == (1, 1), result
+        assert not list((tmp_path / "out").glob("*")), name
+    assert run("embed", "-", "--model", model, "--out", tmp_path / "x.npy", stdin=b"").code == 1
+    wrong = run("features", tmp_path / "head.csv", "--model", model, "--out", tmp_path / "x.npy", "--words", "last")
+    assert (wrong.code, "--words" in wrong.err) == (1, True)
