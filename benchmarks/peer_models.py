@@ -1,0 +1,170 @@
+"""A model folder in the forms that other runtimes read; each is made once and kept.
+
+The graph for ONNX Runtime and OpenVINO is exported from the class of `transformers`, the pooling inside it, so that no
+state is copied out that nobody reads.
+"""
+
+import contextlib
+import io
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from bertsmith.files import atomic_folder, digest_file, read_json
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+_OPSET = 17
+_FILES = {"plain": "model.onnx", "fused": "model.onnx", "nncf": "model.xml", "ctranslate2": "model"}
+
+
+class ModelFiles:
+    """The forms of one model.
+
+    Args:
+        folder: a model folder as `transformers` reads it.
+        pooling: "mean" or "cls".
+        work: where the forms are kept, by the digest of the weights.
+        calibration: rows of ids from which the ranges of static int8 are chosen.
+    """
+
+    def __init__(self, folder: Path, pooling: str, work: Path, calibration: Sequence[npt.NDArray[np.int32]]) -> None:
+        self.folder, self.pooling, self.calibration = folder, pooling, calibration
+        self.config = read_json(folder / "config.json")
+        digest = digest_file(folder / "model.safetensors").split(":")[-1]
+        self._kept = work / f"{folder.name}-{pooling}-{digest[:12]}"
+        self._kept.mkdir(parents=True, exist_ok=True)
+
+    def onnx(self, *, fused: bool = False) -> Path:
+        """The graph in fp32; `fused` by the optimizer that ONNX Runtime has for transformers."""
+        return self._made("fused", self._fuse) if fused else self._made("plain", self._export)
+
+    def onnx_int8(self, *, fused: bool = False, careful: bool = False) -> Path:
+        """The graph with int8 weights and dynamic activations.
+
+        Args:
+            fused: of the fused graph.
+            careful: a scale for each channel, and where the processor has no VNNI one bit less, as its manual advises.
+        """
+        name = f"{'fused' if fused else 'plain'}-int8{'-careful' if careful else ''}"
+        return self._made(name, lambda path: self._quantize(self.onnx(fused=fused), path, careful))
+
+    def openvino_int8(self) -> Path:
+        """The graph that NNCF quantized, with ranges from the calibration rows."""
+        return self._made("nncf", self._calibrate)
+
+    def ctranslate2(self) -> Path:
+        """The folder of CTranslate2, in fp32; it quantizes when it loads."""
+        return self._made("ctranslate2", self._convert)
+
+    def _made(self, name: str, make: Callable[[Path], None]) -> Path:
+        folder, form = self._kept / name, name.split("-", maxsplit=1)[0]
+        if not folder.exists():
+            print(f"  making {name} of {self.folder.name}", file=sys.__stdout__, flush=True)
+            with silent(), atomic_folder(folder) as partial:
+                make(partial / _FILES[form])
+        return folder / _FILES[form]
+
+    def _export(self, path: Path) -> None:
+        from transformers import AutoModel
+
+        # Written out, attention is what the fusions of the other runtimes look for.
+        encoder = AutoModel.from_pretrained(self.folder, attn_implementation="eager")
+        ids = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 0, 0]])
+        example = (ids, (ids > 0).long(), torch.zeros_like(ids))
+        axes = {0: "rows", 1: "tokens"}
+        with torch.no_grad():
+            torch.onnx.export(
+                Pooled(encoder, self.pooling).eval(),
+                example,
+                path,
+                input_names=list(INPUTS),
+                output_names=["vectors"],
+                dynamic_axes={**dict.fromkeys(INPUTS, axes), "vectors": {0: "rows"}},
+                opset_version=_OPSET,
+                dynamo=False,
+            )
+
+    def _fuse(self, path: Path) -> None:
+        from onnxruntime.transformers.optimizer import optimize_model
+
+        heads, width = self.config["num_attention_heads"], self.config["hidden_size"]
+        fused = optimize_model(str(self.onnx()), model_type="bert", num_heads=heads, hidden_size=width)
+        assert fused.get_fused_operator_statistics()["Attention"] == self.config["num_hidden_layers"], "nothing fused"
+        fused.save_model_to_file(str(path))
+
+    def _quantize(self, source: Path, path: Path, careful: bool) -> None:
+        import onnx
+        from onnxruntime.quantization import QuantType, quantize_dynamic
+
+        quantize_dynamic(
+            source,
+            path,
+            weight_type=QuantType.QInt8,
+            per_channel=careful,
+            reduce_range=careful and not has_flag("avx512_vnni", "avx_vnni"),
+            extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT},
+        )
+
+    def _calibrate(self, path: Path) -> None:
+        import nncf
+        import openvino
+
+        rows = nncf.Dataset(list(self.calibration), lambda row: graph_inputs([row]))
+        model = openvino.Core().read_model(self.onnx())
+        quantized = nncf.quantize(model, rows, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(self.calibration))
+        openvino.save_model(quantized, path, compress_to_fp16=False)
+
+    def _convert(self, path: Path) -> None:
+        from ctranslate2.converters import TransformersConverter
+
+        TransformersConverter(str(self.folder)).convert(str(path))
+
+
+class Pooled(nn.Module):
+    """An encoder of `transformers` with a pooling: one vector a row."""
+
+    def __init__(self, encoder: nn.Module, pooling: str) -> None:
+        super().__init__()
+        self.encoder, self.pooling = encoder, pooling
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        """The vectors [rows, width]."""
+        found = self.encoder(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids)
+        states: Tensor = found.last_hidden_state
+        if self.pooling == "cls":
+            return states[:, 0]
+        kept = attention_mask[:, :, None].to(states.dtype)
+        return (states * kept).sum(1) / kept.sum(1)
+
+
+def graph_inputs(rows: Sequence[npt.NDArray[np.integer]]) -> dict[str, npt.NDArray[np.int64]]:
+    """The inputs of a graph for some rows, padded to the longest."""
+    lengths = np.array([len(row) for row in rows])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    ids = np.zeros(mask.shape, dtype=np.int64)
+    ids[mask] = np.concatenate(rows)
+    return dict(zip(INPUTS, (ids, mask.astype(np.int64), np.zeros_like(ids)), strict=True))
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """What the runtimes say while they load and convert is not shown."""
+    with (
+        warnings.catch_warnings(),
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        warnings.simplefilter("ignore")
+        yield
+
+
+def has_flag(*flags: str) -> bool:
+    """Whether the processor says that it has one of the features."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpuinfo.exists() and bool(set(flags) & set(cpuinfo.read_text().split()))
