@@ -5,6 +5,7 @@ emulated, fp32 is taken, and whoever asked is told.
 """
 
 import dataclasses
+import functools
 import os
 import platform
 import sys
@@ -23,17 +24,22 @@ class Runtime:
 
     Attributes:
         device: "cpu" or "cuda:N".
-        precision: the type of the matrix products: fp64, fp32, bf16 or fp16. Parameters stay fp32 in training.
-        note: why the precision is not the one that was asked for; empty if it is.
+        precision: the type of the matrix products: fp64, fp32, bf16, fp16, and int8 for inference. Parameters stay
+            fp32 in training.
+        note: what whoever asked should know, such as why the precision is another one; empty if nothing.
+        int8_bits: with int8, the bits of a weight.
     """
 
     device: str
     precision: str
     note: str = ""
+    int8_bits: int = 8
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the activations."""
+        """The type of the activations; with int8 the fastest that the processor has beside it."""
+        if self.precision == "int8":
+            return torch.bfloat16 if "bf16" in fast_precisions(self.device) else torch.float32
         return DTYPES[self.precision]
 
     @property
@@ -90,6 +96,32 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
     return Runtime(device=device, precision=precision)
 
 
+def choose_inference(device: str = "auto", precision: str = "auto") -> Runtime:
+    """As `choose`, with int8 beside it: products of whole numbers on the processor.
+
+    Without VNNI the weights keep 7 bits, and where there is not even AVX2 fp32 is taken; either is told in the note.
+
+    Raises:
+        ConfigError: the device is absent or a name is unknown.
+    """
+    if precision != "int8":
+        if precision not in ("auto", *DTYPES):
+            known = ["auto", "int8", *DTYPES]
+            raise ConfigError(expected="a precision", found=repr(precision), fix=nearest(precision, known))
+        return choose(device, precision)
+    runtime = choose(device, "auto")
+    if runtime.device != "cpu":
+        note = f"int8 is computed on the processor only, so {runtime.precision} is used on this GPU"
+        return dataclasses.replace(runtime, note=note)
+    flags = _cpu_flags()
+    if flags & {"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"}:
+        return Runtime(device="cpu", precision="int8")
+    if "avx2" in flags:
+        note = "this processor has no int8 products of its own (VNNI), so the weights keep 7 bits of 8"
+        return Runtime(device="cpu", precision="int8", int8_bits=7, note=note)
+    return dataclasses.replace(runtime, note=f"int8 would be emulated here, so {runtime.precision} is used")
+
+
 def fast_precisions(device: str) -> tuple[str, ...]:
     """The precisions that the device computes in hardware."""
     if device.startswith("cuda"):
@@ -99,15 +131,20 @@ def fast_precisions(device: str) -> tuple[str, ...]:
 
 def _cpu_has_bf16() -> bool:
     """Whether the processor multiplies bf16 itself (AVX512_BF16 or AMX, or the same on Arm)."""
+    return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
+
+
+@functools.cache
+def _cpu_flags() -> frozenset[str]:
+    """What the first core can do, in the words of Linux; nothing where it does not say."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             for line in file:
                 if line.lower().startswith(("flags", "features")):
-                    flags = set(line.split(":", 1)[1].split())
-                    return bool(flags & {"avx512_bf16", "amx_bf16", "bf16"})
+                    return frozenset(line.split(":", 1)[1].split())
     except OSError:
-        return False
-    return False
+        pass
+    return frozenset()
 
 
 def machine() -> dict[str, Any]:

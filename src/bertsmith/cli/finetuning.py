@@ -140,6 +140,50 @@ def evaluate(
         typer.echo(f"{metric}: {value:.4f}")
 
 
+def quantize_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `quantize`."""
+    return evaluate_settings()
+
+
+def quantize(
+    model: ModelOption,
+    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+    ] = None,
+    limit: Annotated[float, typer.Option(min=0, max=1, help="share of the fp32 score that int8 may cost")] = 0.004,
+    json: JsonOption = False,
+    **values: Any,
+) -> None:
+    """Measure what int8 costs a fine-tuned model, and note in it which layers must stay higher.
+
+    The weights stay as they are; `--precision int8` of the other commands then keeps to the note.
+    """
+    from bertsmith.checkpoints.load import load_any
+    from bertsmith.inference.quantization import note_kept_layers
+    from bertsmith.inference.quantization import quantize as measure
+    from bertsmith.tasks import catalogue
+    from bertsmith.tasks.kinds import task_for
+    from bertsmith.tasks.model_spec import require_spec
+
+    folder = load_any(model)
+    spec = require_spec(folder)
+    name = catalogue.task_name(task or catalogue.form_of(spec))
+    catalogue.require_kind(name, spec)
+    examples = catalogue.read_examples(name, data, settings_from(catalogue.ColumnSettings, values)).examples
+    exact, trials = measure(folder, examples, limit)
+    metric = task_for(spec).selection_metric
+    note_kept_layers(folder.path, metric, exact, trials)
+    if json:
+        print_json({"metric": metric, "fp32": exact, "int8": trials[-1].score, "kept": list(trials[-1].kept)})
+        return
+    typer.echo(f"{metric} in fp32: {exact:.4f}")
+    for trial in trials:
+        kept = f", {' and '.join(trial.kept)} kept higher" if trial.kept else ""
+        typer.echo(f"{metric} in int8{kept}: {trial.score:.4f}")
+    typer.echo(f"noted in {folder.path / 'bertsmith.json'}")
+
+
 def predict(
     model: ModelOption,
     test: Annotated[

@@ -19,7 +19,7 @@ CasedOption = Annotated[bool, typer.Option("--cased", help="keep capitals and ac
 WorkersOption = Annotated[int | None, typer.Option(help="processes that work side by side; default: one a core")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 or fp64")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64 or int8 (processor only)")]
 TextArguments = Annotated[
     list[Path],
     typer.Argument(metavar="TEXT", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),

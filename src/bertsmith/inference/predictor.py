@@ -9,18 +9,21 @@ from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.passport import PASSPORT
 from bertsmith.checkpoints.pretrained import load_for_task
 from bertsmith.errors import CheckpointError
 from bertsmith.model.heads import BertForTask
+from bertsmith.model.prepared import LINEAR_LAYERS, prepare
 from bertsmith.progress import warn
-from bertsmith.runtime import Runtime, choose
+from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.tasks.examples import Example
 from bertsmith.tasks.finetuning import task_logits
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.model_spec import spec_of
+from bertsmith.tasks.model_spec import require_spec
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.wordpiece import Tokenizer
 
+KEPT_NOTE = "int8"  # in the passport of a model: what `bertsmith quantize` measured
 BLOCK = 1024  # examples that are read, sorted by length and answered together
 
 
@@ -39,25 +42,29 @@ class Predictor:
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
 
     @staticmethod
-    def load(source: str | Path | ModelFolder, *, device: str = "auto", precision: str = "fp32") -> "Predictor":
+    def load(
+        source: str | Path | ModelFolder,
+        *,
+        device: str = "auto",
+        precision: str = "fp32",
+        kept: Sequence[str] | None = None,
+    ) -> "Predictor":
         """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
+
+        Args:
+            kept: with int8, the linear layers that stay higher; those that `bertsmith quantize` noted if not given.
 
         Raises:
             CheckpointError: the model has no head of a task, or cannot be read.
         """
         folder = source if isinstance(source, ModelFolder) else load_any(source)
-        spec = spec_of(folder)
-        if spec is None:
-            raise CheckpointError(
-                expected=f"a fine-tuned model in '{folder.path}'",
-                found="one without the head of a task" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
-                fix="fine-tune it first (bertsmith finetune)",
-            )
-        runtime = choose(device, precision)
+        spec = require_spec(folder)
+        runtime = choose_inference(device, precision)
         if runtime.note:
             warn(runtime.note)
         task = task_for(spec)
         loaded = load_for_task(folder, task.head, keep_head=True)
+        prepare(loaded.model.to(runtime.torch_device), runtime, _kept_layers(folder) if kept is None else kept)
         return Predictor(loaded.model, task, loaded.tokenizer, runtime)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
@@ -88,3 +95,20 @@ class Predictor:
         self.task.check(examples, gold=True)
         predictions = self.predict(examples)
         return self.task.score(examples, predictions), predictions
+
+
+def _kept_layers(folder: ModelFolder) -> tuple[str, ...]:
+    """The linear layers that the passport of a model keeps out of int8; none where it says nothing.
+
+    Raises:
+        CheckpointError: the note in the passport is not one.
+    """
+    note = folder.info.get(KEPT_NOTE, {})
+    kept = note.get("kept", []) if isinstance(note, dict) else None
+    if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
+        raise CheckpointError(
+            expected=f"names of linear layers under '{KEPT_NOTE}' in '{folder.path / PASSPORT}'",
+            found=repr(note)[:80],
+            fix=f"names are {', '.join(LINEAR_LAYERS)}",
+        )
+    return tuple(kept)

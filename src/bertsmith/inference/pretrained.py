@@ -13,8 +13,9 @@ from bertsmith.checkpoints.pretrained import load_pretrained
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.prepared import prepare
 from bertsmith.progress import warn
-from bertsmith.runtime import Runtime, choose
+from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -82,9 +83,10 @@ class PretrainedPredictor:
                 found="no vocab.txt",
                 fix="put the vocab.txt of the model there",
             )
-        runtime = choose(device, precision)
+        runtime = choose_inference(device, precision)
         if runtime.note:
             warn(runtime.note)
+        prepare(loaded.model.to(runtime.torch_device), runtime)
         return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
     @torch.inference_mode()

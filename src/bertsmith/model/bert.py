@@ -9,6 +9,7 @@ the type of the activations; parameters are cast on the way in, so training keep
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """
 
+import abc
 import dataclasses
 import math
 
@@ -137,6 +138,7 @@ class Layer(nn.Module):
         self.intermediate = nn.Linear(width, inner)
         self.output = nn.Linear(inner, width)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.together: PreparedLinear | None = None  # query, key and value side by side, where inference prepared them
 
     def forward(
         self, hidden: Tensor, batch: Batch, read: Read | None, noise: Noise | None, trace: Trace | None
@@ -145,10 +147,14 @@ class Layer(nn.Module):
         config = self.config
         asking = hidden if read is None else hidden[read.positions]  # [R, D]
         probabilities: list[Tensor] | None = [] if trace is not None and trace.with_attentions else None
+        if self.together is None:
+            query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
+        else:
+            query, key, value = linear(hidden, self.together).chunk(3, dim=1)
         context = attention(
-            linear(asking, self.query),
-            linear(hidden, self.key),
-            linear(hidden, self.value),
+            query,
+            key,
+            value,
             batch.runs if read is None else read.runs,
             heads=config.num_attention_heads,
             causal=config.is_causal,
@@ -162,7 +168,7 @@ class Layer(nn.Module):
         counts = batch.lengths if read is None else read.counts
         attended = self._add(asking, linear(context, self.attention_output), counts, noise)
         attended = norm(attended, self.attention_norm)
-        inner = activation(linear(attended, self.intermediate), config.hidden_act)  # [R, I]
+        inner = linear(attended, self.intermediate, then=config.hidden_act)  # [R, I]
         return norm(self._add(attended, linear(inner, self.output), counts, noise), self.output_norm)
 
     def _add(self, residual: Tensor, branch: Tensor, counts: tuple[int, ...], noise: Noise | None) -> Tensor:
@@ -174,9 +180,22 @@ class Layer(nn.Module):
         return torch.addcmul(residual, branch, keep.view_as(branch), value=1 / (1 - probability))
 
 
-def linear(x: Tensor, layer: nn.Linear) -> Tensor:
-    """The affine map of `layer`, computed in the type of `x`."""
-    return F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+class PreparedLinear(nn.Module, abc.ABC):
+    """A linear layer as inference wants it, in place of the one that was trained; see `prepared.py`."""
+
+    @abc.abstractmethod
+    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K]; `then` names the activation that follows."""
+
+
+def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None) -> Tensor:
+    """The affine map of `layer`, computed in the type of `x`; `then` names the activation that follows."""
+    if isinstance(layer, PreparedLinear):
+        mapped = layer(x, then)
+        assert isinstance(mapped, Tensor)
+        return mapped
+    mapped = F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+    return mapped if then is None else activation(mapped, then)
 
 
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:

@@ -29,8 +29,9 @@ from bertsmith.files import digest_file
 from bertsmith.model.bert import BertModel, Trace
 from bertsmith.model.heads import Head
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
+from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress, amount, warn
-from bertsmith.runtime import Runtime, choose, memory_bytes
+from bertsmith.runtime import Runtime, choose_inference, memory_bytes
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.examples import Example, TaggedExample
@@ -100,12 +101,13 @@ class FrozenEncoder:
         """
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
-        runtime = choose(device, precision)
+        runtime = choose_inference(device, precision)
         if runtime.note:
             warn(runtime.note)
         weights = folder.path / "model.safetensors"
         digests = {"base": digest_file(weights) if weights.is_file() else _digest_parameters(loaded.model.bert)}
         has_pooler = "pooler" not in loaded.new_parts
+        prepare(loaded.model.bert.to(runtime.torch_device), runtime)
         return FrozenEncoder(loaded.model.bert, loaded.tokenizer, runtime, digests=digests, has_pooler=has_pooler)
 
     @property

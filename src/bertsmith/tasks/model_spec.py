@@ -3,6 +3,7 @@
 import dataclasses
 
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.errors import CheckpointError
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
 _KINDS = {
@@ -44,6 +45,22 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
         scheme=_scheme(labels) if kind == "tagging" else "",
         settings=dataclasses.replace(TaskSettings(), max_length=longest),
     )
+
+
+def require_spec(folder: ModelFolder) -> TaskSpec:
+    """The spec of a fine-tuned model.
+
+    Raises:
+        CheckpointError: the model has no head of a task.
+    """
+    spec = spec_of(folder)
+    if spec is None:
+        raise CheckpointError(
+            expected=f"a fine-tuned model in '{folder.path}'",
+            found="one without the head of a task" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
+            fix="fine-tune it first (bertsmith finetune)",
+        )
+    return spec
 
 
 def _kind(folder: ModelFolder) -> str | None:

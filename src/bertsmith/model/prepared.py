@@ -1,0 +1,170 @@
+"""Linear layers made ready for inference: weights cast or quantised and packed once, the activation fused in.
+
+Letters: T tokens, K inputs, O outputs of a layer.
+
+The encoder stays the one of `bert.py`; `prepare` swaps its linear layers in place. Products of a token do not depend on
+the tokens beside it: int8 activations have a scale of their own for each token.
+
+int8: weights have one scale an output (symmetric), activations one a token; oneDNN multiplies unsigned activations by
+signed weights and adds up in int32. Processors without VNNI add pairs of products in 16 bits, which only weights of 7
+bits cannot overflow (255 * 63 * 2 < 2^15), so weights have 7 bits there.
+
+Source: Zafrir et al. (2019), "Q8BERT", for symmetric 8-bit products of BERT.
+"""
+
+from collections.abc import Collection
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.errors import CheckpointError, nearest
+from bertsmith.model.bert import BertModel, Layer, PreparedLinear, activation
+from bertsmith.runtime import Runtime
+
+LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
+_FUSED = {  # what oneDNN calls the activations
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+}
+_LIFT = 128  # added to signed activations, since oneDNN takes unsigned ones
+_TINY = 1e-12  # scale of a token that is all zeros
+
+
+class CastLinear(PreparedLinear):
+    """A linear layer whose weights were cast once; on the processor packed by oneDNN where it computes in bf16."""
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.out_features = weight.shape[0]
+        weight, bias = weight.detach().to(dtype), bias.detach().to(dtype)
+        is_bf16 = dtype == torch.bfloat16 and weight.device.type == "cpu"
+        self.packed = is_bf16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+        if self.packed:
+            weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+        self.weight, self.bias = weight, bias
+
+    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K], in the type of the weights; `then` names an activation."""
+        x = x.to(self.bias.dtype)
+        if not self.packed:
+            mapped = F.linear(x, self.weight, self.bias)
+            return mapped if then is None else activation(mapped, then)
+        name, algorithm = ("none", "") if then is None else _FUSED[then]
+        mapped = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm)
+        assert isinstance(mapped, Tensor)
+        return mapped
+
+
+class Int8Linear(PreparedLinear):
+    """A linear layer with int8 weights and products; what comes out has the type of the activations.
+
+    Args:
+        weight: [O, K].
+        bias: [O].
+        bits: of a weight, 8, or 7 where sums of two products must fit into 16 bits.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, *, bits: int) -> None:
+        super().__init__()
+        quantised, scale = quantise_weight(weight.detach().float(), bits)
+        self.out_features = weight.shape[0]
+        self.bias = bias.detach().float()
+        self.scale = scale
+        self.zero_points = torch.zeros(len(scale), dtype=torch.int64)
+        self.packed = torch.ops.onednn.qlinear_prepack(quantised, None)
+
+    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K], in the type of `x`; `then` names an activation."""
+        lifted, scale = quantise_tokens(x)
+        product = torch.ops.onednn.qlinear_pointwise(
+            lifted, 1.0, _LIFT, self.packed, self.scale, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
+        )
+        mapped = torch.addcmul(self.bias, product, scale).to(x.dtype)
+        return mapped if then is None else activation(mapped, then)
+
+
+def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
+    """Whole numbers of so many bits, int8 [O, K], and the scale of each row, float32 [O].
+
+    >>> numbers, scale = quantise_weight(torch.tensor([[0.5, -1.0], [0.0, 0.0]]), bits=8)
+    >>> numbers.tolist(), [round(float(value), 4) for value in scale]
+    ([[64, -127], [0, 0]], [0.0079, 0.0])
+    """
+    most = 2 ** (bits - 1) - 1
+    scale = weight.abs().amax(dim=1).clamp_min(_TINY) / most
+    return (weight / scale[:, None]).round().to(torch.int8), scale
+
+
+def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Each token as whole numbers from -127 to 127 around 128, uint8 [T, K], and its scale, float32 [T, 1].
+
+    >>> numbers, scale = quantise_tokens(torch.tensor([[1.0, -2.0], [0.0, 0.0]]))
+    >>> numbers.tolist(), round(float(scale[0, 0]), 4)
+    ([[192, 1], [128, 128]], 0.0157)
+    """
+    scale = x.abs().amax(dim=-1, keepdim=True).float().clamp_min_(_TINY).mul_(1 / 127)
+    # What is to be rounded is positive, so cutting off after adding a half rounds it.
+    return (x.float() * scale.reciprocal()).add_(_LIFT + 0.5).to(torch.uint8), scale
+
+
+def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> nn.Module:
+    """The model with the linear layers of its encoder swapped, in place; it can no longer be trained or saved.
+
+    In fp32 and fp64 nothing is swapped: the plain layers are the fastest there.
+
+    Args:
+        model: a BertModel, or a model that has one.
+        runtime: precision of the products and of the activations.
+        kept: with int8, the linear layers that stay in the type of the activations: "output" for those of all layers,
+            "11.output" for one.
+
+    Raises:
+        CheckpointError: a weight is no number, or `kept` names what is not there.
+    """
+    model.eval().requires_grad_(False)
+    if runtime.precision in ("fp32", "fp64"):
+        return model
+    for module in list(model.modules()):
+        if isinstance(module, BertModel):
+            known = {*LINEAR_LAYERS, *(f"{n}.{name}" for n in range(len(module.layers)) for name in LINEAR_LAYERS)}
+            if unknown := sorted(set(kept) - known):
+                raise CheckpointError(
+                    expected=f"linear layers of {len(module.layers)} encoder layers",
+                    found=", ".join(unknown),
+                    fix=nearest(unknown[0], known),
+                )
+            for number, layer in enumerate(module.layers):
+                assert isinstance(layer, Layer)
+                _prepare_layer(layer, number, runtime, kept, is_last=number == len(module.layers) - 1)
+    return model
+
+
+def _prepare_layer(layer: Layer, number: int, runtime: Runtime, kept: Collection[str], *, is_last: bool) -> None:
+    def stays(name: str) -> bool:
+        return runtime.precision != "int8" or name in kept or f"{number}.{name}" in kept
+
+    def swapped(name: str, weight: Tensor, bias: Tensor) -> PreparedLinear:
+        if not bool(torch.isfinite(weight).all()):
+            raise CheckpointError(
+                expected="weights that are finite numbers",
+                found=f"others in {name} of layer {number}",
+                fix="the training broke; take an earlier checkpoint",
+            )
+        if stays(name):
+            return CastLinear(weight, bias, runtime.dtype)
+        return Int8Linear(weight, bias, bits=runtime.int8_bits)
+
+    plain = {name: layer.get_submodule(name) for name in LINEAR_LAYERS}
+    parameters = {name: (part.weight, part.bias) for name, part in plain.items() if isinstance(part, nn.Linear)}
+    assert len(parameters) == len(LINEAR_LAYERS), "a model is prepared once"
+    triple = LINEAR_LAYERS[:3]
+    # The last layer may be asked for fewer queries than keys, so there they stay apart.
+    if not is_last and len({stays(name) for name in triple}) == 1:
+        weights, biases = zip(*(parameters.pop(name) for name in triple), strict=True)
+        layer.together = swapped(triple[0], torch.cat(weights), torch.cat(biases))
+        for name in triple:
+            delattr(layer, name)
+    for name, (weight, bias) in parameters.items():
+        setattr(layer, name, swapped(name, weight, bias))

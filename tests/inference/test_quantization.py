@@ -1,0 +1,79 @@
+"""What int8 costs, measured and noted in the model."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.errors import CheckpointError
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import choose_inference
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+
+pytestmark = pytest.mark.skipif(
+    choose_inference("cpu", "int8").precision != "int8", reason="this processor does not multiply int8"
+)
+
+
+def saved(path: Path, kind: str = "single") -> Path:
+    spec = SPECS[kind]
+    task = task_for(spec)
+    model = BertForTask(CONFIG, task.head, seed=5)
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
+    save_pretrained(path, model, TOKENIZER, info, trained=parts)
+    return path
+
+
+def test_what_is_noted_is_what_int8_keeps_to_from_then_on(tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    examples = examples_of("single", 30)
+    exact, trials = quantize(load_any(folder), examples, limit=1.0)
+    assert [trial.kept for trial in trials] == [LADDER[0]]
+    assert exact == Predictor.load(folder).evaluate(examples)[0]["accuracy"]
+    note_kept_layers(folder, "accuracy", exact, trials)
+    assert json.loads((folder / "bertsmith.json").read_text())["int8"]["kept"] == []
+    assert len(Predictor.load(folder, precision="int8").predict(examples)) == 30
+
+
+def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = saved(tmp_path / "model")
+    scores = iter([0.9, 0.5, 0.89, 0.899])
+    monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
+    exact, trials = quantize(load_any(folder), [], limit=0.004)
+    assert exact == 0.9
+    assert [trial.kept for trial in trials] == list(LADDER[:3])
+    note_kept_layers(folder, "accuracy", exact, trials)
+    model = Predictor.load(folder, precision="int8").model
+    kinds = [type(model.bert.layers[0].get_submodule(name)).__name__ for name in ("output", "intermediate")]
+    assert kinds == ["CastLinear", "Int8Linear"]
+
+
+def test_a_score_that_no_trial_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = iter([0.9, *([0.5] * len(LADDER))])
+    monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
+    with pytest.raises(CheckpointError, match=r"0\.5000"):
+        quantize(load_any(saved(tmp_path / "model")), [])
+
+
+@pytest.mark.parametrize("note", ["all", {"kept": "output"}, {"kept": [3]}, {"kept": ["outpt"]}])
+def test_a_note_that_is_none_is_told(note: object, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model")
+    path = folder / "bertsmith.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"int8": note}))
+    with pytest.raises(CheckpointError, match="linear layers"):
+        Predictor.load(folder, precision="int8")
+
+
+@pytest.mark.parametrize("kind", ["pair", "number", "choice", "tags", "answer"])
+def test_every_kind_of_task_answers_in_int8_nearly_as_in_fp32(kind: str, tmp_path: Path) -> None:
+    folder = saved(tmp_path / "model", kind)
+    examples = examples_of(kind, 8)
+    exact, found = (Predictor.load(folder, precision=precision).predict(examples) for precision in ("fp32", "int8"))
+    assert [type(prediction) for prediction in found] == [type(prediction) for prediction in exact]
+    assert len(found) == len(examples)

@@ -1,0 +1,147 @@
+"""The encoder prepared for inference against itself as it was trained."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith import runtime
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.bert import BertModel
+from bertsmith.model.prepared import Int8Linear, prepare, quantise_tokens, quantise_weight
+from bertsmith.runtime import Runtime, choose_inference
+from model.examples import VOCABULARY, random_batch, shake, small_config
+
+LENGTHS = [5, 7, 7, 1, 12, 12, 12, 3]
+INT8 = Runtime(device="cpu", precision="int8", int8_bits=7)
+
+
+def wide_model(**changes: object) -> BertModel:
+    model = BertModel(small_config(num_hidden_layers=3, hidden_size=64, intermediate_size=128, **changes)).eval()
+    shake(model)
+    return model.requires_grad_(False)
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+def test_in_bf16_what_is_prepared_is_as_near_to_fp32_as_what_is_not(hidden_act: str) -> None:
+    model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
+    exact = model(batch)
+    plain = (model(batch, dtype=torch.bfloat16).float() - exact).abs().max()
+    prepared = prepare(copy.deepcopy(model), Runtime(device="cpu", precision="bf16"))
+    error = (prepared(batch, dtype=torch.bfloat16).float() - exact).abs().max()
+    assert 0 < error < 2 * plain
+
+
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+def test_int8_stays_near_fp32(hidden_act: str) -> None:
+    model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
+    exact = model(batch)
+    found = prepare(copy.deepcopy(model), INT8)(batch)
+    assert 0 < float((found - exact).abs().max()) < 0.15
+    assert float(torch.cosine_similarity(found, exact).min()) > 0.999
+
+
+def test_int8_products_are_exact_for_the_largest_numbers() -> None:
+    """A processor without VNNI adds two products in 16 bits; 7 bits of weight leave room for that."""
+    bits = choose_inference("cpu", "int8").int8_bits
+    weight, bias = torch.full((16, 64), 0.5), torch.zeros(16)
+    layer = Int8Linear(weight, bias, bits=bits)
+    torch.testing.assert_close(layer(torch.full((3, 64), 2.0)), torch.full((3, 16), 64.0), rtol=1e-6, atol=0)
+
+
+def test_a_token_in_int8_does_not_depend_on_the_tokens_beside_it() -> None:
+    layer = Int8Linear(torch.randn(24, 32, generator=torch.Generator().manual_seed(1)), torch.ones(24), bits=7)
+    tokens = torch.randn(9, 32, generator=torch.Generator().manual_seed(2))
+    tokens[4] *= 1000
+    alone = torch.cat([layer(token[None]) for token in tokens])
+    torch.testing.assert_close(layer(tokens), alone, rtol=0, atol=0)
+
+
+def test_the_last_layer_may_be_read_in_part() -> None:
+    batch = random_batch(LENGTHS)
+    for chosen in (INT8, Runtime(device="cpu", precision="bf16")):
+        model = prepare(wide_model(), chosen)
+        read = Read.first(batch)
+        everything = model(batch, dtype=chosen.dtype)[read.positions]
+        tolerance = 1e-5 if chosen.dtype == torch.float32 else 0.05
+        torch.testing.assert_close(model(batch, read=read, dtype=chosen.dtype), everything, rtol=0, atol=tolerance)
+
+
+def test_layers_that_are_kept_stay_exact() -> None:
+    model, batch = wide_model(), random_batch(LENGTHS)
+    exact = model(batch)
+    every = ["query", "key", "value", "attention_output", "intermediate", "output"]
+    errors = [
+        float((prepare(copy.deepcopy(model), INT8, kept)(batch) - exact).abs().max())
+        for kept in ([], every[3:], every, ["0.query", "0.key"])
+    ]
+    assert errors[2] < (1e-5 if INT8.dtype == torch.float32 else 0.1) < 10 * errors[0]
+    assert errors[1] < errors[0]
+    with pytest.raises(CheckpointError, match="outputs"):
+        prepare(copy.deepcopy(model), INT8, ["outputs"])
+    with pytest.raises(CheckpointError, match=r"7\.output"):
+        prepare(copy.deepcopy(model), INT8, ["7.output"])
+
+
+def test_fp32_is_left_as_it_is() -> None:
+    model, batch = wide_model(), random_batch(LENGTHS)
+    assert torch.equal(prepare(copy.deepcopy(model), Runtime(device="cpu", precision="fp32"))(batch), model(batch))
+
+
+def test_a_weight_that_is_no_number_is_told() -> None:
+    model = wide_model()
+    with torch.no_grad():
+        model.layers[1].output.weight[0, 0] = float("nan")
+    with pytest.raises(CheckpointError, match="output of layer 1"):
+        prepare(model, INT8)
+
+
+@pytest.mark.parametrize("bits", [7, 8])
+def test_a_weight_comes_back_within_half_a_step(bits: int) -> None:
+    weight = torch.randn(20, 30, generator=torch.Generator().manual_seed(bits))
+    numbers, scale = quantise_weight(weight, bits)
+    assert int(numbers.abs().max()) == 2 ** (bits - 1) - 1
+    assert bool(((numbers * scale[:, None] - weight).abs() <= scale[:, None] / 2 + 1e-7).all())
+
+
+def test_tokens_come_back_within_half_a_step_whatever_their_size() -> None:
+    tokens = torch.randn(50, 30, generator=torch.Generator().manual_seed(3)) * torch.logspace(-6, 6, 50)[:, None]
+    numbers, scale = quantise_tokens(tokens)
+    assert numbers.min() >= 1
+    back = (numbers.float() - 128) * scale
+    assert bool(((back - tokens).abs() <= scale * 0.5001).all())
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision", "bits", "told"),
+    [
+        ({"avx2", "avx512_vnni", "avx512_bf16"}, "int8", 8, ""),
+        ({"avx2", "avx_vnni"}, "int8", 8, ""),
+        ({"avx2"}, "int8", 7, "7 bits"),
+        (set(), "fp32", 8, "emulated"),
+    ],
+)
+def test_int8_is_chosen_by_what_the_processor_has(
+    flags: set[str], precision: str, bits: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags))
+    chosen = choose_inference("cpu", "int8")
+    assert (chosen.precision, chosen.int8_bits) == (precision, bits)
+    assert told in chosen.note
+    assert bool(chosen.note) == bool(told)
+    if precision == "int8":
+        assert chosen.dtype == (torch.bfloat16 if "avx512_bf16" in flags else torch.float32)
+
+
+def test_training_does_not_take_int8() -> None:
+    with pytest.raises(ConfigError, match="int8"):
+        runtime.choose("cpu", "int8")
+    with pytest.raises(ConfigError, match="int9"):
+        choose_inference("cpu", "int9")
+
+
+def test_a_batch_of_one_token_can_be_read() -> None:
+    batch = Batch.from_flat(np.array([VOCABULARY - 1]), np.zeros(1, dtype=np.int64), [1])
+    assert prepare(wide_model(), INT8)(batch).shape == (1, 64)
