@@ -25,7 +25,7 @@ def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--to", "onnx"], "expected a known format; found 'onnx'"),
+        (["--to", "tflite"], "expected a known format; found 'tflite'"),
         (["--to", "gogle"], "did you mean 'google'?"),
     ],
 )
@@ -34,6 +34,20 @@ def test_an_unknown_format_is_refused(run, tmp_path: Path, model: Path, options:
     assert (result.code, result.out) == (1, "")
     assert words in result.err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_model_goes_to_onnx_and_the_comparison_is_printed(run, tmp_path: Path, model: Path) -> None:
+    pytest.importorskip("onnx", reason="needs the extra export")
+    pytest.importorskip("onnxruntime", reason="needs the extra export")
+    result = run("convert", model, tmp_path / "out", "--to", "onnx", "--int8")
+    assert result.code == 0
+    assert "model.onnx: logits differ by" in result.out
+    assert "model_int8.onnx: logits differ by" in result.out
+    assert json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["format"] == "onnx"
+    refused = run("convert", model, tmp_path / "other", "--to", "onnx", "--int8", "--limit", 0)
+    assert (refused.code, refused.out) == (1, "")
+    assert refused.err.splitlines()[-1].startswith("bertsmith: expected logits of model_int8.onnx within 0 ")
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_folder_that_exists_is_not_written_over_unless_told_so(run, tmp_path: Path, model: Path) -> None:

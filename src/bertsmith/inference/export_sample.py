@@ -1,0 +1,153 @@
+"""What an exported model is tried on: labelled examples, texts, and rows of the lengths where mistakes show."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.errors import InputError
+from bertsmith.files import digest_bytes, digest_file
+from bertsmith.randomness import generator
+from bertsmith.tasks import catalogue
+from bertsmith.tasks.examples import Example, TextExample
+from bertsmith.tasks.features import Features, Ints
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import Task, TaskSpec
+from bertsmith.text.pack import PackedRows, pack_rows
+from bertsmith.text.wordpiece import Tokenizer
+
+BUILT_IN = ("sentiment", "claim", "truth")  # presets whose examples come with the package
+NUM_BUILT_IN = 32  # texts of each
+NUM_ENDINGS = 3  # rows of a choice among built-in texts
+ODD_LENGTHS = (1, 2, 5, 17)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Scored:
+    """Labelled examples with all that is needed to score logits on them."""
+
+    task: Task
+    examples: Sequence[Example]
+    features: Features
+    tokenizer: Tokenizer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """Rows to try a model on.
+
+    Attributes:
+        rows: N rows of text, those of a unit side by side.
+        rows_per_unit: int64 [units]; above 1 for the endings of a choice and for windows.
+        about: where the rows come from, for the record; plain values.
+        scored: the examples, where they are labelled.
+    """
+
+    rows: PackedRows
+    rows_per_unit: Ints
+    about: dict[str, Any]
+    scored: Scored | None = None
+
+
+def sample_for(folder: ModelFolder, spec: TaskSpec | None, data: Path | None) -> Sample:
+    """The rows of a dev file in the form of the model's task, or else some sentences that come with the package.
+
+    Args:
+        folder: a model with a vocabulary.
+        data: labelled examples of the model's task; for a model without a task a text a line.
+
+    Raises:
+        InputError: the file is not of this task, or cannot be read; the message names file and row.
+    """
+    assert folder.tokenizer is not None, "asked before"
+    if data is None:
+        return _built_in(folder, folder.tokenizer, spec)
+    if spec is None:
+        return _texts(folder, folder.tokenizer, data)
+    task = task_for(spec)
+    examples = catalogue.read_examples(catalogue.form_of(spec), data).examples
+    task.check(examples, gold=True)
+    features = task.encode(examples, folder.tokenizer)
+    return Sample(
+        rows=features.rows,
+        rows_per_unit=features.rows_per_unit,
+        about={"data": data.name, "digest": digest_file(data), "examples": len(examples), "rows": len(features.rows)},
+        scored=Scored(task=task, examples=examples, features=features, tokenizer=folder.tokenizer),
+    )
+
+
+def odd_rows(folder: ModelFolder) -> PackedRows:
+    """Rows of random ids: of one token, of a few, of all positions of the model; the second half is segment 1."""
+    lengths = np.array([*ODD_LENGTHS, folder.config.max_position_embeddings], dtype=np.int32)
+    lengths = np.minimum(lengths, folder.config.max_position_embeddings)
+    draw = generator(0, "export check")
+    within = np.concatenate([np.arange(length) / length for length in lengths])
+    last_segment = folder.config.type_vocab_size - 1
+    return PackedRows(
+        draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32),
+        np.where(within >= 0.5, min(1, last_segment), 0).astype(np.int32),
+        lengths,
+        np.zeros_like(lengths),
+    )
+
+
+def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) -> Sample:
+    """Sentences of the package, alone and in pairs."""
+    texts: list[str] = []
+    for name in BUILT_IN:
+        path = catalogue.bundled_examples(name)
+        assert path is not None, "the examples come with the package"
+        found = catalogue.read_examples(name, path).examples[:NUM_BUILT_IN]
+        texts += [example.first for example in found if isinstance(example, TextExample)]
+    limit = folder.config.max_position_embeddings
+    if spec is not None:
+        limit = min(limit, spec.settings.max_length)
+    encoded = [tokenizer.encode(text) for text in texts]
+    seconds = encoded[::2] if folder.config.type_vocab_size > 1 else None
+    vocabulary = tokenizer.vocabulary
+    rows = _joined(
+        pack_rows(encoded[::2], vocabulary=vocabulary, max_length=limit, model_limit=limit),
+        pack_rows(encoded[1::2], seconds, vocabulary=vocabulary, max_length=limit, model_limit=limit),
+    )
+    per_unit = NUM_ENDINGS if spec is not None and spec.kind == "choice" else 1
+    assert len(rows) % per_unit == 0, "whole units"
+    about = {
+        "data": "sentences that come with bertsmith",
+        "digest": digest_bytes("\n".join(texts).encode()),
+        "rows": len(rows),
+    }
+    counts = np.full(len(rows) // per_unit, per_unit, dtype=np.int64)
+    return Sample(rows=rows, rows_per_unit=counts, about=about)
+
+
+def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
+    """The rows of both."""
+    return PackedRows(
+        np.concatenate([first.token_ids, second.token_ids]),
+        np.concatenate([first.segment_ids, second.segment_ids]),
+        np.concatenate([first.lengths, second.lengths]),
+        np.concatenate([first.cut_by_row, second.cut_by_row]),
+    )
+
+
+def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
+    """The lines of a text file, a row each; what is longer than the model reads is cut, and told in `about`."""
+    try:
+        content = data.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror or "unreadable" if isinstance(error, OSError) else f"other bytes at {error.start}"
+        raise InputError(
+            expected=f"a text a line in '{data}', in UTF-8", found=found, fix="name another file with --data"
+        ) from None
+    texts = [line for line in content.splitlines() if line.strip()]
+    if not texts:
+        raise InputError(expected=f"a text a line in '{data}'", found="none", fix="name another file with --data")
+    limit = folder.config.max_position_embeddings
+    encoded = tokenizer.encode_batch(texts)
+    rows = pack_rows(encoded, vocabulary=tokenizer.vocabulary, max_length=limit, model_limit=limit)
+    about = {"data": data.name, "digest": digest_file(data), "texts": len(texts), "rows": len(rows)}
+    about |= {"cut_texts": rows.truncated} if rows.truncated else {}
+    return Sample(rows=rows, rows_per_unit=np.ones(len(rows), dtype=np.int64), about=about)

@@ -1,0 +1,287 @@
+"""The graph of a model in ONNX, written node by node from its parameters.
+
+Letters: B sequences, S tokens of the longest one, C endings of a choice, D width, A heads, d head width, K labels,
+V vocabulary.
+
+Batches are padded here, because that is what other tools hand over: `attention_mask` says which tokens are real, and
+what stands at the others does not change these. Names of inputs and outputs are those of `transformers`. Parameters
+keep our names; matrices are stored as [in, out], so that a product needs no turning. Where only [CLS] is read, the last
+layer computes nothing else, as in the library.
+
+Source: the operators of ONNX; `BertModel` of `model/bert.py`, which this follows line by line.
+"""
+
+import importlib
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+import bertsmith
+from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
+from bertsmith.errors import ConfigError
+from bertsmith.model.config import BertConfig
+
+# LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
+OPSET = 20
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
+LOWEST = float(np.finfo(np.float32).min)
+
+
+class Output(NamedTuple):
+    """An output of a graph: its name, and what one row of it is about."""
+
+    name: str
+    per: str
+
+
+def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
+    """What a graph answers, under the names that `transformers` gives it.
+
+    Args:
+        kind: the kind of task; None for a pre-trained model or a bare encoder.
+        parts: the parts beyond embeddings and layers that are there.
+
+    >>> [output.name for output in outputs_of(None, ["pooler", "mlm"])]
+    ['logits', 'last_hidden_state', 'pooler_output']
+    """
+    if kind == "span":
+        return (Output("start_logits", PER_TOKEN), Output("end_logits", PER_TOKEN))
+    if kind is not None:
+        return (Output("logits", {"tagging": PER_TOKEN, "choice": PER_ENDING}.get(kind, PER_SEQUENCE)),)
+    found = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
+    if "nsp" in parts and "pooler" in parts:
+        found.append(Output("seq_relationship_logits" if found else "logits", PER_SEQUENCE))
+    found.append(Output("last_hidden_state", PER_TOKEN))
+    return (*found, Output("pooler_output", PER_SEQUENCE)) if "pooler" in parts else tuple(found)
+
+
+def package(name: str) -> Any:
+    """A module of the extra `export`.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ConfigError(
+            expected="the packages onnx and onnxruntime, for --to onnx",
+            found=f"no {name}",
+            fix="install them (pip install 'bertsmith[export]')",
+        ) from None
+
+
+def build_graph(
+    config: BertConfig, tensors: Mapping[str, Tensor], kind: str | None, *, tied: bool = True, opset: int = OPSET
+) -> Any:
+    """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
+
+    Args:
+        tensors: parameters by our name, with `bert.` in front of the encoder's.
+        kind: the kind of task whose head the parameters hold; None for a pre-trained model or a bare encoder.
+        tied: the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a matrix of
+            its own, which can then be quantised.
+
+    Raises:
+        ConfigError: onnx is not installed.
+    """
+    onnx = package("onnx")
+    parts = {name.split(".")[1 if name.startswith("bert.") else 0] for name in tensors}
+    outputs = outputs_of(kind, parts)
+    graph = _Graph(onnx, config, tensors)
+    found = graph.forward(kind, outputs, tied=tied)
+    outer = ["batch", "choices"] if kind == "choice" else ["batch"]
+    integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
+    value = onnx.helper.make_tensor_value_info
+    width = config.hidden_size
+    widths = {"last_hidden_state": [width], "pooler_output": [width], "seq_relationship_logits": [2]}
+    if kind is None:
+        widths["logits"] = [config.vocab_size if "mlm" in parts else 2]
+    elif kind not in ("span", "choice"):
+        widths["logits"] = [len(tensors["classifier.bias"])]
+    infos = []
+    for output in outputs:
+        axes = [*outer, "sequence"] if output.per == PER_TOKEN else outer
+        graph.nodes.append(onnx.helper.make_node("Identity", [found[output.name]], [output.name], name=output.name))
+        infos.append(value(output.name, real, [*axes, *widths.get(output.name, [])]))
+    proto = onnx.helper.make_graph(
+        graph.nodes,
+        "bert",
+        [value(name, integer, [*outer, "sequence"]) for name in INPUTS],
+        infos,
+        [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
+    )
+    versions = [onnx.helper.make_opsetid("", opset)]
+    return onnx.helper.make_model(
+        proto,
+        opset_imports=versions,
+        ir_version=onnx.helper.find_min_ir_version_for(versions),
+        producer_name="bertsmith",
+        producer_version=bertsmith.__version__,
+    )
+
+
+class _Graph:
+    """Nodes and arrays while they are put together; a value is known by its name."""
+
+    def __init__(self, onnx: Any, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
+        self.onnx, self.config, self.tensors = onnx, config, tensors
+        self.nodes: list[Any] = []
+        self.arrays: dict[str, npt.NDArray[np.generic]] = {}
+
+    def forward(self, kind: str | None, outputs: Collection[Output], *, tied: bool) -> dict[str, str]:
+        """The values of the outputs, by name."""
+        ids, mask, segments = INPUTS
+        if kind == "choice":
+            shape = self.node("Concat", self.integers(-1), self.node("Shape", ids, start=2, end=3), axis=0)
+            ids, mask, segments = (self.node("Reshape", name, shape) for name in INPUTS)  # [B * C, S]
+        pooled = all(output.per != PER_TOKEN for output in outputs)
+        hidden = self.embeddings(ids, segments)  # [B, S, D]
+        bias = self.bias(ids, mask)
+        for number in range(self.config.num_hidden_layers):
+            last = number == self.config.num_hidden_layers - 1
+            hidden = self.layer(f"bert.layers.{number}", hidden, bias, first_only=pooled and last)
+        found = {"last_hidden_state": hidden}
+        if kind == "span":
+            both = self.dense(hidden, "span")  # [B, S, 2]
+            for column, name in enumerate(("start_logits", "end_logits")):
+                found[name] = self.node("Gather", both, self.scalar(column), axis=2)
+        elif kind == "tagging":
+            found["logits"] = self.dense(hidden, "classifier")
+        elif kind is not None:
+            found["logits"] = self.dense(self.pooled(hidden), "classifier")
+        else:
+            names = {output.name for output in outputs}
+            if "pooler_output" in names:
+                found["pooler_output"] = self.pooled(hidden)
+            if "nsp.weight" in self.tensors and "pooler_output" in names:
+                name = "seq_relationship_logits" if "seq_relationship_logits" in names else "logits"
+                found[name] = self.dense(found["pooler_output"], "nsp")
+            if "mlm.bias" in self.tensors:
+                found["logits"] = self.vocabulary_logits(hidden, tied=tied)
+        if kind == "choice":
+            shape = self.node("Shape", INPUTS[0], start=0, end=2)
+            found["logits"] = self.node("Reshape", found["logits"], shape)  # [B, C]
+        return found
+
+    def embeddings(self, ids: str, segments: str) -> str:
+        """The input representation [B, S, D]."""
+        total = self.node(
+            "Add",
+            self.node("Gather", self.parameter("bert.embeddings.word.weight"), ids),
+            self.node("Gather", self.parameter("bert.embeddings.segment.weight"), segments),
+        )
+        if self.config.position_embedding_type != "none":
+            if self.config.position_embedding_type == "absolute":
+                table = self.parameter(POSITIONS)
+            else:
+                table = self.array(POSITIONS, fixed_positions(self.config, self.tensors).float().numpy())
+            length = self.node("Shape", ids, start=1, end=2)
+            total = self.node("Add", total, self.node("Slice", table, self.integers(0), length, self.integers(0)))
+        return self.norm(total, "bert.embeddings.norm")
+
+    def bias(self, ids: str, mask: str) -> str:
+        """What is added to the scores: 0 where a key may be seen, else the lowest number; [B, 1, 1 or S, S]."""
+        seen = self.node("Cast", self.node("Unsqueeze", mask, self.integers(1, 2)), to=self.onnx.TensorProto.BOOL)
+        if self.config.is_causal:
+            length = self.node("Squeeze", self.node("Shape", ids, start=1, end=2))
+            places = self.node("Range", self.scalar(0), length, self.scalar(1))
+            keys = self.node("Unsqueeze", places, self.integers(0))
+            queries = self.node("Unsqueeze", places, self.integers(1))
+            seen = self.node("And", seen, self.node("LessOrEqual", keys, queries))
+        return self.node("Where", seen, self.real("zero", 0.0), self.real("lowest", LOWEST))
+
+    def layer(self, name: str, hidden: str, bias: str, *, first_only: bool) -> str:
+        """The next hidden states [B, S, D], or [B, 1, D] where only [CLS] is read."""
+        config = self.config
+        asking = self.first(hidden, axis=1) if first_only else hidden
+        if first_only and config.is_causal:
+            bias = self.first(bias, axis=2)
+        size = config.hidden_size // config.num_attention_heads
+        query, key, value = (
+            self.node("Reshape", self.dense(source, f"{name}.{part}"), self.integers(0, 0, -1, size))
+            for source, part in ((asking, "query"), (hidden, "key"), (hidden, "value"))
+        )
+        query = self.node("Transpose", query, perm=[0, 2, 1, 3])  # [B, A, S, d]
+        key = self.node("Transpose", key, perm=[0, 2, 3, 1])  # [B, A, d, S]
+        value = self.node("Transpose", value, perm=[0, 2, 1, 3])
+        query = self.node("Mul", query, self.real("scale", size**-0.5))
+        scores = self.node("Add", self.node("MatMul", query, key), bias)
+        context = self.node("MatMul", self.node("Softmax", scores, axis=-1), value)
+        context = self.node("Transpose", context, perm=[0, 2, 1, 3])
+        context = self.node("Reshape", context, self.integers(0, 0, config.hidden_size))
+        attended = self.node("Add", asking, self.dense(context, f"{name}.attention_output"))
+        attended = self.norm(attended, f"{name}.attention_norm")
+        inner = self.activation(self.dense(attended, f"{name}.intermediate"))
+        return self.norm(self.node("Add", attended, self.dense(inner, f"{name}.output")), f"{name}.output_norm")
+
+    def pooled(self, hidden: str) -> str:
+        """The pooled output [B, D]."""
+        first = self.node("Gather", hidden, self.scalar(0), axis=1)
+        return self.node("Tanh", self.dense(first, "bert.pooler"))
+
+    def vocabulary_logits(self, hidden: str, *, tied: bool) -> str:
+        """Logits [B, S, V]."""
+        changed = self.norm(self.activation(self.dense(hidden, "mlm.transform")), "mlm.norm")
+        if tied:
+            table = self.node("Transpose", self.parameter("bert.embeddings.word.weight"), perm=[1, 0])
+        else:
+            table = self.array("mlm.decoder.weight", _plain(self.tensors["bert.embeddings.word.weight"]).T)
+        return self.node("Add", self.node("MatMul", changed, table), self.parameter("mlm.bias"))
+
+    def activation(self, x: str) -> str:
+        """GELU in one of its two forms, or ReLU."""
+        if self.config.hidden_act == "relu":
+            return self.node("Relu", x)
+        return self.node("Gelu", x, approximate="none" if self.config.hidden_act == "gelu" else "tanh")
+
+    def dense(self, x: str, name: str) -> str:
+        """The affine map of a layer."""
+        weight = self.array(f"{name}.weight", _plain(self.tensors[f"{name}.weight"]).T)
+        return self.node("Add", self.node("MatMul", x, weight), self.parameter(f"{name}.bias"))
+
+    def norm(self, x: str, name: str) -> str:
+        """Layer norm over the last axis."""
+        scale, shift = self.parameter(f"{name}.weight"), self.parameter(f"{name}.bias")
+        return self.node("LayerNormalization", x, scale, shift, axis=-1, epsilon=self.config.layer_norm_eps)
+
+    def first(self, x: str, *, axis: int) -> str:
+        """The first entry of an axis, which stays."""
+        return self.node("Slice", x, self.integers(0), self.integers(1), self.integers(axis))
+
+    def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
+        """The value of a new node."""
+        name = f"{operator}_{len(self.nodes)}"
+        self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name=name, **attributes))
+        return name
+
+    def parameter(self, name: str) -> str:
+        """One of our parameters as it is."""
+        return self.array(name, _plain(self.tensors[name]))
+
+    def integers(self, *values: int) -> str:
+        """A list of whole numbers."""
+        return self.array(f"integers {' '.join(map(str, values))}", np.array(values, dtype=np.int64))
+
+    def scalar(self, value: int) -> str:
+        """A single whole number."""
+        return self.array(f"integer {value}", np.array(value, dtype=np.int64))
+
+    def real(self, name: str, value: float) -> str:
+        """A single number in fp32."""
+        return self.array(name, np.array(value, dtype=np.float32))
+
+    def array(self, name: str, values: npt.NDArray[np.generic]) -> str:
+        """A constant; the same name is the same constant."""
+        # Not ascontiguousarray, which would give a single number an axis.
+        self.arrays.setdefault(name, np.asarray(values, order="C"))
+        return name
+
+
+def _plain(tensor: Tensor) -> npt.NDArray[np.float32]:
+    found: npt.NDArray[np.float32] = tensor.detach().float().cpu().numpy()
+    return found
