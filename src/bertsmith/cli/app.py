@@ -11,7 +11,7 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, corpus, finetuning, inference, pretraining, sizes, text, vectors, vocabulary
+from bertsmith.cli import convert, corpus, finetuning, inference, pretraining, search, sizes, text, vectors, vocabulary
 from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
@@ -65,6 +65,12 @@ COMMANDS = (
         "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
         finetuning.evaluate_settings,
     ),
+    Command(
+        finetuning.quantize,
+        "quantize",
+        "bertsmith quantize --model my-spam-run/model --data my-mails.csv --limit 1",
+        finetuning.quantize_settings,
+    ),
     Command(finetuning.predict, "predict", "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model"),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(vectors.embed, "embed", "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy"),
@@ -73,6 +79,13 @@ COMMANDS = (
         "features",
         "bertsmith features my-text/village.txt --model my-run/model --layers sum-all --out my-words.parquet",
     ),
+    Command(
+        search.search,
+        "search",
+        "bertsmith search my-text/village.txt --model my-run/model --query 'the broken gate' --top 3",
+    ),
+    Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
+    Command(search.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
     Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(convert.models, "models", "bertsmith models"),

@@ -1,0 +1,386 @@
+"""Commands on vectors: search passages, look at the senses of a word, look at vectors and mend them."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from bertsmith.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    PrecisionOption,
+    print_json,
+    print_table,
+)
+from bertsmith.settings import require
+
+if TYPE_CHECKING:
+    from bertsmith.inference.passages import TextSet
+    from bertsmith.inference.ranking import Ranking
+    from bertsmith.inference.retrieval import Retriever
+    from bertsmith.inference.senses import Occurrence
+    from bertsmith.metrics.vectors import VectorReport
+
+_SHOWN = 100  # characters of a text in a line for people
+_AROUND = 60  # characters on both sides of a word
+
+PictureOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="draw it: .png, .svg or .html")]
+
+
+def search(
+    passages: Annotated[
+        Path, typer.Argument(metavar="PASSAGES", help="text, one a line; .jsonl, .csv, .tsv, .parquet; or TREC")
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="DIR", help="makes the vectors; not needed with --bm25")
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option("--query", help="what is searched; may be given again")] = None,
+    queries: Annotated[Path | None, typer.Option(metavar="FILE", help="a file of queries, as of passages")] = None,
+    top: Annotated[int, typer.Option(min=1, help="passages for each query")] = 10,
+    bm25: Annotated[bool, typer.Option("--bm25", help="search by words instead of vectors")] = False,
+    hybrid: Annotated[bool, typer.Option("--hybrid", help="search by both and fuse the ranks")] = False,
+    rerank: Annotated[
+        str | None, typer.Option(metavar="DIR", help="a fine-tuned model of pairs reads the best --depth again")
+    ] = None,
+    depth: Annotated[int, typer.Option(min=1, help="passages that are fused or read again")] = 100,
+    index: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="keep the vectors of the passages there for the next search")
+    ] = None,
+    approximate: Annotated[
+        bool, typer.Option("--approximate", help="search by a graph, for millions of passages (needs usearch)")
+    ] = False,
+    judgements: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="score the search, beside BM25: `query 0 passage gain` lines")
+    ] = None,
+    bm25_words: Annotated[
+        str, typer.Option(help="what the words of BM25 are: words, or pieces of the model's vocabulary")
+    ] = "words",
+    k1: Annotated[float, typer.Option(help="of BM25: how much it counts that a word comes again")] = 0.9,
+    b: Annotated[float, typer.Option(help="of BM25: how much the length of a passage counts, 0 to 1")] = 0.4,
+    text_column: Annotated[str | None, typer.Option(help="column of the text, where it has no usual name")] = None,
+    pooling: Annotated[str | None, typer.Option(help="mean, cls, pooler or max [what the model says]")] = None,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Search passages by vectors, by words (BM25) or by both, and print the best for each query.
+
+    Vectors are compared by cosine, with every passage unless --approximate. With --judgements the searches are scored
+    side by side: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean average precision.
+    """
+    from bertsmith.inference.passages import TextSet, read_text_set
+    from bertsmith.inference.retrieval import BY_WORDS, HYBRID, VECTORS
+
+    if bool(query) == (queries is not None):
+        raise typer.BadParameter("give --query or --queries")
+    if bm25 and hybrid:
+        raise typer.BadParameter("only one of --bm25 and --hybrid may be given")
+    if model is None and (not bm25 or bm25_words == "pieces"):
+        raise typer.BadParameter("give --model, or --bm25 to search by words alone")
+    if judgements is not None and queries is None:
+        raise typer.BadParameter("--judgements goes with --queries")
+    require(
+        bm25_words in ("words", "pieces"),
+        expected="words or pieces as --bm25-words",
+        found=repr(bm25_words),
+        fix="use one of the two",
+    )
+    system = BY_WORDS if bm25 else HYBRID if hybrid else VECTORS
+    asked = (
+        read_text_set(queries, what="queries")
+        if queries is not None
+        else TextSet(ids=tuple(str(number) for number in range(1, len(query or ()) + 1)), texts=tuple(query or ()))
+    )
+    retriever = _retriever(
+        read_text_set(passages, text_column=text_column),
+        model=model,
+        needs_words=bm25 or hybrid or judgements is not None,
+        needs_vectors=model is not None and (not bm25 or judgements is not None),
+        pieces=bm25_words == "pieces",
+        k1=k1,
+        b=b,
+        rerank=rerank,
+        depth=depth,
+        index=index,
+        approximate=approximate,
+        pooling=pooling,
+        device=device,
+        precision=precision,
+    )
+    if judgements is not None:
+        _print_scores(retriever, asked, judgements, system, json)
+        return
+    _print_hits(retriever, asked, retriever.rank(asked.texts, system, top), json)
+
+
+def senses(
+    word: Annotated[str, typer.Argument(metavar="WORD", help="a word, or several that follow one another")],
+    text: Annotated[Path, typer.Argument(metavar="FILE", help=".txt, .jsonl or .parquet, or a folder of them")],
+    model: ModelOption,
+    clusters: Annotated[str, typer.Option(metavar="K|auto", help="groups; auto: by the silhouette, 1 to 6")] = "auto",
+    method: Annotated[str, typer.Option(help="k-means or agglomerative")] = "k-means",
+    layers: Annotated[str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers: -1,-2")] = "last",
+    most: Annotated[int, typer.Option(min=2, help="occurrences that are looked at, at most")] = 2000,
+    contexts: Annotated[int, typer.Option(min=1, help="contexts that are printed of each group")] = 3,
+    beside: Annotated[str | None, typer.Option(metavar="WORD", help="compare each group with another word")] = None,
+    out: PictureOption = None,
+    seed: Annotated[int, typer.Option(help="of the draws")] = 0,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Sort the places where a word stands in a text into groups, by what the model makes of it there.
+
+    Groups that are far apart hint at several senses. Printed are the contexts nearest to the centre of each group.
+    """
+    from bertsmith.corpus.readers import read_documents
+    from bertsmith.inference.drawings import require_picture, scatter, write_picture
+    from bertsmith.inference.senses import find_occurrences, group_senses, occurrence_vectors
+    from bertsmith.metrics.vectors import unit
+    from bertsmith.tasks.frozen_encoder import FrozenEncoder
+
+    if not (clusters == "auto" or clusters.isdecimal()):
+        raise typer.BadParameter("--clusters is a number or auto")
+    if out is not None:
+        require_picture(out)
+    encoder = FrozenEncoder.load(model, device=device, precision=precision)
+    sentences = [sentence for document in read_documents([text]) for sentence in document.sentences]
+    rules = encoder.tokenizer.rules
+    found = find_occurrences(sentences, word, rules, most=most, seed=seed)
+    others = find_occurrences(sentences, beside, rules, most=most, seed=seed) if beside is not None else []
+    vectors = occurrence_vectors(encoder, found, layers)
+    number = None if clusters == "auto" else int(clusters)
+    result = group_senses(found, vectors, clusters=number, method=method, seed=seed)
+    other_vectors = occurrence_vectors(encoder, others, layers) if others else vectors[:0]
+    near = (result.centres @ unit(other_vectors).mean(axis=0)).tolist() if others else None
+    groups = [
+        {
+            "occurrences": int((result.groups == group).sum()),
+            "contexts": [_context(one) for one in result.central(group, contexts)],
+            **({} if near is None else {"beside": near[group]}),
+        }
+        for group in range(len(result.centres))
+    ]
+    if json:
+        print_json({"word": word, "occurrences": len(found), "silhouettes": result.silhouettes, "groups": groups})
+    else:
+        tried = ", ".join(f"{number}: {value:.2f}" for number, value in result.silhouettes.items())
+        typer.echo(
+            f"{word}: {len(found):,} occurrences, {len(groups)} group{'s' * (len(groups) > 1)}"
+            + (f" (silhouette of {tried})" if tried else "")
+        )
+        for group, about in enumerate(groups, start=1):
+            close = "" if near is None else f", mean cosine with {beside!r} {about['beside']:.2f}"
+            typer.echo(f"group {group}: {about['occurrences']:,} occurrences{close}")
+            for context in about["contexts"]:
+                typer.echo(f"  {context['left']}[{context['word']}]{context['right']}")
+    if out is not None:
+        from bertsmith.inference.senses import plane
+        from bertsmith.training.pages import section, table
+
+        names = [f"{word}, group {group + 1} ({about['occurrences']:,})" for group, about in enumerate(groups)]
+        points, shown, colours = result.points, result.shown, result.groups
+        if others:
+            import numpy as np
+
+            points, shown = plane(np.concatenate([unit(vectors), unit(other_vectors)]))
+            colours = np.concatenate([colours, np.full(len(others), len(groups))])
+            names.append(f"{beside} ({len(others):,})")
+        below = "".join(
+            section(name, table([[f"{one['left']}[{one['word']}]{one['right']}"] for one in about["contexts"]]))
+            for name, about in zip(names, groups, strict=False)
+        )
+        write_picture(out, scatter(points, colours, names, shown), f"Senses of {word}", below)
+        typer.echo(f"picture: {out}", err=True)
+
+
+def vectors(
+    source: Annotated[Path, typer.Argument(metavar="X.npy", help="vectors, one a row, as `embed` writes them")],
+    center: Annotated[bool, typer.Option("--center", help="take the mean vector away")] = False,
+    remove_top: Annotated[
+        int, typer.Option(metavar="N", help="take the mean and the N directions of the largest variance away")
+    ] = 0,
+    whiten: Annotated[bool, typer.Option("--whiten", help="make all directions equally wide and uncorrelated")] = False,
+    dimensions: Annotated[int | None, typer.Option(metavar="K", help="with --whiten: keep K dimensions")] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="scale each vector to length 1")] = False,
+    fit_on: Annotated[Path | None, typer.Option(metavar="Z.npy", help="fit the changes on these vectors [X]")] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="make changes that were saved")] = None,
+    save_changes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="keep the changes, for other vectors (.safetensors)")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="where the changed vectors go")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="draw the cosines of random pairs: .png, .svg or .html")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say how vectors lie in their space, and mend what makes them hard to compare.
+
+    Changes are made in the order of the options. Removing directions and whitening take the mean away too.
+    """
+    from bertsmith.inference.drawings import cosine_histogram, require_picture, write_picture
+    from bertsmith.inference.vector_changes import (
+        ChangeSettings,
+        VectorChange,
+        fit_change,
+        read_vectors,
+        write_vectors,
+    )
+    from bertsmith.metrics.vectors import describe, in_words, sample_rows
+
+    settings = ChangeSettings(
+        center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
+    )
+    if changes is not None and (not settings.is_nothing or fit_on is not None):
+        raise typer.BadParameter("--changes names changes that were saved; leave the others out")
+    if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
+        raise typer.BadParameter("name a change, such as --center or --whiten")
+    if picture is not None:
+        require_picture(picture)
+    given = read_vectors(source)
+    change = None
+    if changes is not None:
+        change = VectorChange.load(changes)
+    elif not settings.is_nothing:
+        change = fit_change(given if fit_on is None else read_vectors(fit_on), settings)
+    before, after = describe(given), None
+    if change is not None:
+        after = describe(change.apply(given[sample_rows(len(given))]))
+        if out is not None:
+            write_vectors(out, change.stream(given), (len(given), change.width))
+        if save_changes is not None:
+            change.save(save_changes)
+    if json:
+        print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
+    else:
+        _print_vector_reports(before, after)
+        for line in in_words(after or before):
+            typer.echo(line)
+    if picture is not None:
+        write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
+
+
+def _retriever(
+    passages: "TextSet",
+    *,
+    model: str | None,
+    needs_words: bool,
+    needs_vectors: bool,
+    pieces: bool,
+    k1: float,
+    b: float,
+    rerank: str | None,
+    depth: int,
+    index: Path | None,
+    approximate: bool,
+    pooling: str | None,
+    device: str,
+    precision: str,
+) -> "Retriever":
+    """The ways to search that are needed."""
+    from bertsmith.inference.bm25 import BM25, Words
+    from bertsmith.inference.embedder import Embedder
+    from bertsmith.inference.passage_index import index_passages
+    from bertsmith.inference.predictor import Predictor
+    from bertsmith.inference.retrieval import PairScorer, Retriever
+    from bertsmith.progress import tell
+
+    embedder = None
+    if model is not None and (needs_vectors or pieces):
+        embedder = Embedder.load(model, pooling=pooling, device=device, precision=precision)
+    words = Words(embedder.encoder.tokenizer if pieces and embedder is not None else None)
+    scorer = None
+    if rerank is not None:
+        scorer = PairScorer(Predictor.load(rerank, device=device, precision=precision))
+        tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
+    return Retriever(
+        passages=passages,
+        bm25=BM25(passages.texts, words=words, k1=k1, b=b) if needs_words else None,
+        embedder=embedder,
+        index=index_passages(passages.texts, embedder, path=index, approximate=approximate)
+        if needs_vectors and embedder is not None
+        else None,
+        scorer=scorer,
+        depth=depth,
+    )
+
+
+def _print_hits(retriever: "Retriever", queries: "TextSet", ranking: "Ranking", json: bool) -> None:
+    for number, (id, text) in enumerate(zip(queries.ids, queries.texts, strict=True)):
+        hits = [
+            {
+                "rank": rank,
+                "id": retriever.passages.ids[place],
+                "score": score,
+                "text": retriever.passages.texts[place],
+            }
+            for rank, (place, score) in enumerate(ranking.row(number), start=1)
+        ]
+        if json:
+            print_json({"id": id, "query": text, "passages": hits})
+            continue
+        if len(queries) > 1:
+            typer.echo(f"{id}: {_short(text)}")
+        for hit in hits:
+            typer.echo(f"{hit['rank']:3}  {hit['score']:.4f}  {hit['id']}  {_short(str(hit['text']))}")
+        if not hits:
+            typer.echo("no passage shares a word with the query", err=True)
+
+
+def _print_scores(retriever: "Retriever", queries: "TextSet", judgements: Path, system: str, json: bool) -> None:
+    """Every search that can be made, side by side."""
+    from bertsmith.inference.passages import judgements_for, read_judgements
+    from bertsmith.inference.retrieval import BY_WORDS, DEPTH, SYSTEMS, score_search, tell_unjudged
+
+    judged = judgements_for(read_judgements(judgements), queries)
+    tell_unjudged(queries, retriever.passages, judged)
+    rankings = {
+        one: retriever.first_ranking(queries.texts, one, DEPTH)
+        for one in SYSTEMS
+        if one == BY_WORDS or retriever.index is not None
+    }
+    if retriever.scorer is not None:
+        rankings[f"{system}, re-ranked"] = retriever.rank(queries.texts, system, DEPTH)
+    scored = {name: score_search(ranking, queries, retriever.passages, judged) for name, ranking in rankings.items()}
+    if json:
+        print_json({name: {"queries": found.num_queries, **found.scores} for name, found in scored.items()})
+        return
+    metrics = list(next(iter(scored.values())).scores)
+    print_table(("search", *metrics), [(name, *found.scores.values()) for name, found in scored.items()])
+    typer.echo(f"queries: {next(iter(scored.values())).num_queries:,}; passages: {len(retriever.passages):,}")
+
+
+def _print_vector_reports(before: "VectorReport", after: "VectorReport | None") -> None:
+    reports = [before] if after is None else [before, after]
+    rows: list[tuple[Any, ...]] = [
+        ("vectors", *(report.count for report in reports)),
+        ("width", *(report.width for report in reports)),
+        ("mean length", *(report.mean_length for report in reports)),
+        ("cosine of random pairs: mean", *(report.mean_cosine for report in reports)),
+        ("  standard deviation", *(report.deviation for report in reports)),
+        *((f"  {share:.0%} lie below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
+        ("common to all, share of the squares", *(report.shared for report in reports)),
+        *(
+            (f"variance in the first {top}", *(report.top_shares[top] for report in reports))
+            for top in before.top_shares
+        ),
+        ("effective rank", *(report.effective_rank for report in reports)),
+        ("partition ratio (1: no special direction)", *(report.partition_ratio for report in reports)),
+    ]
+    print_table(("", "before", "after")[: len(reports) + 1] if after is not None else ("", "vectors"), rows)
+
+
+def _context(occurrence: "Occurrence") -> dict[str, str]:
+    """The word with what stands around it, for people."""
+    text, start, end = occurrence.sentence, occurrence.start, occurrence.end
+    left, right = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
+    return {
+        "left": f"…{left}" if start > _AROUND else left,
+        "word": text[start:end],
+        "right": f"{right}…" if end + _AROUND < len(text) else right,
+    }
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -1,0 +1,209 @@
+"""The vectors of passages, kept in a file so that the next search does not compute them again.
+
+The file is .safetensors: the vectors at length 1, a key a passage (the digest of its text), and for approximate search
+a graph. Its metadata say which model and settings made it. Passages that are new or changed are computed, all others
+are taken by their key; the vectors of another model are refused.
+
+Letters: P passages, Q queries, D width of the vectors.
+"""
+
+import dataclasses
+import hashlib
+import importlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.files import atomic_file
+from bertsmith.inference.embedder import BLOCK, Embedder
+from bertsmith.inference.ranking import NOBODY, Ranking, nearest_vectors
+from bertsmith.progress import Progress, tell, warn
+
+Vectors = npt.NDArray[np.float32]
+Keys = npt.NDArray[np.uint8]
+
+_NAME = "passage vectors"
+_KEY_BYTES = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PassageIndex:
+    """Passages that can be searched.
+
+    Attributes:
+        vectors: float32 [P, D], of length 1.
+        keys: uint8 [P, 16], the digests of the texts.
+        maker: what made the vectors: digests of the model, pooling and the like.
+        graph: a usearch index of the vectors as bytes; None where search is exact.
+    """
+
+    vectors: Vectors
+    keys: Keys
+    maker: dict[str, Any]
+    graph: npt.NDArray[np.uint8] | None = None
+
+    def search(self, queries: Vectors, top: int) -> Ranking:
+        """The nearest passages of each query by cosine; by the graph if there is one, else exact.
+
+        Args:
+            queries: [Q, D], of length 1.
+        """
+        if self.graph is None:
+            return nearest_vectors(queries, self.vectors, top)
+        index = _usearch(self.vectors.shape[1])
+        index.load(self.graph.tobytes())
+        places = np.full((len(queries), top), NOBODY, dtype=np.int64)
+        scores = np.full((len(queries), top), -np.inf)
+        for number, query in enumerate(queries):
+            found = index.search(query, top)
+            places[number, : len(found.keys)] = found.keys.astype(np.int64)
+            scores[number, : len(found.keys)] = 1.0 - found.distances
+        return Ranking(places=places, scores=scores)
+
+    def save(self, path: Path) -> None:
+        """Writes the file, atomically."""
+        tensors: dict[str, npt.NDArray[Any]] = {"vectors": self.vectors, "keys": self.keys}
+        if self.graph is not None:
+            tensors["graph"] = self.graph
+        with atomic_file(path) as file:
+            file.write(save(tensors, metadata={"kind": _NAME, "maker": json.dumps(self.maker, sort_keys=True)}))
+
+    @staticmethod
+    def load(path: Path) -> "PassageIndex":
+        """The index in a file.
+
+        Raises:
+            InputError: the file is damaged or holds something else.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except SafetensorError as error:
+            raise InputError(
+                expected=f"passage vectors in '{path}'", found=f"a damaged file ({error})", fix="remove it"
+            ) from None
+        if about.get("kind") != _NAME:
+            raise InputError(
+                expected=f"passage vectors in '{path}'", found="another file", fix="name another place for the index"
+            )
+        return PassageIndex(
+            vectors=tensors["vectors"],
+            keys=tensors["keys"],
+            maker=json.loads(about["maker"]),
+            graph=tensors.get("graph"),
+        )
+
+
+def index_passages(
+    texts: Sequence[str], embedder: Embedder, *, path: Path | None = None, approximate: bool = False
+) -> PassageIndex:
+    """The index of passages: from its file where that holds their vectors, computed and written where it does not.
+
+    Args:
+        texts: P texts.
+        embedder: makes the vectors; they are scaled to length 1.
+        path: the file; None keeps nothing.
+        approximate: search by a graph (needs usearch).
+
+    Raises:
+        InputError: the file holds vectors of another model or other settings, or something else.
+        ConfigError: usearch is asked for and not installed.
+    """
+    if approximate:
+        _usearch(embedder.width)
+    keys = _keys(texts)
+    maker = _maker(embedder)
+    before = PassageIndex.load(path) if path is not None and path.exists() else None
+    if before is not None and before.maker != maker:
+        other = [name for name in maker if before.maker.get(name) != maker[name]]
+        raise InputError(
+            expected=f"vectors of this model and these settings in '{path}'",
+            found=f"others ({', '.join(other) or 'more settings'})",
+            fix="name another file with --index, or remove this one to have it made anew",
+        )
+    if before is not None and np.array_equal(before.keys, keys) and (before.graph is not None or not approximate):
+        return before if approximate else dataclasses.replace(before, graph=None)
+    vectors = _vectors(texts, keys, embedder, before)
+    made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
+    if path is not None:
+        made.save(path)
+        tell(f"index: {path} ({len(texts):,} vectors of width {embedder.width})")
+    return made
+
+
+def query_vectors(queries: Sequence[str], embedder: Embedder) -> Vectors:
+    """The vectors of queries at length 1, float32 [Q, D]."""
+    return _unit(embedder.embed(queries))
+
+
+def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: PassageIndex | None) -> Vectors:
+    """The vectors of all texts; those whose key is known are taken over."""
+    known = {} if before is None else {key.tobytes(): row for row, key in enumerate(before.keys)}
+    rows = np.array([known.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
+    missing = np.flatnonzero(rows < 0)
+    vectors = np.empty((len(texts), embedder.width), dtype=np.float32)
+    if before is not None:
+        vectors[rows >= 0] = before.vectors[rows[rows >= 0]]
+    if not len(missing):
+        return vectors
+    if before is not None:
+        tell(f"{len(missing):,} of {len(texts):,} passages are new or changed; their vectors are computed")
+    cut_before = embedder.cut_texts, embedder.cut_tokens
+    with Progress("vectors of passages", total=len(missing), unit="passages") as progress:
+        for start in range(0, len(missing), BLOCK):
+            part = missing[start : start + BLOCK]
+            vectors[part] = _unit(embedder.embed([texts[place] for place in part]))
+            progress.advance(len(part))
+    if cut := embedder.cut_texts - cut_before[0]:
+        warn(
+            f"{cut:,} passages are longer than the {embedder.max_length} tokens that are read; "
+            f"{embedder.cut_tokens - cut_before[1]:,} tokens are cut"
+        )
+    return vectors
+
+
+def _unit(vectors: npt.NDArray[np.float32]) -> Vectors:
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
+
+
+def _keys(texts: Sequence[str]) -> Keys:
+    digests = b"".join(hashlib.blake2b(text.encode("utf-8"), digest_size=_KEY_BYTES).digest() for text in texts)
+    return np.frombuffer(digests, dtype=np.uint8).reshape(-1, _KEY_BYTES)
+
+
+def _maker(embedder: Embedder) -> dict[str, Any]:
+    """All that decides the direction of a vector, as it comes back from JSON."""
+    said = {name: value for name, value in embedder.settings.items() if name != "normalize"}
+    return dict(json.loads(json.dumps(said)))
+
+
+def _graph(vectors: Vectors) -> npt.NDArray[np.uint8]:
+    index = _usearch(vectors.shape[1])
+    index.add(np.arange(len(vectors)), vectors)
+    return np.frombuffer(index.save(), dtype=np.uint8)
+
+
+def _usearch(width: int) -> Any:
+    """An empty graph for vectors of a width.
+
+    Raises:
+        ConfigError: usearch is not installed.
+    """
+    try:
+        module = importlib.import_module("usearch.index")
+    except ImportError:
+        raise ConfigError(
+            expected="the package usearch, for approximate search",
+            found="none",
+            fix="install it (pip install 'bertsmith[index]') or search exactly",
+        ) from None
+    return module.Index(ndim=width, metric="cos", dtype="f32")

@@ -1,0 +1,117 @@
+"""Rankings of passages: the best of many scores, the nearest vectors, several rankings made one.
+
+Letters: Q queries, P passages, k ranked passages, D width of the vectors.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.errors import InputError
+
+NOBODY = -1  # where fewer passages than asked for are ranked
+FUSION_CONSTANT = 60
+_BLOCK = 8192  # passages
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Vectors = npt.NDArray[np.floating[Any]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """The best passages of each query, the best first; of equal scores the earlier passage comes first.
+
+    Attributes:
+        places: int64 [Q, k], the numbers of the passages from 0; NOBODY behind the last one.
+        scores: float64 [Q, k]; minus infinity where there is nobody.
+    """
+
+    places: Ints
+    scores: Floats
+
+    def row(self, query: int) -> list[tuple[int, float]]:
+        """The ranked passages of one query with their scores."""
+        both = zip(self.places[query].tolist(), self.scores[query].tolist(), strict=True)
+        return [(place, score) for place, score in both if place != NOBODY]
+
+
+def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = None) -> Ranking:
+    """The ranking of the highest `top` scores of each row.
+
+    Args:
+        scores: [Q, P]; minus infinity is never ranked.
+        top: passages that are kept, at least 1.
+        places: int64 [Q, P], the passages that the scores belong to; 0, 1, 2 ... if not given.
+    """
+    assert top >= 1, top
+    scores = np.asarray(scores, dtype=np.float64)
+    num_queries, width = scores.shape
+    if places is None:
+        places = np.broadcast_to(np.arange(width, dtype=np.int64), scores.shape)
+    kept_places = np.full((num_queries, top), NOBODY, dtype=np.int64)
+    kept_scores = np.full((num_queries, top), -np.inf)
+    for query, (row, at) in enumerate(zip(scores, places, strict=True)):
+        if top < width:
+            lowest = np.partition(row, width - top)[width - top]
+            candidates = np.flatnonzero((row >= lowest) & (row > -np.inf))
+        else:
+            candidates = np.flatnonzero(row > -np.inf)
+        order = candidates[np.lexsort((at[candidates], -row[candidates]))][:top]
+        kept_places[query, : len(order)] = at[order]
+        kept_scores[query, : len(order)] = row[order]
+    return Ranking(places=kept_places, scores=kept_scores)
+
+
+def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
+    """The passages with the highest dot product (the cosine, at length 1): exact, all of them are looked at.
+
+    Args:
+        queries: [Q, D].
+        passages: [P, D], may be memory-mapped; a block at a time is multiplied.
+
+    Raises:
+        InputError: the widths differ.
+    """
+    if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
+        raise InputError(
+            expected="queries and passages as vectors of one width",
+            found=f"arrays of shape {list(queries.shape)} and {list(passages.shape)}",
+            fix="make both with the same model",
+        )
+    found = Ranking(
+        places=np.full((len(queries), 1), NOBODY, dtype=np.int64), scores=np.full((len(queries), 1), -np.inf)
+    )
+    for start in range(0, len(passages), _BLOCK):
+        block = np.asarray(passages[start : start + _BLOCK], dtype=np.float32)
+        scores = np.asarray(queries, dtype=np.float32) @ block.T  # [Q, block]
+        numbers = np.broadcast_to(np.arange(start, start + len(block), dtype=np.int64), scores.shape)
+        found = best(np.hstack([found.scores, scores]), top, np.hstack([found.places, numbers]))
+    return found
+
+
+def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT) -> Ranking:
+    """One ranking by the ranks in several: the score of a passage is the sum of 1 / (constant + rank), ranks from 1.
+
+    Source: Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
+    methods" (2009).
+    """
+    parts = []
+    for query in range(len(rankings[0].places)):
+        total: dict[int, float] = {}
+        for ranking in rankings:
+            for rank, (place, _) in enumerate(ranking.row(query), start=1):
+                total[place] = total.get(place, 0.0) + 1 / (constant + rank)
+        places = np.array([list(total)], dtype=np.int64).reshape(1, -1)
+        parts.append(best(np.array([list(total.values())]).reshape(1, -1), top, places))
+    return joined(parts)
+
+
+def joined(parts: Sequence[Ranking]) -> Ranking:
+    """The rankings of several groups of queries as one; they rank equally many passages."""
+    return Ranking(
+        places=np.concatenate([part.places for part in parts]), scores=np.concatenate([part.scores for part in parts])
+    )

@@ -1,0 +1,223 @@
+"""How vectors lie in their space: whether they spread over it or crowd around one direction.
+
+The vectors of a pre-trained encoder crowd: any two texts have a high cosine, so that cosines tell little. S98.
+
+Letters: E vectors, D their width, P pairs.
+
+Source: Mu and Viswanath, "All-but-the-top" (2018); Ethayarajh, "How contextual are contextualized
+word representations?" (2019); Roy and Vetterli, "The effective rank" (2007).
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from bertsmith.errors import InputError
+from bertsmith.randomness import generator
+
+Vectors = npt.NDArray[np.floating[Any]]
+Floats = npt.NDArray[np.float64]
+
+QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+BINS = 50  # of the histogram, equally wide from -1 to 1
+MOST_PAIRS, MOST_ROWS = 50_000, 20_000
+_BLOCK = 4096
+_CROWDED, _LEANING = 0.5, 0.2  # mean cosine
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorReport:
+    """What a set of vectors looks like.
+
+    Attributes:
+        count: E.
+        width: D.
+        zeros: vectors of length 0; their cosine with anything is 0.
+        sampled: vectors that the figures below are from; all, or a random part.
+        mean_length: mean Euclidean length.
+        mean_cosine: of random pairs; 0 for vectors that point in all directions alike.
+        deviation: standard deviation of these cosines.
+        quantiles: of these cosines, by share.
+        histogram: how many of them fall into each of BINS equal parts of [-1, 1].
+        partition_ratio: min Z(c) / max Z(c) over the directions c of the uncentred second moments, with
+            Z(c) = sum of exp(c . v) over all vectors; 1 where no direction is special. It depends on the lengths of the
+            vectors, as in the paper.
+        shared: squared length of the mean vector in mean squared lengths of vectors: what all have in common.
+        top_shares: shares of the variance around the mean that the first 1, 3 and 10 directions hold.
+        effective_rank: exp of the entropy of the singular values around the mean: as if so many directions were used
+            alike. At most D, and less than the number of vectors.
+    """
+
+    count: int
+    width: int
+    zeros: int
+    sampled: int
+    mean_length: float
+    mean_cosine: float
+    deviation: float
+    quantiles: dict[float, float]
+    histogram: tuple[int, ...]
+    partition_ratio: float
+    shared: float
+    top_shares: dict[int, float]
+    effective_rank: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dataclasses.asdict(self)
+
+
+def describe(vectors: Vectors, *, seed: int = 0, pairs: int = MOST_PAIRS, rows: int = MOST_ROWS) -> VectorReport:
+    """The report on vectors [E, D], which may be memory-mapped: of more than `rows` a random part is read.
+
+    Raises:
+        InputError: there are fewer than two vectors, they have no width, or a number in them is not finite.
+    """
+    _require_vectors(vectors)
+    count, width = vectors.shape
+    chosen = sample_rows(count, rows, seed)
+    sample = np.empty((len(chosen), width), dtype=np.float64)
+    for start in range(0, len(chosen), _BLOCK):
+        sample[start : start + _BLOCK] = vectors[chosen[start : start + _BLOCK]]
+    _require_finite(sample, chosen)
+    cosines = random_cosines(sample, pairs=pairs, seed=seed)
+    lengths = np.linalg.norm(sample, axis=1)
+    mean = sample.mean(axis=0)
+    power = float((lengths**2).mean())
+    variances = np.maximum(np.linalg.eigvalsh(np.cov(sample, rowvar=False).reshape(width, width))[::-1], 0.0)
+    total = float(variances.sum())
+    return VectorReport(
+        count=count,
+        width=width,
+        zeros=int(np.count_nonzero(lengths == 0)),
+        sampled=len(chosen),
+        mean_length=float(lengths.mean()),
+        mean_cosine=float(cosines.mean()),
+        deviation=float(cosines.std()),
+        quantiles={share: float(np.quantile(cosines, share)) for share in QUANTILES},
+        histogram=tuple(np.histogram(np.clip(cosines, -1, 1), bins=BINS, range=(-1, 1))[0].tolist()),
+        partition_ratio=partition_ratio(sample),
+        shared=float(mean @ mean) / power if power else 0.0,
+        top_shares={top: float(variances[:top].sum()) / total if total else 0.0 for top in (1, 3, 10)},
+        effective_rank=_effective_rank(np.sqrt(variances)),
+    )
+
+
+def sample_rows(count: int, rows: int = MOST_ROWS, seed: int = 0) -> npt.NDArray[np.int64]:
+    """The numbers of at most `rows` random rows of `count`, int64, ascending; all where there are not more."""
+    if count <= rows:
+        return np.arange(count)
+    return np.sort(generator(seed, "rows to describe").choice(count, rows, replace=False))
+
+
+def cosines(first: Vectors, second: Vectors) -> Floats:
+    """The cosine of each pair of rows, float64 [P]; 0 where one of the two has no length.
+
+    Args:
+        first: [P, D].
+        second: [P, D].
+    """
+    left, right = unit(first), unit(second)
+    return np.asarray(np.einsum("pd,pd->p", left, right))
+
+
+def unit(vectors: Vectors) -> Floats:
+    """The vectors at length 1, float64 [E, D]; one without length stays zero.
+
+    >>> unit(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
+    [[0.6, 0.8], [0.0, 0.0]]
+    """
+    values = np.asarray(vectors, dtype=np.float64)
+    lengths = np.linalg.norm(values, axis=1, keepdims=True)
+    return np.asarray(np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0))
+
+
+def random_cosines(vectors: Vectors, *, pairs: int = MOST_PAIRS, seed: int = 0) -> Floats:
+    """Cosines of pairs of different rows of [E, D], float64: random pairs, or all where there are not more.
+
+    Raises:
+        InputError: there are fewer than two vectors.
+    """
+    _require_vectors(vectors)
+    count = len(vectors)
+    if count * (count - 1) // 2 <= pairs:
+        first, second = np.triu_indices(count, k=1)
+    else:
+        source = generator(seed, "random pairs")
+        first = source.integers(count, size=pairs)
+        second = (first + source.integers(1, count, size=pairs)) % count
+    parts = [
+        cosines(vectors[first[start : start + _BLOCK]], vectors[second[start : start + _BLOCK]])
+        for start in range(0, len(first), _BLOCK)
+    ]
+    return np.concatenate(parts)
+
+
+def partition_ratio(vectors: Vectors) -> float:
+    """The isotropy of vectors [E, D] by their partition function, from 0 (one direction) to 1 (all alike).
+
+    Source: Mu and Viswanath (2018), their measure of isotropy: c runs over the eigenvectors of V^T V. An
+    eigenvector has two signs; both are tried here, so that the result does not depend on which one a solver gives.
+    """
+    values = np.asarray(vectors, dtype=np.float64)
+    _, directions = np.linalg.eigh(values.T @ values)
+    along = values @ directions
+    logs = np.concatenate([logsumexp(along, axis=0), logsumexp(-along, axis=0)])
+    return float(np.exp(logs.min() - logs.max()))
+
+
+def in_words(report: VectorReport) -> list[str]:
+    """What a report means, a sentence each, with what mends it."""
+    mean = f"mean cosine of random pairs {report.mean_cosine:.2f}"
+    if report.mean_cosine >= _CROWDED:
+        lines = [
+            f"{mean}: nearly all vectors point the same way, so a high cosine says little; "
+            "--center --remove-top 3, or --whiten, mends it"
+        ]
+    elif report.mean_cosine >= _LEANING:
+        lines = [f"{mean}: the vectors lean to one side; --center takes away what all have in common"]
+    else:
+        lines = [f"{mean}: the vectors point in all directions, so cosines can be compared"]
+    if report.top_shares[1] >= 0.3 and report.width > 3:
+        lines.append(
+            f"one direction holds {report.top_shares[1]:.0%} of the variance and rules every comparison; "
+            "--remove-top 1 takes it out"
+        )
+    if report.effective_rank < report.width / 4 and report.sampled > report.width:
+        lines.append(
+            f"of {report.width:,} dimensions about {report.effective_rank:.0f} are in use; "
+            "fewer hold the same (--whiten --dimensions)"
+        )
+    if report.zeros:
+        lines.append(f"{report.zeros:,} vectors have no length; they are as far from everything")
+    return lines
+
+
+def _effective_rank(singular_values: Floats) -> float:
+    shares = singular_values[singular_values > 0]
+    if not len(shares):
+        return 0.0
+    shares = shares / shares.sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
+
+
+def _require_vectors(vectors: Vectors) -> None:
+    if vectors.ndim != 2 or len(vectors) < 2 or not vectors.shape[1]:
+        raise InputError(
+            expected="at least two vectors, an array of two axes",
+            found=f"an array of shape {list(vectors.shape)}",
+            fix="give one row a vector",
+        )
+
+
+def _require_finite(sample: Floats, rows: npt.NDArray[np.int64]) -> None:
+    wrong = np.flatnonzero(~np.isfinite(sample).all(axis=1))
+    if len(wrong):
+        raise InputError(
+            expected="finite numbers in all vectors",
+            found=f"a number that is not in vector {rows[wrong[0]]} (counted from 0)",
+            fix="look for what made it",
+        )

@@ -1,0 +1,202 @@
+"""search, senses and vectors as a user types them, with what goes wrong told in one line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.randomness import generator
+
+PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
+
+
+@pytest.fixture
+def passages(tmp_path: Path) -> Path:
+    path = tmp_path / "passages.txt"
+    path.write_text(PASSAGES, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def crowded(tmp_path: Path) -> Path:
+    path = tmp_path / "x.npy"
+    np.save(path, (generator(0, "crowded").standard_normal((300, 6)) + 4).astype(np.float32))
+    return path
+
+
+def test_passages_are_found_by_vectors_by_words_and_by_both(run, model: Path, passages: Path) -> None:
+    query = "he bought a mask"
+    found = run("search", passages, "--model", model, "--query", query, "--top", 2)
+    assert found.code == 0, found.err
+    first, second = found.out.splitlines()
+    assert first.split() == ["1", "1.0000", "2", *query.split()]
+    assert second.startswith("  2  0.")
+    by_words = run("search", passages, "--bm25", "--query", query, "--json")
+    answer = json.loads(by_words.out)
+    assert answer["query"] == query
+    assert answer["passages"][0]["id"] == "2"
+    assert len(answer["passages"]) == 3, "only passages that share a word"
+    both = run("search", passages, "--model", model, "--hybrid", "--query", query, "--json")
+    assert len(json.loads(both.out)["passages"]) == 4
+
+
+def test_a_file_of_queries_has_an_answer_each(run, model: Path, passages: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"id": "q1", "text": "a tweet"}\n{"id": "q2", "text": "zzz"}\n', encoding="utf-8")
+    found = run("search", passages, "--bm25", "--queries", queries, "--top", 1)
+    assert found.out.splitlines()[0] == "q1: a tweet"
+    assert found.out.splitlines()[-1] == "q2: zzz"
+    assert "no passage shares a word with the query" in found.err
+
+
+def test_the_index_is_kept_and_another_model_is_refused(run, model: Path, passages: Path, tmp_path: Path) -> None:
+    index = tmp_path / "index.safetensors"
+    command = ["search", passages, "--model", model, "--query", "a man", "--index", index]
+    first = run(*command)
+    content = index.read_bytes()
+    again = run(*command)
+    assert (again.out, index.read_bytes()) == (first.out, content)
+    refused = run(*command, "--pooling", "cls")
+    assert refused.code == 1
+    assert "found others (pooling)" in refused.err
+    assert len(refused.err.strip().splitlines()) == 1
+
+
+def test_a_search_is_scored_beside_bm25(run, model: Path, passages: Path, tmp_path: Path) -> None:
+    queries, judgements = tmp_path / "queries.tsv", tmp_path / "judged.txt"
+    queries.write_text("id\tquery\nx\thttp store man\ny\tmask\nz\tnothing\n", encoding="utf-8")
+    judgements.write_text("x 0 1 2\nx 0 4 1\ny 0 2 1\n", encoding="utf-8")
+    command = ["search", passages, "--model", model, "--queries", queries, "--judgements", judgements]
+    table = run(*command).out.splitlines()
+    assert [line.split()[0] for line in table] == ["search", "vectors", "bm25", "hybrid", "queries:"]
+    assert "queries: 2; passages: 4" in table[-1]
+    scores = json.loads(run(*command, "--json").out)
+    assert scores["bm25"]["mrr@10"] == scores["bm25"]["recall@10"] == 1.0
+    assert scores["bm25"]["queries"] == 2
+
+
+def test_a_model_of_pairs_reads_the_best_again(run, model: Path, passages: Path, tmp_path: Path) -> None:
+    pairs = tmp_path / "pairs.tsv"
+    rows = [f"a man\tthe man went\t{'yes' if number % 2 else 'no'}" for number in range(8)]
+    pairs.write_text("text\ttext2\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    tuned = run(
+        "finetune", "--model", model, "--task", "classification", "--train", pairs, "--dev", pairs, "--out",
+        tmp_path / "run", "--seeds", 1, "--epochs", 1,
+    )  # fmt: skip
+    assert tuned.code == 0, tuned.err
+    command = ["search", passages, "--bm25", "--query", "the man", "--json"]
+    plain = json.loads(run(*command).out)["passages"]
+    again = json.loads(run(*command, "--rerank", tmp_path / "run" / "model").out)["passages"]
+    assert {hit["id"] for hit in again} == {hit["id"] for hit in plain}
+    assert all(0 < hit["score"] < 1 for hit in again)
+    refused = run(*command, "--rerank", model)
+    assert "fine-tune it first" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--query", "x"], "give --model, or --bm25"),
+        (["--bm25"], "give --query or --queries"),
+        (["--bm25", "--hybrid", "--query", "x"], "only one of --bm25 and --hybrid"),
+        (["--bm25", "--query", "x", "--judgements", "j"], "--judgements goes with --queries"),
+    ],
+)
+def test_wrong_usage_of_search_is_told(run, passages: Path, arguments: list[str], message: str) -> None:
+    result = run("search", passages, *arguments)
+    assert result.code == 2
+    assert message in " ".join(result.err.replace("│", " ").split())
+
+
+def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("the man went\nThe store , the man\n\na man bought a mask\nhe went\n", encoding="utf-8")
+    command = ["senses", "man", text, "--model", model]
+    found = run(*command, "--clusters", 2, "--beside", "he", "--out", tmp_path / "senses.html")
+    assert found.code == 0, found.err
+    lines = found.out.splitlines()
+    assert lines[0].startswith("man: 3 occurrences, 2 groups (silhouette of 2:")
+    assert lines[1].startswith("group 1: 2 occurrences, mean cosine with 'he' ")
+    assert sum("[man]" in line for line in lines) == 3
+    page = (tmp_path / "senses.html").read_text(encoding="utf-8")
+    assert "<svg" in page
+    assert "[man]" in page
+    answer = json.loads(run(*command, "--json").out)
+    assert answer["occurrences"] == 3
+    assert sum(group["occurrences"] for group in answer["groups"]) == 3
+    for name in ("senses.png", "senses.svg"):
+        assert run(*command, "--out", tmp_path / name).code == 0
+        again = (tmp_path / name).read_bytes()
+        assert run(*command, "--out", tmp_path / name).code == 0
+        assert (tmp_path / name).read_bytes() == again, "equal points give equal pictures"
+    assert (tmp_path / "senses.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_word_that_is_not_there_and_a_wrong_picture_are_told_in_a_line(run, model: Path, passages: Path) -> None:
+    absent = run("senses", "stoer", passages, "--model", model)
+    assert absent.code == 1
+    assert "near spellings there: store" in absent.err
+    assert len(absent.err.strip().splitlines()) == 1
+    picture = run("senses", "man", passages, "--model", model, "--out", "x.jpg")
+    assert "a picture that ends in .png, .svg, .html" in picture.err
+    assert run("senses", "man", passages, "--model", model, "--clusters", "few").code == 2
+
+
+def test_vectors_are_described_in_words_and_mended(run, crowded: Path, tmp_path: Path) -> None:
+    told = run("vectors", crowded)
+    assert told.code == 0, told.err
+    assert "nearly all vectors point the same way" in told.out
+    changed = run(
+        "vectors", crowded, "--whiten", "--dimensions", 4, "--normalize", "--out", tmp_path / "y.npy",
+        "--save-changes", tmp_path / "changes.safetensors", "--picture", tmp_path / "cosines.png",
+    )  # fmt: skip
+    assert changed.code == 0, changed.err
+    assert "the vectors point in all directions" in changed.out
+    written = np.load(tmp_path / "y.npy")
+    assert written.shape == (300, 4)
+    assert np.allclose(np.linalg.norm(written, axis=1), 1, atol=1e-6)
+    assert (tmp_path / "cosines.png").read_bytes().startswith(b"\x89PNG")
+    again = run("vectors", crowded, "--changes", tmp_path / "changes.safetensors", "--out", tmp_path / "z.npy")
+    assert again.code == 0, again.err
+    assert (tmp_path / "z.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
+    both = json.loads(run("vectors", crowded, "--center", "--json").out)
+    assert both["before"]["mean_cosine"] > 0.9 > 0.1 > both["after"]["mean_cosine"]
+    assert json.loads(run("vectors", crowded, "--json").out)["after"] is None
+
+
+def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "zeros.npy", np.zeros((4, 6), np.float32))
+    result = run("vectors", crowded, "--center", "--fit-on", tmp_path / "zeros.npy", "--out", tmp_path / "y.npy")
+    assert result.code == 0, result.err
+    assert np.array_equal(np.load(tmp_path / "y.npy"), np.load(crowded))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--out", "y.npy"], 2, "name a change"),
+        (["--changes", "c", "--center"], 2, "leave the others out"),
+        (["--dimensions", "3"], 1, "whitening with dimensions"),
+        (["--whiten", "--dimensions", "9"], 1, "vary in 9 directions or more"),
+        (["--picture", "x.pdf"], 1, "a picture that ends in"),
+    ],
+)
+def test_wrong_usage_of_vectors_is_told(run, crowded: Path, arguments: list[str], code: int, message: str) -> None:
+    result = run("vectors", crowded, *arguments)
+    assert result.code == code
+    assert message in " ".join(result.err.replace("│", " ").split())
+
+
+@pytest.mark.slow
+def test_cranfield_is_read_as_it_lies(run, real_data: Path) -> None:
+    folder = real_data / "retrieval" / "cranfield"
+    if not folder.is_dir():
+        pytest.skip("the data folder has no retrieval/cranfield")
+    result = run(
+        "search", folder / "cran.all.1400.xml", "--bm25", "--queries", folder / "cran.qry.xml", "--judgements",
+        folder / "cranqrel.trec.txt", "--json",
+    )  # fmt: skip
+    scores = json.loads(result.out)["bm25"]
+    assert scores["queries"] == 225
+    assert scores["ndcg@10"] == pytest.approx(0.326, abs=0.005)
