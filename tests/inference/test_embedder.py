@@ -71,6 +71,17 @@ def test_layers_are_mixed_before_they_are_pooled(folder, layers):
             np.testing.assert_allclose(vector, wanted.numpy(), atol=2e-6)
 
 
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+@pytest.mark.parametrize("layers", ["embeddings", "second-to-last", "last", "-1,0"])
+def test_lower_precision_changes_little_whatever_the_layers(folder, precision, layers):
+    for pooling in ("cls", "mean"):
+        plain = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu")
+        coarse = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu", precision=precision)
+        wanted, found = plain.embed(TEXTS), coarse.embed(TEXTS)
+        assert found.dtype == np.float32
+        assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
 def test_normalized_vectors_have_the_length_one(folder):
     plain = Embedder.load(folder, device="cpu").embed(TEXTS)
     unit = Embedder.load(folder, normalize=True, device="cpu").embed(TEXTS)

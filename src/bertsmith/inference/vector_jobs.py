@@ -23,7 +23,8 @@ from bertsmith.inference.vector_files import VectorFile, require_place
 from bertsmith.inference.vector_writers import Columns, Vectors
 from bertsmith.progress import Progress, amount
 
-TOKEN_TEXTS = 512  # lines of a block whose tokens get vectors
+TEXTS = 2048  # of a block, which is sorted by length and made whole together
+TOKEN_TEXTS = 512  # of a block whose words or pieces get vectors
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class VectorSummary:
 class VectorJob(ABC):
     """What is made of a block of texts."""
 
-    block = 4096
+    block = TEXTS
     index = False
 
     @property
@@ -215,7 +216,7 @@ def write_vectors(
         ConfigError: `out` has an ending of no format.
     """
     require_place(out, resume=resume, replace=replace)
-    made_of, total = {**job.made_of, "texts": "those of stdin"}, None
+    made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
     if not source.is_stdin:
         require_outside(out, [source.path], fix="name another file")
         total, made_of["texts"] = _survey(source)

@@ -123,6 +123,7 @@ class FrozenEncoder:
             "layers": [*choice.layers],
             "sum": choice.is_sum,
             "precision": self.runtime.precision,
+            **({"int8_bits": self.runtime.int8_bits} if self.runtime.precision == "int8" else {}),
         }
 
     def choice(self, name: str) -> LayerChoice:
@@ -255,17 +256,17 @@ class FrozenEncoder:
         """
         depth = max(choice.layers)
         model = _lower_part(self.model, depth)
+        # Layers that inference prepared compute all queries, but for the last one.
+        prunes = depth > 0 and model.layers[-1].together is None
         everything = np.arange(len(features), dtype=np.int64)
         parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
         for part in parts if len(features) else ():
             trace, read = Trace(), part.read if pruned else None
-            model(part.batch, read=read, dtype=self.runtime.dtype, trace=trace)
+            model(part.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
             states = trace.hidden_states
             if read is not None:
-                # The highest layer that was computed holds the read positions alone.
-                states = [
-                    state[read.positions] if level < max(depth, 1) else state for level, state in enumerate(states)
-                ]
+                whole = states[:depth] if prunes else states
+                states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
             yield part, choice.pick(states)
 
     def _require_positions(self, spec: TaskSpec) -> None:
