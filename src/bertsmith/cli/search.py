@@ -176,16 +176,13 @@ def senses(
             for context in about["contexts"]:
                 typer.echo(f"  {context['left']}[{context['word']}]{context['right']}")
     if out is not None:
-        from bertsmith.inference.senses import plane
+        from bertsmith.inference.senses import plane_beside
         from bertsmith.training.pages import section, table
 
         names = [f"{word}, group {group + 1} ({about['occurrences']:,})" for group, about in enumerate(groups)]
         points, shown, colours = result.points, result.shown, result.groups
         if others:
-            import numpy as np
-
-            points, shown = plane(np.concatenate([unit(vectors), unit(other_vectors)]))
-            colours = np.concatenate([colours, np.full(len(others), len(groups))])
+            points, shown, colours = plane_beside(result, vectors, other_vectors)
             names.append(f"{beside} ({len(others):,})")
         below = "".join(
             section(name, table([[f"{one['left']}[{one['word']}]{one['right']}"] for one in about["contexts"]]))

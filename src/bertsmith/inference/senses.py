@@ -160,8 +160,8 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
             rows = pack_rows(texts[part], vocabulary=encoder.tokenizer.vocabulary, max_length=limit, model_limit=limit)
             counts = np.array([last - first for first, last, _ in spans[part]], dtype=np.int64)
             begins = rows.offsets[:-1] + np.array([first for first, _, _ in spans[part]], dtype=np.int64)
-            pieces = encoder.token_vectors(rows, choice, places_of(begins, counts))
-            vectors[part] = np.add.reduceat(pieces, np.cumsum(counts) - counts) / counts[:, None]
+            read = encoder.token_vectors(rows, choice, places_of(begins, counts))
+            vectors[part] = np.add.reduceat(read, np.cumsum(counts) - counts) / counts[:, None]
             progress.advance(len(rows))
     return vectors
 
@@ -228,6 +228,17 @@ def plane(directions: Floats) -> tuple[Floats, float]:
     points[:, :held] = left[:, :held] * sizes[:held]
     total = float((sizes**2).sum())
     return points, float((sizes[:2] ** 2).sum()) / total if total else 1.0
+
+
+def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Floats, float, Ints]:
+    """The occurrences and those of another word on one plane: points, the share of the variance there, and groups.
+
+    Args:
+        vectors: [O, D], of the occurrences.
+        others: those of the other word, which are the last group.
+    """
+    points, shown = plane(np.concatenate([unit(vectors), unit(others)]))
+    return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centres))])
 
 
 def _in_sentence(sentence: str, wanted: Sequence[str], rules: TextRules) -> list[Occurrence]:
