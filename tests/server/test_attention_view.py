@@ -1,0 +1,95 @@
+"""What the attention view shows is what the encoder computes."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.pretrained import save_pretrained, untrained
+from bertsmith.errors import InputError
+from bertsmith.library import Model, load
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import Trace
+from bertsmith.server.attention_view import MOST_TOKENS, attention_of
+from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return load(write_base_model(tmp_path_factory.mktemp("base") / "model"), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """A model that reads more than the view shows."""
+    folder = tmp_path_factory.mktemp("long") / "model"
+    config = dataclasses.replace(CONFIG, max_position_embeddings=256)
+    save_pretrained(str(folder), untrained(config, 0), TOKENIZER, {"task": "pretraining"})
+    return load(folder, device="cpu")
+
+
+def test_each_piece_spreads_its_attention_over_all_pieces(model):
+    seen = attention_of(model, "Anna was in Rome .", None)
+    assert seen["pieces"] == ["[CLS]", "anna", "was", "in", "rome", ".", "[SEP]"]
+    assert seen["segments"] == [0] * 7
+    assert (seen["layers"], seen["heads"]) == (CONFIG.num_hidden_layers, CONFIG.num_attention_heads)
+    weights = np.array(seen["attention"])
+    assert weights.shape == (seen["layers"], seen["heads"], 7, 7)
+    assert weights.min() >= 0
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=7 * 0.5e-4)
+
+
+def test_it_is_the_softmax_of_queries_and_keys(model):
+    """The first layer, head by head, by the formula."""
+    seen = attention_of(model, "the film", "a good plot")
+    assert seen["pieces"] == ["[CLS]", "the", "film", "[SEP]", "a", "good", "plot", "[SEP]"]
+    assert seen["segments"] == [0, 0, 0, 0, 1, 1, 1, 1]
+    encoder = model.encoder.model
+    index = TOKENIZER.vocabulary.index
+    ids = np.array([index[piece] for piece in seen["pieces"]])
+    batch = Batch.from_flat(ids, np.array(seen["segments"]), [len(ids)])
+    trace = Trace()
+    with torch.inference_mode():
+        encoder(batch, trace=trace)
+        layer, hidden = encoder.layers[0], trace.hidden_states[0]
+        width = CONFIG.hidden_size // CONFIG.num_attention_heads
+        for head in range(CONFIG.num_attention_heads):
+            part = slice(head * width, (head + 1) * width)
+            scores = layer.query(hidden)[:, part] @ layer.key(hidden)[:, part].T / width**0.5
+            np.testing.assert_allclose(seen["attention"][0][head], scores.softmax(-1).numpy(), atol=0.6e-4)
+
+
+def test_numbers_have_four_digits_in_json_too(model):
+    text = json.dumps(attention_of(model, "anna was in rome", None)["attention"])
+    numbers = text.replace("[", " ").replace("]", " ").replace(",", " ").split()
+    assert len(numbers) == 2 * 4 * 6 * 6
+    assert max(map(len, numbers)) == len("0.1234")
+
+
+def test_a_mask_is_a_mask_where_the_model_fills_masks(model, monkeypatch):
+    assert "[MASK]" in attention_of(model, "the [MASK] was good", None)["pieces"]
+    monkeypatch.setattr(model, "abilities", ("classify",))
+    assert "[MASK]" not in attention_of(model, "the [MASK] was good", None)["pieces"]
+
+
+def test_as_many_tokens_as_the_view_shows_and_no_more(long_model):
+    assert len(attention_of(long_model, "film " * (MOST_TOKENS - 2), None)["pieces"]) == MOST_TOKENS
+    assert len(attention_of(long_model, "film " * 100, "plot " * 25)["pieces"]) == MOST_TOKENS
+    for text, pair in (("film " * (MOST_TOKENS - 1), None), ("film " * 100, "plot " * 26)):
+        with pytest.raises(InputError, match=r"at most 128 tokens .* found 129; shorten"):
+            attention_of(long_model, text, pair)
+
+
+def test_a_model_that_reads_less_refuses_earlier(model):
+    limit = CONFIG.max_position_embeddings
+    assert len(attention_of(model, "film " * (limit - 2), None)["pieces"]) == limit
+    with pytest.raises(InputError, match=f"at most {limit} tokens"):
+        attention_of(model, "film " * (limit - 1), None)
+
+
+@pytest.mark.parametrize(("text", "pair"), [("", None), (" \n", None), ("film", ""), ("film", "  ")])
+def test_empty_texts_are_refused(model, text, pair):
+    with pytest.raises(InputError, match="an empty one"):
+        attention_of(model, text, pair)
