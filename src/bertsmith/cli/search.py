@@ -134,10 +134,11 @@ def senses(
 
     Groups that are far apart hint at several senses. Printed are the contexts nearest to the centre of each group.
     """
-    from bertsmith.corpus.readers import read_documents
+    from bertsmith.corpus.readers import ReadReport, read_documents
     from bertsmith.inference.drawings import require_picture, scatter, write_picture
     from bertsmith.inference.senses import find_occurrences, group_senses, occurrence_vectors
     from bertsmith.metrics.vectors import unit
+    from bertsmith.progress import tell
     from bertsmith.tasks.frozen_encoder import FrozenEncoder
 
     if not (clusters == "auto" or clusters.isdecimal()):
@@ -145,7 +146,13 @@ def senses(
     if out is not None:
         require_picture(out)
     encoder = FrozenEncoder.load(model, device=device, precision=precision)
-    sentences = [sentence for document in read_documents([text]) for sentence in document.sentences]
+    report = ReadReport()
+    sentences = [one for document in read_documents([text], report=report) for one in document.sentences]
+    if report.encoding_errors or report.cut_lines or report.skipped_files:
+        tell(
+            f"left out: {report.encoding_errors:,} bytes that are not UTF-8, the ends of {report.cut_lines:,} "
+            f"overlong lines, {report.skipped_files:,} files"
+        )
     rules = encoder.tokenizer.rules
     found = find_occurrences(sentences, word, rules, most=most, seed=seed)
     others = find_occurrences(sentences, beside, rules, most=most, seed=seed) if beside is not None else []
