@@ -16,14 +16,30 @@ PAGE = Path(__file__).parent.parent / "docs" / "library.md"
 PROMISED = sorted(set(re.findall(r"`(bertsmith(?:\.\w+)+\.[A-Za-z_]\w*)`", PAGE.read_text(encoding="utf-8"))))
 
 
+ERRORS = {name for name in bertsmith.__all__ if name.endswith("Error")}
+
+
 def test_the_front_door_offers_exactly_what_it_lists() -> None:
+    assert all(getattr(bertsmith, name) for name in bertsmith.__all__)
     public = {
         name
         for name, value in vars(bertsmith).items()
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
-    assert public | {"__version__"} == set(bertsmith.__all__)
+    assert public - {"TYPE_CHECKING", "Any"} | {"__version__"} == set(bertsmith.__all__)
     assert bertsmith.__all__ == sorted(bertsmith.__all__)
+    assert set(bertsmith.__all__) <= set(dir(bertsmith))
+
+
+def test_a_name_that_the_front_door_does_not_have_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'lod'"):
+        bertsmith.lod  # noqa: B018
+
+
+def test_what_the_front_door_offers_is_a_promise_of_the_library_page() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name in set(bertsmith.__all__) - ERRORS - {"__version__"}:
+        assert f"`bertsmith.{name}`" in page, f"{name} is not on the page"
 
 
 def test_every_error_is_offered_at_the_front_door() -> None:
@@ -32,12 +48,12 @@ def test_every_error_is_offered_at_the_front_door() -> None:
         for name, value in vars(bertsmith.errors).items()
         if isinstance(value, type) and issubclass(value, bertsmith.BertsmithError)
     }
-    assert tree == set(bertsmith.__all__) - {"__version__"}
+    assert tree == ERRORS
 
 
 def test_the_drawn_tree_shows_every_error() -> None:
     drawn = set(re.findall(r"\w+Error", bertsmith.errors.__doc__ or ""))
-    assert drawn == set(bertsmith.__all__) - {"__version__"}
+    assert drawn == ERRORS
 
 
 def test_the_changelog_names_the_version() -> None:

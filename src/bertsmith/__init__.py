@@ -1,8 +1,12 @@
 """BERT from raw text to a pre-trained model.
 
-Importing the package loads nothing heavy; import the room you need (`bertsmith.text`, `bertsmith.corpus`,
-`bertsmith.model`, ...). What is public there is listed in docs/library.md and held by a test.
+Importing the package loads nothing heavy; the names of `_LAZY` import their room when they are first used. The other
+rooms (`bertsmith.text`, `bertsmith.corpus`, `bertsmith.model`, ...) are imported by name. What is public is listed in
+docs/library.md and held by a test.
 """
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import (
     BertsmithError,
@@ -15,7 +19,17 @@ from bertsmith.errors import (
     VocabularyError,
 )
 
+if TYPE_CHECKING:
+    from bertsmith.library import Model, finetune, load, pretrain
+
 __version__ = "0.1.0"
+
+_LAZY = {
+    "Model": "bertsmith.library",
+    "finetune": "bertsmith.library",
+    "load": "bertsmith.library",
+    "pretrain": "bertsmith.library",
+}
 
 __all__ = [
     "BertsmithError",
@@ -23,8 +37,24 @@ __all__ = [
     "ConfigError",
     "CorpusError",
     "InputError",
+    "Model",
     "RunError",
     "TrainingError",
     "VocabularyError",
     "__version__",
+    "finetune",
+    "load",
+    "pretrain",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A name of the library, whose room is imported at its first use."""
+    if name not in _LAZY:
+        raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

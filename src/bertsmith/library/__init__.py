@@ -1,0 +1,7 @@
+"""The handful of names for programmers: `load` a model and ask it, `finetune` one, `pretrain` one."""
+
+from bertsmith.library.loading import load
+from bertsmith.library.model import Model
+from bertsmith.library.training import finetune, pretrain
+
+__all__ = ["Model", "finetune", "load", "pretrain"]

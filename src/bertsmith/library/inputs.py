@@ -1,0 +1,160 @@
+"""What was handed to a model, checked: lists of texts, of pairs, of words. A wrong type is one clear line."""
+
+import contextlib
+import reprlib
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeGuard
+
+from bertsmith.errors import InputError
+from bertsmith.progress import quiet
+
+Text = str | tuple[str, str]
+
+
+def checked_texts(texts: Sequence[str], what: str = "text") -> list[str]:
+    """The texts.
+
+    Raises:
+        InputError: something else is there; the message counts from 1.
+    """
+    return [checked_text(text, f"{what} {number}") for number, text in enumerate(listed(texts, "texts"), start=1)]
+
+
+def checked_text(text: object, place: str) -> str:
+    """The text.
+
+    Raises:
+        InputError: it is no text, or holds half a character.
+    """
+    if not isinstance(text, str):
+        raise wrong("a text", text, place)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(
+                expected=f"whole characters in {place}",
+                found=f"half of one (a lone surrogate) at character {error.start}",
+                fix="decode the text as UTF-8 once, with its errors replaced",
+            ) from None
+    return text
+
+
+def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "pair") -> list[tuple[str, str]]:
+    """The pairs of texts; raises as `checked_texts`.
+
+    Args:
+        expected: what a pair is.
+        what: what one is called.
+    """
+    found = []
+    for number, pair in enumerate(listed(pairs, f"{what}s"), start=1):
+        first, second = two(pair, f"{what} {number}", expected)
+        found.append((checked_text(first, f"{what} {number}"), checked_text(second, f"{what} {number}")))
+    return found
+
+
+def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
+    """Each text, or pair of texts, as a first text and a second one or None; raises as `checked_texts`."""
+    found: list[tuple[str, str | None]] = []
+    for number, text in enumerate(listed(texts, "texts, or pairs of texts,"), start=1):
+        place = f"text {number}"
+        if isinstance(text, str):
+            found.append((checked_text(text, place), None))
+            continue
+        first, second = two(text, place, "a text or a pair of texts")
+        found.append((checked_text(first, place), checked_text(second, place)))
+    return found
+
+
+def checked_words(words: object, place: str) -> tuple[str, ...]:
+    """The words of a sentence.
+
+    Raises:
+        InputError: it is no list of texts.
+    """
+    if not is_list(words):
+        raise wrong("a list of words", words, place)
+    return tuple(checked_text(word, place) for word in words)
+
+
+def two(pair: object, place: str, expected: str) -> tuple[Any, Any]:
+    """The two parts of a pair.
+
+    Raises:
+        InputError: there are not two.
+    """
+    if not is_list(pair) or len(pair) != 2:
+        raise wrong(expected, pair, place)
+    return pair[0], pair[1]
+
+
+def listed(values: object, what: str) -> Sequence[Any]:
+    """The values, one after the other.
+
+    Raises:
+        InputError: it is one text, or nothing that can be counted.
+    """
+    if isinstance(values, str):
+        raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
+    if is_list(values):
+        return values
+    # Columns of pandas and arrays of numpy.
+    plain = values.tolist() if hasattr(values, "tolist") else None
+    if not isinstance(plain, list):
+        raise InputError(
+            expected=f"a list of {what}", found=f"a {type(values).__name__}", fix="make a list of it, as with list(...)"
+        )
+    return plain
+
+
+def is_list(value: object) -> TypeGuard[Sequence[Any]]:
+    """Whether it is a list or tuple."""
+    return isinstance(value, list | tuple)
+
+
+def require_count(count: object, name: str) -> None:
+    """Returns if it is a whole number of at least 1.
+
+    Raises:
+        InputError: it is not.
+    """
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise InputError(
+            expected=f"{name} as a whole number of at least 1", found=reprlib.repr(count), fix="correct it"
+        )
+
+
+def wrong(expected: str, value: object, place: str) -> InputError:
+    """The error for a value of a wrong type."""
+    return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
+
+
+class _Silence:
+    """Silences progress while anybody is inside; `quiet` alone could be left in another order than it was entered."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._stack = contextlib.ExitStack()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._stack.enter_context(quiet())
+            self._inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                self._stack.close()
+
+
+_silence = _Silence()
+
+
+def silently() -> contextlib.AbstractContextManager[None]:
+    """Silences progress inside the block, from any number of threads."""
+    return _silence

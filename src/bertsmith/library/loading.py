@@ -1,0 +1,74 @@
+"""Any model, from wherever it is, as a `Model`."""
+
+from pathlib import Path
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.pretrained import untrained
+from bertsmith.errors import CheckpointError
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.pooling import read_recipe
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.library.model import Model
+from bertsmith.model.prepared import prepare
+from bertsmith.progress import warn
+from bertsmith.runtime import choose_inference
+from bertsmith.tasks.frozen_encoder import FrozenEncoder
+from bertsmith.tasks.model_spec import spec_of
+from bertsmith.text.wordpiece import Tokenizer
+
+
+def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -> Model:
+    """The model in a folder (ours, of `transformers` or sentence-transformers), a run, a Google checkpoint or of an id.
+
+    Args:
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: fp32, bf16, int8 and the like; what comes out is fp32 in any case.
+
+    Raises:
+        InputError, CheckpointError, VocabularyError: there is no model, or one that cannot be read.
+        ConfigError: the device is absent or the precision unknown.
+    """
+    recipe = read_recipe(Path(source))
+    if recipe is not None:
+        return Model(_last_part(source), embedder=Embedder.load(source, device=device, precision=precision))
+    folder = load_any(source)
+    if read_recipe(folder.path) is not None:
+        return Model(_last_part(source), embedder=Embedder.load(folder.path, device=device, precision=precision))
+    if folder.tokenizer is None:
+        raise CheckpointError(
+            expected=f"a vocabulary beside the model in '{source}'",
+            found="no vocab.txt",
+            fix="put the vocab.txt of the model there",
+        )
+    if spec_of(folder) is not None:
+        return Model(_last_part(source), predictor=Predictor.load(folder, device=device, precision=precision))
+    if {"mlm", "nsp"}.isdisjoint(folder.parts):
+        encoder = FrozenEncoder.load(folder, device=device, precision=precision)
+        return Model(_last_part(source), embedder=Embedder(encoder))
+    pretrained = _pretrained(folder, folder.tokenizer, device, precision)
+    return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
+
+
+def _pretrained(folder: ModelFolder, tokenizer: Tokenizer, device: str, precision: str) -> PretrainedPredictor:
+    """A model with heads of pre-training out of what was read; heads that are not there stay at their random start."""
+    runtime = choose_inference(device, precision)
+    if runtime.note:
+        warn(runtime.note)
+    model = untrained(folder.config, 0)
+    names = model.state_dict()
+    model.load_state_dict(
+        {name: value.float() for name, value in folder.tensors.items() if name in names}, strict=False
+    )
+    prepare(model.to(runtime.torch_device), runtime)
+    return PretrainedPredictor(model, tokenizer, runtime)
+
+
+def _last_part(source: str | Path) -> str:
+    """What a model is called: the id, or the last part of the path; of a run's model folder the run."""
+    path = Path(source)
+    if not path.exists():
+        return str(source)
+    path = path.resolve()
+    return path.parent.name if path.name == "model" and path.parent.name else path.name

@@ -1,0 +1,358 @@
+"""A model from wherever it is, with one method for each thing that a model can do: lists in, lists out.
+
+Letters: E texts, w words of one sentence, D width of the vectors.
+
+One set of weights is in memory for a model, whatever is asked of it. Methods may be called from several threads.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from typing import TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from bertsmith.errors import CheckpointError
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretrained import Continuation, Filling, PretrainedPredictor
+from bertsmith.inference.retrieval import PairScorer
+from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.library.inputs import (
+    Text,
+    checked_pairs,
+    checked_text,
+    checked_texts,
+    checked_words,
+    is_list,
+    listed,
+    require_count,
+    silently,
+    texts_or_pairs,
+    two,
+    wrong,
+)
+from bertsmith.tasks.choice import ChoicePrediction
+from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.frozen_encoder import FrozenEncoder
+from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.span import AnswerPrediction
+from bertsmith.tasks.tagging import TagsPrediction, words_of
+from bertsmith.tasks.task import Prediction
+from bertsmith.text.wordpiece import Tokenizer
+
+Vectors = npt.NDArray[np.float32]
+Value = TypeVar("Value")
+Found = TypeVar("Found", bound=Prediction)
+
+_OF_TASKS = {
+    "classification": "classify",
+    "regression": "score",
+    "choice": "choose",
+    "tagging": "tag",
+    "span": "answer",
+}
+
+
+class Model:
+    """A loaded model; `load` makes it.
+
+    Args:
+        name: what it is called.
+        predictor: the model with the head of a task.
+        pretrained: the model with heads of pre-training.
+        embedder: the encoder alone. Exactly one of the three is given; what else is needed shares its weights.
+        parts: the trained parts beyond the encoder, with `pretrained`.
+
+    Attributes:
+        name: the last part of the path, or the id.
+        task: "classification", "regression", "choice", "tagging", "span", or None.
+        abilities: the methods that answer here; `tokens` and `pieces` always do.
+        labels: names of the classes or tags; empty where there are none.
+        max_length: tokens of a row at most.
+        width: numbers in a vector of `embed`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        predictor: Predictor | None = None,
+        pretrained: PretrainedPredictor | None = None,
+        embedder: Embedder | None = None,
+        parts: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self._predictor, self._pretrained = predictor, pretrained
+        self._lock = threading.RLock()
+        self._features: dict[str, TokenFeatures] = {}
+        self._scorer: PairScorer | None = None
+        if predictor is not None:
+            encoder = FrozenEncoder(
+                predictor.model.bert, predictor.tokenizer, predictor.runtime, has_pooler=predictor.model.head.pooled
+            )
+            embedder = Embedder(encoder)
+        elif pretrained is not None:
+            encoder = FrozenEncoder(
+                pretrained.model.bert, pretrained.tokenizer, pretrained.runtime, has_pooler="pooler" in parts
+            )
+            embedder = Embedder(encoder)
+        assert embedder is not None, "a model"
+        self._embedders = {(embedder.pooling, embedder.normalize): embedder}
+        self._embedder = embedder
+        spec = None if predictor is None else predictor.task.spec
+        self.task: str | None = None if spec is None else spec.kind
+        self.labels: tuple[str, ...] = () if spec is None else spec.labels
+        self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
+        self.width: int = embedder.width
+        self.abilities: tuple[str, ...] = self._find_abilities(parts)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the model."""
+        return self._embedder.encoder.tokenizer
+
+    @property
+    def encoder(self) -> FrozenEncoder:
+        """The encoder below all heads."""
+        return self._embedder.encoder
+
+    def fill(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
+        """For each text, for each [MASK] in it, the `top` likeliest pieces; gaps are filled independently.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text has no [MASK], or is longer than the model reads.
+        """
+        self._require("fill")
+        assert self._pretrained is not None
+        with silently():
+            return [self._pretrained.fill(text, top) for text in checked_texts(texts)]
+
+    def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+        """How likely the second text of each pair follows its first.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text is empty.
+        """
+        self._require("next_sentence")
+        assert self._pretrained is not None
+        with silently():
+            given = checked_pairs(pairs, "two texts")
+            return [self._pretrained.next_sentence(first, [second])[0] for first, second in given]
+
+    def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
+        """The label of each text or pair, with the probabilities of all labels.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text where the model reads pairs, or a pair where it reads texts.
+        """
+        self._require("classify")
+        return self._of_texts(texts, LabelPrediction)
+
+    def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
+        """The number of each text or pair; raises as `classify`."""
+        self._require("score")
+        return self._of_texts(texts, NumberPrediction)
+
+    def choose(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoicePrediction]:
+        """The ending that fits best, for each context with its endings.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: there are less than two endings.
+        """
+        self._require("choose")
+        examples = []
+        for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
+            place = f"question {number}"
+            context, endings = two(question, place, "a context and its endings")
+            if not is_list(endings):
+                raise wrong("a context and a list of endings", question, place)
+            context, *endings = (checked_text(text, place) for text in (context, *endings))
+            examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
+        return self._predict(examples, ChoicePrediction)
+
+    def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction]:
+        """The tags and entities of each text; those of a plain text with their characters in it.
+
+        Args:
+            texts: plain texts, which are cut into words at white space, around punctuation and around Chinese
+                characters; or lists of words.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text has no words.
+        """
+        self._require("tag")
+        examples = []
+        for number, text in enumerate(listed(texts, "texts, or lists of words,")):
+            place = f"text {number + 1}"
+            if isinstance(text, str):
+                sentence = words_of(checked_text(text, place), id=place, place=place)
+                # Each text is a document of its own, whatever stands beside it.
+                examples.append(dataclasses.replace(sentence, document=number))
+            else:
+                words = checked_words(text, place)
+                examples.append(TaggedExample(id=place, words=words, document=number, place=place))
+        return self._predict(examples, TagsPrediction)
+
+    def answer(self, questions: Sequence[tuple[str, str]], n_best: int = 1) -> list[AnswerPrediction]:
+        """The answer to each question in its context, which may be of any length.
+
+        Args:
+            questions: question and context.
+            n_best: candidates that an answer keeps in its `n_best`, at most those of the model's settings.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a question or a context is empty.
+        """
+        self._require("answer")
+        require_count(n_best, "n_best")
+        given = checked_pairs(questions, "a question and its context", "question")
+        examples = [
+            QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
+            for number, (question, context) in enumerate(given, start=1)
+        ]
+        found = self._predict(examples, AnswerPrediction)
+        return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in found]
+
+    def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
+        """How well each passage answers the query; higher is better.
+
+        A model of pairs reads query and passage together (see `PairScorer`); of other models it is the cosine of
+        their vectors.
+
+        Raises:
+            CheckpointError: the model cannot do this.
+            InputError: a text is of a wrong type.
+        """
+        self._require("rerank")
+        query, passages = checked_text(query, "the query"), checked_texts(passages, "passage")
+        if not passages:
+            return []
+        if self._predictor is None:
+            vectors = self.embed([query, *passages], normalize=True)
+            return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
+        with silently():
+            return PairScorer(self._predictor).scores(query, passages)
+
+    def embed(self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None) -> Vectors:
+        """One vector a text, float32 [E, D].
+
+        Args:
+            pooling: mean, max, cls or pooler; None is what the folder says, else mean.
+            normalize: divide each vector by its length; None is what the folder says, else no.
+
+        Raises:
+            ConfigError: the pooling is unknown.
+            CheckpointError: the pooler is asked for and was never trained.
+        """
+        embedder = self._embedder_of(pooling, normalize)
+        with silently():
+            return embedder.embed(checked_texts(texts))
+
+    def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> list[Tensor]:
+        """One vector a word, whatever pieces it is made of: a tensor float32 [w, D] for each sentence.
+
+        Args:
+            sentences: lists of words.
+            layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
+
+        Raises:
+            ConfigError: the layers are unknown.
+        """
+        given = enumerate(listed(sentences, "sentences, each a list of words,"), start=1)
+        checked = [checked_words(words, f"sentence {number}") for number, words in given]
+        with self._lock:
+            if layers not in self._features:
+                self._features[layers] = TokenFeatures(self.encoder, layers=layers)
+            features = self._features[layers]
+        with silently():
+            return features.word_vectors(checked)
+
+    def tokens(self, texts: Sequence[Text]) -> list[int]:
+        """The tokens that each text or pair has before anything is cut, [CLS] and [SEP] included."""
+        flat, counts = [], []
+        for first, second in texts_or_pairs(texts):
+            flat += [first] if second is None else [first, second]
+            counts.append(1 if second is None else 2)
+        lengths = self._encode(flat)
+        ends = np.cumsum(counts).tolist()
+        return [sum(lengths[end - count : end]) + 1 + count for end, count in zip(ends, counts, strict=True)]
+
+    def pieces(self, texts: Sequence[str]) -> list[list[str]]:
+        """The word pieces of each text, without [CLS] and [SEP]."""
+        return [self.tokenizer.tokenize(text, special_tokens=self._reads_specials) for text in checked_texts(texts)]
+
+    def _find_abilities(self, parts: Sequence[str]) -> tuple[str, ...]:
+        found = [] if self.task is None else [_OF_TASKS[self.task]]
+        if self._pretrained is not None:
+            found += ["fill"] if "mlm" in parts and not self._pretrained.model.config.is_causal else []
+            found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
+        found += ["embed", "features"]
+        if self._predictor is None:
+            return (*found, "rerank")
+        spec = self._predictor.task.spec
+        reads_pairs = spec.kind in ("classification", "regression") and spec.pair is not False and not spec.multi_label
+        return (*found, "rerank") if reads_pairs else tuple(found)
+
+    def _require(self, ability: str) -> None:
+        if ability not in self.abilities:
+            kind = "without the head of a task" if self.task is None else f"for {self.task}"
+            raise CheckpointError(
+                expected=f"a model that can {ability}",
+                found=f"'{self.name}', a model {kind}",
+                fix=f"it can {', '.join(self.abilities)}; load another one",
+            )
+
+    @property
+    def _reads_specials(self) -> bool:
+        return "fill" in self.abilities or self._embedder.special_tokens
+
+    def _encode(self, texts: Sequence[str]) -> list[int]:
+        """The pieces in each text."""
+        lengths = self.tokenizer.encode_batch(texts, special_tokens=self._reads_specials).lengths
+        return cast("list[int]", lengths.tolist())
+
+    def _embedder_of(self, pooling: str | None, normalize: bool | None) -> Embedder:
+        plain = self._embedder
+        pooling = plain.pooling if pooling is None else pooling
+        normalize = plain.normalize if normalize is None else normalize
+        with self._lock:
+            if (pooling, normalize) not in self._embedders:
+                self._embedders[pooling, normalize] = Embedder(
+                    plain.encoder,
+                    pooling=pooling,
+                    normalize=normalize,
+                    max_length=plain.max_length,
+                    prompt=plain.prompt,
+                    special_tokens=plain.special_tokens,
+                )
+            return self._embedders[pooling, normalize]
+
+    def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
+        """The predictions of texts and pairs; where both come together, each kind by itself."""
+        examples = [
+            TextExample(id=str(number), first=first, second=second, place=f"text {number + 1}")
+            for number, (first, second) in enumerate(texts_or_pairs(texts))
+        ]
+        found: dict[str, Found] = {}
+        for is_pair in (False, True):
+            part = [example for example in examples if (example.second is not None) == is_pair]
+            answers = self._predict(part, kind)
+            found |= {example.id: answer for example, answer in zip(part, answers, strict=True)}
+        return [found[example.id] for example in examples]
+
+    def _predict(self, examples: Sequence[Example], kind: type[Found]) -> list[Found]:
+        assert self._predictor is not None
+        with silently():
+            found = self._predictor.predict(examples)
+        assert all(isinstance(one, kind) for one in found), kind
+        return cast("list[Found]", found)
