@@ -2,7 +2,6 @@
 
 PYTHON ?= python3
 JOBS ?= auto
-BENCH ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,11 +34,14 @@ check: $(INSTALLED)
 docs: $(INSTALLED)
 	$(BIN)/python tools/check_docs.py
 
-# The benchmark lines that this machine can run; BENCH=pretraining_step runs one.
+# The benchmark lines that make their own data; BENCH="finetuning --data DIR" runs one that needs a folder of yours.
+BENCHES := tokenizer_speed vocabulary_learning pretraining_step
 bench: $(INSTALLED)
-	@for script in $(if $(BENCH),benchmarks/$(BENCH).py,$(filter-out benchmarks/harness.py,$(wildcard benchmarks/*.py))); do \
-		echo "$$script"; $(BIN)/python $$script || exit 1; \
-	done
+ifdef BENCH
+	$(BIN)/python benchmarks/$(firstword $(BENCH)).py $(wordlist 2,99,$(BENCH))
+else
+	@for name in $(BENCHES); do echo "$$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
+endif
 
 # Rewrites what `make check` would refuse and a program can mend.
 format: $(INSTALLED)
