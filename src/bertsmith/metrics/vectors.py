@@ -175,7 +175,7 @@ def in_words(report: VectorReport) -> list[str]:
     if report.mean_cosine >= _CROWDED:
         lines = [
             f"{mean}: nearly all vectors point the same way, so a high cosine says little; "
-            "--center --remove-top 3, or --whiten, mends it"
+            "--whiten mends it, or --center --remove-top 3"
         ]
     elif report.mean_cosine >= _LEANING:
         lines = [f"{mean}: the vectors lean to one side; --center takes away what all have in common"]

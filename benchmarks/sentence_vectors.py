@@ -1,0 +1,126 @@
+"""Which vectors tell how much two sentences mean the same, and which ones all point the same way.
+
+    python benchmarks/sentence_vectors.py --sentence-model MODEL --dev STS-B/dev.tsv --model MODEL [--model MODEL ...]
+
+Every row makes one vector of each sentence of the STS benchmark's dev set, takes the cosine of each pair, and reports
+the Spearman correlation with the gold scores and the mean cosine of random pairs. The rows are: TF-IDF without any
+encoder; for each --model, mean and [CLS] of its layers, as they are and changed (centred, without the top directions,
+whitened); and the sentence-trained model as its own folder pools it. Changes are fitted on the dev sentences
+themselves, whose gold scores they do not see.
+
+What an encoder was trained for matters: --model takes encoders that were never trained on sentences, such as one that
+`bertsmith pretrain` made. The lower layers of the sentence-trained model can be named as well (MODEL@LAYERS); they were
+trained through its last layer, so they stand for no plain encoder.
+"""
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import machine, machine_label, write_result
+from sklearn.feature_extraction.text import TfidfVectorizer
+
+from bertsmith.files import write_json
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.vector_changes import ChangeSettings, fit_change
+from bertsmith.metrics.numbers import spearman
+from bertsmith.metrics.vectors import cosines, describe
+from bertsmith.tasks.glue import glue_task, read_glue
+
+CHANGES = {
+    "centred": ChangeSettings(center=True),
+    "all-but-the-top 1": ChangeSettings(remove_top=1),
+    "all-but-the-top 3": ChangeSettings(remove_top=3),
+    "whitened": ChangeSettings(whiten=True),
+    "whitened to 128": ChangeSettings(whiten=True, dimensions=128),
+}
+
+
+def score(vectors: np.ndarray, gold: Sequence[float]) -> dict[str, Any]:
+    """The row of vectors [2E, D], first sentences first."""
+    half = len(gold)
+    report = describe(vectors)
+    return {
+        "spearman": round(spearman(gold, cosines(vectors[:half], vectors[half:])), 4),
+        "mean_cosine": round(report.mean_cosine, 4),
+        "deviation": round(report.deviation, 4),
+        "effective_rank": round(report.effective_rank, 1),
+        "width": report.width,
+    }
+
+
+def encoder_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """The rows of one encoder: mean and [CLS], raw and changed."""
+    path, _, layers = source.partition("@")
+    rows = {}
+    # In the embeddings [CLS] is the same for every text.
+    for pooling in ("mean",) if layers == "0" else ("mean", "cls"):
+        embedder = Embedder.load(path, pooling=pooling, normalize=False, layers=layers or "last")
+        vectors = embedder.embed(texts)
+        rows[f"{name}, {pooling}"] = score(vectors, gold)
+        for change, settings in CHANGES.items():
+            if settings.dimensions is None or settings.dimensions <= embedder.width:
+                rows[f"{name}, {pooling}, {change}"] = score(fit_change(vectors, settings).apply(vectors), gold)
+    return rows
+
+
+def sentence_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[float]) -> dict[str, dict[str, Any]]:
+    """The rows of a model that was trained on sentences, as its folder says and changed."""
+    vectors = Embedder.load(source).embed(texts)
+    rows = {name: score(vectors, gold)}
+    for change in ("centred", "whitened"):
+        rows[f"{name}, {change}"] = score(fit_change(vectors, CHANGES[change]).apply(vectors), gold)
+    return rows
+
+
+def table(rows: dict[str, dict[str, Any]]) -> str:
+    """The rows in Markdown."""
+    lines = ["| vectors | Spearman | mean cosine of random pairs | effective rank |", "|---|---:|---:|---:|"]
+    for name, row in rows.items():
+        lines.append(
+            f"| {name} | {100 * row['spearman']:.1f} | {row['mean_cosine']:.2f} | {row['effective_rank']:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Makes the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dev", type=Path, required=True, help="dev.tsv of STS-B")
+    parser.add_argument("--sentence-model", required=True, help="a folder of sentence-transformers")
+    parser.add_argument("--sentence-name", help="what the result calls it [the last part of its path]")
+    parser.add_argument("--model", action="append", default=[], help="an encoder, or MODEL@LAYERS; may be given again")
+    parser.add_argument("--name", action="append", default=[], help="what the result calls each --model")
+    parser.add_argument("--note", default="", help="what the models are, for the result")
+    parser.add_argument("--out", type=Path, help="where the result goes [results/]")
+    arguments = parser.parse_args()
+    examples = read_glue(glue_task("sts-b"), arguments.dev, labelled=True).examples
+    texts = [example.first for example in examples] + [example.second for example in examples]
+    gold = [float(example.label) for example in examples]
+    started = time.perf_counter()
+    rows = {"TF-IDF": score(TfidfVectorizer().fit_transform(texts).toarray(), gold)}
+    for number, source in enumerate(arguments.model):
+        name = arguments.name[number] if number < len(arguments.name) else Path(source).name
+        rows |= encoder_rows(source, name, texts, gold)
+    name = arguments.sentence_name or Path(arguments.sentence_model).name
+    rows |= sentence_rows(arguments.sentence_model, name, texts, gold)
+    print(table(rows))
+    described = machine()
+    payload = {
+        "machine": described,
+        "pairs": len(gold),
+        "note": arguments.note,
+        "seconds": round(time.perf_counter() - started),
+        "rows": rows,
+    }
+    if arguments.out is not None:
+        write_json(arguments.out, payload)
+        return
+    write_result(f"sentence_vectors_{machine_label(described)}_torch-{described['packages']['torch']}", payload)
+
+
+if __name__ == "__main__":
+    main()
