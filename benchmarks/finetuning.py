@@ -6,7 +6,7 @@ Same weights, training rows, rate, batch, epochs and optimizer; the sides take t
 peer pads each batch to its longest row; how long it takes with all rows padded to 128 (the default of its script for
 GLUE; 384 for questions) is measured on some steps. Ours is scored a second time with the paper's optimizer, our default
 (`--paper-recipe`). DIR is a folder with `glue`, `squad`, `ner` and `multiple_choice` in it, in their official forms.
-The rows of each task are cut; `--scale` multiplies them.
+The rows of each task are cut; `--scale` multiplies those that are trained on.
 
 With one thread seconds are those that the processor worked, so that other work on the machine does not count; with
 more they are those of the clock.
@@ -105,7 +105,7 @@ def _compare(task: str, options: argparse.Namespace) -> dict[str, Any]:
         dev = read_examples(task, options.data / line.dev).examples
     spec = spec_for(task, train, default_settings(task))
     train = _some(train, int(line.train_rows * options.scale))
-    dev = _some(dev, max(1, int(line.dev_rows * min(options.scale, 1.0))))
+    dev = _some(dev, line.dev_rows)
     settings = FinetuningSettings(batch_size=options.batch, epochs=line.epochs, precision=options.precision)
     # All sides are scored once, after the last step: nothing is chosen by the rows that are scored.
     paper = RecipeSettings(learning_rate=options.rate, evaluate_every=LAST)
