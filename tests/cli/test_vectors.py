@@ -135,7 +135,7 @@ def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(writer, "append", full)
             result = run(*arguments, tmp_path / "out" / name, *flags, **source)
-        assert (result.code, "room on the disk" in result.err) == (1, True)
+        assert (result.code, "go on with --resume" in result.err) == (1, True)
         assert not (tmp_path / "out" / name).exists()
     blind = run(*arguments, tmp_path / "out" / name, **source)
     assert (blind.code, "--resume" in blind.err) == (1, True)

@@ -6,14 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bertsmith.checkpoints.pretrained import save_pretrained, untrained
 from bertsmith.errors import ConfigError
 from bertsmith.inference import token_features
-from bertsmith.inference.token_features import TokenFeatures, TokenVectors
+from bertsmith.inference.token_features import OffsetEncoder, TokenFeatures, TokenVectors
 from bertsmith.tasks.frozen_encoder import FrozenEncoder
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows
+from bertsmith.text.wordpiece import Tokenizer
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
 
@@ -50,6 +54,23 @@ def vectors_of(folder: Path, ids: np.ndarray, layers: str = "last") -> np.ndarra
     encoder = encoder_of(folder)
     rows = pack_rows([ids], vocabulary=TOKENIZER.vocabulary, max_length=64, model_limit=64)
     return encoder.token_vectors(rows, encoder.choice(layers))[1:-1]
+
+
+WIDE = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
+# Accents that stand alone, signs, the two small forms of one letter, spaces of several kinds, what is dropped.
+ODD = st.text(st.sampled_from("abABΣσiİ !。中\u0301\u0345\u00a0\u200b\t\x00é") | st.characters(), max_size=20)
+
+
+@given(st.lists(ODD, max_size=5))
+def test_pieces_of_many_texts_are_those_of_each_text(texts):
+    encoder = OffsetEncoder(WIDE)
+    for _ in range(2):
+        encoded, begin, end = encoder.encode(texts)
+        for number, text in enumerate(texts):
+            alone = WIDE.encode_with_offsets(text)
+            here = slice(encoded.offsets[number], encoded.offsets[number + 1])
+            assert encoded[number].tolist() == alone.ids.tolist()
+            assert (begin[here].tolist(), end[here].tolist()) == (alone.starts.tolist(), alone.ends.tolist())
 
 
 @pytest.mark.parametrize("layers", ["last", "second-to-last", "sum-all", "embeddings", "-1,0"])

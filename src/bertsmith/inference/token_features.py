@@ -26,9 +26,11 @@ from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.vocabulary import CONTINUATION
 from bertsmith.text.windows import windows
+from bertsmith.text.wordpiece import Tokenizer
 
 UNITS = ("first", "mean", "pieces")
 CHUNK_BYTES = 2**27  # of vectors of pieces that are in memory at once
+_LONGEST_REMEMBERED = 64  # characters; what is longer hardly comes again
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -51,6 +53,48 @@ class TokenVectors:
     begin: Ints
     end: Ints
     vectors: Vectors
+
+
+class OffsetEncoder:
+    """The pieces of many texts with their characters; remembers what stands between spaces, as it comes again.
+
+    No rule looks across a space, so what stands between two has the same pieces everywhere.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
+
+    def encode(self, texts: Sequence[str]) -> tuple[Encoded, Ints, Ints]:
+        """The ids of all texts; the first character of each piece and the one past its last, int64 [P]."""
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        shifts, counts, lengths = [], [], [0]
+        for text in texts:
+            position = 0
+            for part in text.split(" "):
+                if part:
+                    found = self._memo.get(part) or self._encode(part)
+                    ids += found[0]
+                    starts += found[1]
+                    ends += found[2]
+                    counts.append(len(found[0]))
+                    shifts.append(position)
+                position += len(part) + 1
+            lengths.append(len(ids))
+        shift = np.repeat(np.array(shifts, np.int64), counts)
+        encoded = Encoded(np.array(ids, np.int32), np.array(lengths, np.int64))
+        return encoded, np.array(starts, np.int64) + shift, np.array(ends, np.int64) + shift
+
+    def _encode(self, part: str) -> tuple[list[int], list[int], list[int]]:
+        pieces = self.tokenizer.encode_with_offsets(part)
+        found = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
+        if len(self._memo) >= self.tokenizer.cache_entries:
+            self._memo.clear()
+        if len(part) <= _LONGEST_REMEMBERED:
+            self._memo[part] = found
+        return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -92,6 +136,9 @@ class TokenFeatures:
         self._room = room_for_text(self.max_length, texts=1, model_limit=self._limit)
         self.width = self.choice.width(encoder.hidden_size)
         self.long_texts = self.empty_texts = 0
+        self._offsets = OffsetEncoder(encoder.tokenizer)
+        pieces = encoder.tokenizer.vocabulary.pieces
+        self._begins_word = np.array([not piece.startswith(CONTINUATION) for piece in pieces], dtype=np.bool_)
 
     @staticmethod
     def load(
@@ -151,17 +198,11 @@ class TokenFeatures:
         Args:
             first_line: the number of the first text.
         """
-        tokenizer = self.encoder.tokenizer
-        pieces = [tokenizer.encode_with_offsets(text) for text in texts]
-        encoded = Encoded.from_rows([piece.ids for piece in pieces])
+        encoded, begin, end = self._offsets.encode(texts)
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
-        begin, end = (
-            np.concatenate([np.empty(0, np.int64), *(getattr(piece, name) for piece in pieces)]).astype(np.int64)
-            for name in ("starts", "ends")
-        )
         line = np.repeat(np.arange(len(texts)), encoded.lengths)
-        names = tokenizer.vocabulary.pieces
-        is_first = np.array([not names[id].startswith(CONTINUATION) for id in encoded.ids.tolist()], dtype=np.bool_)
+        names = self.encoder.tokenizer.vocabulary.pieces
+        is_first = self._begins_word[encoded.ids]
         if self.unit == "pieces":
             is_first[:] = True
         firsts = np.flatnonzero(is_first)

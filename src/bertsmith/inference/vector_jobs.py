@@ -3,7 +3,9 @@
 The memory that is needed is that of one block, whatever the size of the file.
 """
 
+import contextlib
 import dataclasses
+import errno
 import itertools
 import time
 from abc import ABC, abstractmethod
@@ -212,7 +214,7 @@ def write_vectors(
 
     Raises:
         InputError: the texts cannot be read, or the place cannot be written.
-        RunError: there is a file at `out`, or it was begun with other settings or texts.
+        RunError: there is a file at `out`, or it was begun with other settings or texts, or the disk is full.
         ConfigError: `out` has an ending of no format.
     """
     require_place(out, resume=resume, replace=replace)
@@ -231,7 +233,7 @@ def write_vectors(
             if next(texts, None) is not None:
                 raise _other_texts(out)
         else:
-            with Progress(out.name, total=total, unit="texts", done=done) as progress:
+            with _full_disk_in_words(out), Progress(out.name, total=total, unit="texts", done=done) as progress:
                 for block in text_blocks(texts, job.block):
                     for vectors, columns in job.vectors(block, done):
                         file.append(vectors, columns)
@@ -242,7 +244,8 @@ def write_vectors(
                     progress.advance(len(block), f"{amount(file.rows)} vectors")
             if not done:
                 raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some")
-            file.finish()
+            with _full_disk_in_words(out):
+                file.finish()
     return VectorSummary(
         out=out,
         texts=done,
@@ -252,6 +255,21 @@ def write_vectors(
         notes=(*source.notes(), *job.notes(counts)),
         seconds=time.monotonic() - started,
     )
+
+
+@contextlib.contextmanager
+def _full_disk_in_words(out: Path) -> Iterator[None]:
+    """Says how the work goes on where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            expected=f"room on the disk for '{out}'",
+            found="none left; what was whole is kept",
+            fix="free some and go on with --resume",
+        ) from None
 
 
 def _survey(source: TextLines) -> tuple[int, str]:
