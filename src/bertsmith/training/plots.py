@@ -1,7 +1,7 @@
 """Charts as SVG text that stands inside a page and takes the page's text colour.
 
-Only this module loads matplotlib. Names of runs and of labels are not drawn here: legends and tables are the page's
-business.
+Matplotlib is loaded with this module, so it is imported where a picture is drawn. Names of runs and of labels are not
+drawn here: legends and tables are the page's business.
 """
 
 import io
