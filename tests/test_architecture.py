@@ -22,7 +22,7 @@ FLOORS = {
     "checkpoints": 3,
     "tasks": 4,
     "inference": 5,
-    "demo": 6, "library": 6, "estimators": 6,
+    "demo": 6, "library": 6,
     "server": 7,
     "cli": 8,
 }  # fmt: skip

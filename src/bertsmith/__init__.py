@@ -20,19 +20,25 @@ from bertsmith.errors import (
 )
 
 if TYPE_CHECKING:
-    from bertsmith.library import Model, finetune, load, pretrain
+    from bertsmith.library import Model, WordEncoder, finetune, load, pretrain
+    from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "BertsmithClassifier": "bertsmith.library.estimators",
+    "BertsmithVectorizer": "bertsmith.library.estimators",
     "Model": "bertsmith.library",
+    "WordEncoder": "bertsmith.library",
     "finetune": "bertsmith.library",
     "load": "bertsmith.library",
     "pretrain": "bertsmith.library",
 }
 
 __all__ = [
+    "BertsmithClassifier",
     "BertsmithError",
+    "BertsmithVectorizer",
     "CheckpointError",
     "ConfigError",
     "CorpusError",
@@ -41,6 +47,7 @@ __all__ = [
     "RunError",
     "TrainingError",
     "VocabularyError",
+    "WordEncoder",
     "__version__",
     "finetune",
     "load",

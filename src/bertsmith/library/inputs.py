@@ -101,7 +101,8 @@ def listed(values: object, what: str) -> Sequence[Any]:
     if is_list(values):
         return values
     # Columns of pandas and arrays of numpy.
-    plain = values.tolist() if hasattr(values, "tolist") else None
+    array = values.to_numpy() if hasattr(values, "to_numpy") else values
+    plain = array.tolist() if hasattr(array, "tolist") else None
     if not isinstance(plain, list):
         raise InputError(
             expected=f"a list of {what}", found=f"a {type(values).__name__}", fix="make a list of it, as with list(...)"
@@ -155,6 +156,6 @@ class _Silence:
 _silence = _Silence()
 
 
-def silently() -> contextlib.AbstractContextManager[None]:
-    """Silences progress inside the block, from any number of threads."""
-    return _silence
+def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
+    """Silences progress inside the block, from any number of threads; does nothing unless `wanted`."""
+    return _silence if wanted else contextlib.nullcontext()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.errors import CheckpointError
+from bertsmith.inference.cloze import fill_texts, judge_pairs
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretrained import Continuation, Filling, PretrainedPredictor
@@ -72,7 +73,9 @@ class Model:
         task: "classification", "regression", "choice", "tagging", "span", or None.
         abilities: the methods that answer here; `tokens` and `pieces` always do.
         labels: names of the classes or tags; empty where there are none.
-        max_length: tokens of a row at most.
+        max_length: tokens of a row at most, as the head reads it; what does not fit is cut or read in windows.
+        embed_length: tokens of a text that `embed` reads.
+        max_question: tokens of a question that `answer` reads; 0 where no questions are answered.
         width: numbers in a vector of `embed`.
     """
 
@@ -89,7 +92,6 @@ class Model:
         self._predictor, self._pretrained = predictor, pretrained
         self._lock = threading.RLock()
         self._features: dict[str, TokenFeatures] = {}
-        self._scorer: PairScorer | None = None
         if predictor is not None:
             encoder = FrozenEncoder(
                 predictor.model.bert, predictor.tokenizer, predictor.runtime, has_pooler=predictor.model.head.pooled
@@ -107,6 +109,8 @@ class Model:
         self.task: str | None = None if spec is None else spec.kind
         self.labels: tuple[str, ...] = () if spec is None else spec.labels
         self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
+        self.embed_length: int = embedder.max_length
+        self.max_question: int = spec.settings.max_question if spec is not None and spec.kind == "span" else 0
         self.width: int = embedder.width
         self.abilities: tuple[str, ...] = self._find_abilities(parts)
 
@@ -129,8 +133,8 @@ class Model:
         """
         self._require("fill")
         assert self._pretrained is not None
-        with silently():
-            return [self._pretrained.fill(text, top) for text in checked_texts(texts)]
+        require_count(top, "top")
+        return fill_texts(self._pretrained, checked_texts(texts), top)
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """How likely the second text of each pair follows its first.
@@ -141,9 +145,7 @@ class Model:
         """
         self._require("next_sentence")
         assert self._pretrained is not None
-        with silently():
-            given = checked_pairs(pairs, "two texts")
-            return [self._pretrained.next_sentence(first, [second])[0] for first, second in given]
+        return judge_pairs(self._pretrained, checked_pairs(pairs, "two texts"))
 
     def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels.

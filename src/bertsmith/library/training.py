@@ -48,7 +48,7 @@ def finetune(
     Raises:
         BertsmithError: model, files, settings or run folder do not fit; the message says which.
     """
-    parts = _settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
+    parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     spec, data = read_task(
         task,
         None if train is None else Path(train),
@@ -82,7 +82,7 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
     Raises:
         BertsmithError: corpus, settings or run folder do not fit; the message says which.
     """
-    parts = _settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
+    parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
     return run_pretraining(
         corpus,
         out,
@@ -93,7 +93,7 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
     )
 
 
-def _settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
+def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
     """The values that each settings class has a field for.
 
     Raises:

@@ -1,0 +1,250 @@
+"""BERT as estimators of scikit-learn: texts to vectors, and a classifier that is fine-tuned by `fit`.
+
+Letters: E texts, K classes, D width of the vectors.
+
+Both go into pipelines, cross-validation and searches: parameters are stored as they are given and checked by `fit`,
+and nothing is loaded before that. X is a list, array or column of texts, or of pairs of texts.
+"""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d
+
+from bertsmith.errors import InputError
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.predictor import Predictor
+from bertsmith.library.inputs import Text, checked_texts, silently, texts_or_pairs
+from bertsmith.library.training import split_settings
+from bertsmith.settings import require
+from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.examples import TextExample
+from bertsmith.tasks.finetuning_job import TaskData, split_dev
+from bertsmith.tasks.finetuning_run import finetune
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.task import TaskSettings, TaskSpec
+
+Vectors = npt.NDArray[np.float32]
+Texts = Sequence[Text]
+
+
+class LabelError(InputError, ValueError):
+    """Labels that no classifier can learn from; scikit-learn knows it as a ValueError."""
+
+
+class _OfTexts(BaseEstimator):  # type: ignore[misc]
+    """What both estimators say of themselves."""
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        return tags
+
+
+class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # type: ignore[misc]
+    """Texts to vectors, by an encoder that does not learn; `transform` works before `fit` too.
+
+    A copy or a pickle of it holds no model: it is loaded again from its place when it is first asked.
+
+    Args:
+        model: a folder, run, Google checkpoint or hub id.
+        pooling, normalize, layers, max_length, device, precision: as of `Embedder.load`.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        layers: str = "last",
+        max_length: int | None = None,
+        device: str = "auto",
+        precision: str = "fp32",
+    ) -> None:
+        self.model, self.pooling, self.normalize, self.layers = model, pooling, normalize, layers
+        self.max_length, self.device, self.precision = max_length, device, precision
+
+    def fit(self, X: Sequence[str], y: object = None) -> "BertsmithVectorizer":
+        """Itself, with the model loaded; the texts are checked, and nothing is learned from them.
+
+        Raises:
+            InputError: X holds something else than texts.
+            BertsmithError: the model cannot be loaded with these parameters.
+        """
+        checked_texts(X)
+        self._load()
+        return self
+
+    def transform(self, X: Sequence[str]) -> Vectors:
+        """One vector a text, float32 [E, D]; raises as `fit`."""
+        texts, embedder = checked_texts(X), self._load()
+        with silently():
+            return embedder.embed(texts)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self._load().width
+
+    def _load(self) -> Embedder:
+        wanted = self.get_params()
+        source = wanted.pop("model")
+        # One attribute, so that threads see a model with the parameters that it was loaded with, or none.
+        loaded: tuple[dict[str, Any], Embedder] | None = self.__dict__.get("_loaded")
+        if loaded is None or loaded[0] != {**wanted, "model": source}:
+            loaded = {**wanted, "model": source}, Embedder.load(source, **wanted)
+            self._loaded = loaded
+        return loaded[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in state.items() if name != "_loaded"}
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
+    """A classifier of texts or pairs of texts that is fine-tuned by `fit`, as `bertsmith finetune` does.
+
+    Args:
+        model: the base model: folder, run, Google checkpoint or hub id.
+        out: the run folder, which must be new for each `fit`; None takes one that is removed afterwards.
+        epochs: passes over the training texts.
+        batch_size: texts of an optimizer step.
+        learning_rate: the highest.
+        max_length: tokens of a row at most.
+        dev_share: share of the texts that is set aside to choose the best epoch by; 0 learns from all of them.
+        seeds: trainings with different seeds, of which the best is kept.
+        seed: of the first one.
+        device: auto, cpu, cuda or cuda:N; predictions are made there, too.
+        precision: of the training; predictions are made in fp32.
+        settings: other fields of FinetuningSettings, RecipeSettings and TaskSettings by name.
+        verbose: show the progress on stderr.
+
+    Attributes:
+        classes_: [K], sorted.
+        predictor_: the fine-tuned model.
+        report_: what report.json of the run holds.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        out: str | Path | None = None,
+        epochs: float = 3.0,
+        batch_size: int = 32,
+        learning_rate: float = 5e-5,
+        max_length: int = 128,
+        dev_share: float = 0.1,
+        seeds: int = 1,
+        seed: int = 1,
+        device: str = "auto",
+        precision: str = "auto",
+        settings: Mapping[str, Any] | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.model, self.out, self.epochs, self.batch_size = model, out, epochs, batch_size
+        self.learning_rate, self.max_length, self.dev_share = learning_rate, max_length, dev_share
+        self.seeds, self.seed, self.device, self.precision = seeds, seed, device, precision
+        self.settings, self.verbose = settings, verbose
+
+    def fit(self, X: Texts, y: Sequence[Any]) -> "BertsmithClassifier":
+        """Itself, fine-tuned on texts X [E] with classes y [E].
+
+        Raises:
+            InputError: X holds something else than texts, or nothing.
+            LabelError: y has another length, or less than two classes.
+            ValueError: y is numbers that are no classes.
+            BertsmithError: the model or a setting does not fit.
+        """
+        texts = texts_or_pairs(X)
+        numbers = self._numbers(y, len(texts))
+        names = _names(self.classes_)
+        examples = [
+            TextExample(id=str(row), first=first, second=second, label=names[number], place=f"text {row + 1}")
+            for row, ((first, second), number) in enumerate(zip(texts, numbers, strict=True))
+        ]
+        require(
+            0 <= self.dev_share < 1, expected="dev_share from 0 to below 1", found=self.dev_share, fix="give a share"
+        )
+        train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
+        given = {name: getattr(self, name) for name in ("epochs", "batch_size", "device", "precision")}
+        given |= {"learning_rate": self.learning_rate, "seed": self.seed, "max_length": self.max_length}
+        parts = split_settings({**given, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
+        spec = TaskSpec(
+            kind="classification",
+            name="classification",
+            labels=tuple(names),
+            pair=texts[0][1] is not None,
+            settings=TaskSettings(**parts[TaskSettings]),
+        )
+        with tempfile.TemporaryDirectory(prefix="bertsmith-classifier-") as folder:
+            out = Path(folder) / "run" if self.out is None else Path(self.out)
+            with silently(not self.verbose):
+                result = finetune(
+                    self.model,
+                    spec,
+                    TaskData(train=train, dev=dev),
+                    out,
+                    FinetuningSettings(**parts[FinetuningSettings]),
+                    RecipeSettings(**parts[RecipeSettings]),
+                    seeds=self.seeds,
+                )
+            self.predictor_ = Predictor.load(out / "model", device=self.device)
+        self.report_ = dict(result.report)
+        return self
+
+    def predict(self, X: Texts) -> npt.NDArray[Any]:
+        """The likeliest class of each text, [E].
+
+        Raises:
+            NotFittedError: `fit` was not called.
+            InputError: X holds something else than texts.
+        """
+        chances = self.predict_proba(X)
+        return np.asarray(self.classes_[chances.argmax(axis=1)])
+
+    def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
+        """The probability of each class, float64 [E, K], in the order of `classes_`; raises as `predict`."""
+        check_is_fitted(self)
+        examples = [
+            TextExample(id=str(row), first=first, second=second, place=f"text {row + 1}")
+            for row, (first, second) in enumerate(texts_or_pairs(X))
+        ]
+        with silently():
+            found = self.predictor_.predict(examples)
+        rows = [prediction.probabilities for prediction in found if isinstance(prediction, LabelPrediction)]
+        return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
+
+    def _numbers(self, y: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
+        """The number of each class in `classes_`, int64 [E]."""
+        if y is None:
+            raise LabelError(expected="a class for each text", found="no y", fix="give y")
+        classes = column_or_1d(y, warn=True)
+        check_classification_targets(classes)
+        if len(classes) != count:
+            raise LabelError(expected=f"a class for each of {count} texts", found=str(len(classes)), fix="correct y")
+        self.classes_, numbers = np.unique(classes, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise LabelError(expected="two classes at least", found=str(len(self.classes_)), fix="give texts of others")
+        return np.asarray(numbers, dtype=np.int64)
+
+
+def _names(classes: npt.NDArray[Any]) -> list[str]:
+    """What the classes are called in the model folder; their numbers where two would be called the same."""
+    names = [str(value) for value in classes.tolist()]
+    return names if len(set(names)) == len(names) else [str(number) for number in range(len(names))]

@@ -1,0 +1,418 @@
+"""One loaded model answers as its parts do, whatever comes together; and what it cannot do or read is one line."""
+
+import dataclasses
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import bertsmith
+from bertsmith.checkpoints.pretrained import load_for_task, save_pretrained, untrained
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.inference.retrieval import PairScorer
+from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.library import Model, WordEncoder, load
+from bertsmith.library.inputs import silently
+from bertsmith.progress import quiet, tell
+from bertsmith.tasks.examples import TextExample
+from bertsmith.tasks.kinds import task_for
+from model.examples import shake
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+
+TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
+GAPS = ["the [MASK] was", "[MASK] anna [MASK] .", "a [MASK]", "one film in rome and [MASK] was it [MASK] plot of a ."]
+METHODS = {
+    "single": "classify", "pair": "classify", "several labels": "classify", "windows": "classify", "number": "score",
+    "choice": "choose", "tags": "tag", "answer": "answer", "answer or none": "answer",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    """A model folder of each kind, and one that is pre-trained."""
+    place = tmp_path_factory.mktemp("library")
+    model = untrained(CONFIG, seed=3)
+    shake(model)
+    save_pretrained(place / "base", model, TOKENIZER, {"task": "pretraining"})
+    for kind, spec in SPECS.items():
+        head = task_for(spec).head
+        loaded = load_for_task(place / "base", head, keep_head=False, seed=5)
+        shake(loaded.model)
+        info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+        save_pretrained(place / kind, loaded.model, TOKENIZER, info, trained=("pooler", head.part))
+    return {kind: place / kind for kind in ("base", *SPECS)}
+
+
+@pytest.fixture(scope="module")
+def base(folders) -> Model:
+    return load(folders["base"], device="cpu")
+
+
+def item_of(example):
+    """What a user hands over for an example."""
+    values = dataclasses.asdict(example)
+    names = [("context", "endings"), ("question", "context"), ("first", "second")]
+    if "words" in values:
+        return list(example.words)
+    pair = next(tuple(values[name] for name in both) for both in names if both[0] in values and both[1] in values)
+    return pair[0] if pair[1] is None else pair
+
+
+def test_a_model_says_what_it_is_and_what_it_can_do(folders, base):
+    assert (base.name, base.task, base.labels, base.max_length, base.width) == ("base", None, (), 64, 32)
+    assert base.abilities == ("fill", "next_sentence", "embed", "features", "rerank")
+    for kind, method in METHODS.items():
+        model = load(folders[kind], device="cpu")
+        assert model.abilities == (method, "embed", "features", *(["rerank"] if kind == "pair" else []))
+        assert (model.task, model.labels) == (SPECS[kind].kind, SPECS[kind].labels)
+        assert (model.max_length, model.embed_length) == (SPECS[kind].settings.max_length, 64)
+        assert model.max_question == (SPECS[kind].settings.max_question if method == "answer" else 0)
+    assert load(str(folders["base"]), device="cpu").name == "base"
+
+
+def test_a_run_folder_is_called_by_its_own_name(folders, tmp_path):
+    (tmp_path / "my-run").mkdir()
+    (tmp_path / "my-run" / "model").symlink_to(folders["tags"])
+    assert load(tmp_path / "my-run", device="cpu").name == "my-run"
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_a_fine_tuned_model_answers_as_its_predictor(folders, kind):
+    examples = examples_of(kind, 12, seed=2)
+    items = [item_of(example) for example in examples]
+    model = load(folders[kind], device="cpu")
+    options = {"n_best": 100} if METHODS[kind] == "answer" else {}
+    answers = getattr(model, METHODS[kind])(items, **options)
+    assert answers == Predictor.load(folders[kind], device="cpu").predict(examples)
+    assert type(answers) is list
+
+
+@pytest.mark.parametrize("kind", METHODS)
+def test_an_answer_does_not_depend_on_what_comes_with_it(folders, kind):
+    items = [item_of(example) for example in examples_of(kind, 9, seed=4)]
+    ask = getattr(load(folders[kind], device="cpu"), METHODS[kind])
+    for item, together in zip(items, ask(items), strict=True):
+        (alone,) = ask([item])
+        assert numbers_of(alone) == pytest.approx(numbers_of(together), abs=1e-5)
+        assert words_of(alone) == words_of(together)
+
+
+def leaves(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [leaf for one in value for leaf in leaves(one)]
+    return [value]
+
+
+def numbers_of(prediction):
+    return [leaf for leaf in leaves(prediction.to_dict()) if isinstance(leaf, float)]
+
+
+def words_of(prediction):
+    return [leaf for leaf in leaves(prediction.to_dict()) if not isinstance(leaf, float)]
+
+
+def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
+    alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
+    for tokens in (4096, 12):
+        monkeypatch.setattr("bertsmith.inference.cloze.MICRO_TOKENS", tokens)
+        together = base.fill(GAPS * 3, top=4)
+        assert [len(gaps) for gaps in together] == [1, 2, 1, 2] * 3
+        for text, gaps in zip(GAPS * 3, together, strict=True):
+            wanted = alone.fill(text, top=4)
+            assert [[one.piece for one in gap] for gap in gaps] == [[one.piece for one in gap] for gap in wanted]
+            for gap, other in zip(gaps, wanted, strict=True):
+                assert [one.probability for one in gap] == pytest.approx([one.probability for one in other], abs=1e-6)
+
+
+def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
+    alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
+    pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
+    for tokens in (4096, 12):
+        monkeypatch.setattr("bertsmith.inference.cloze.MICRO_TOKENS", tokens)
+        for (first, second), found in zip(pairs, base.next_sentence(pairs), strict=True):
+            (wanted,) = alone.next_sentence(first, [second])
+            assert (found.text, found.cut_tokens) == (wanted.text, wanted.cut_tokens)
+            assert found.probability == pytest.approx(wanted.probability, abs=1e-6)
+    assert base.next_sentence(pairs)[2].cut_tokens == 100 - 61
+
+
+@pytest.mark.parametrize("kind", ["base", "single", "tags"])
+def test_vectors_are_those_of_the_embedder_and_the_features(folders, kind):
+    model = load(folders[kind], device="cpu")
+    for pooling, normalize in ((None, None), ("cls", True), ("max", False), ("mean", None)):
+        wanted = Embedder.load(folders[kind], pooling=pooling, normalize=normalize, device="cpu").embed(TEXTS)
+        np.testing.assert_array_equal(model.embed(TEXTS, pooling=pooling, normalize=normalize), wanted)
+    words = [text.split() for text in TEXTS]
+    for layers in ("last", "-1,-2"):
+        wanted = TokenFeatures.load(folders[kind], layers=layers, device="cpu").word_vectors(words)
+        found = model.features(words, layers=layers)
+        assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
+        assert [vectors.shape[0] for vectors in found] == [len(sentence) for sentence in words]
+
+
+def test_the_pooler_of_a_tagger_is_not_offered_since_nobody_trained_it(folders):
+    with pytest.raises(CheckpointError, match="trained pooler"):
+        load(folders["tags"], device="cpu").embed(["anna"], pooling="pooler")
+    assert load(folders["single"], device="cpu").embed(["anna"], pooling="pooler").shape == (1, 32)
+
+
+def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path):
+    folder = tmp_path / "sentences"
+    loaded = load_for_task(folders["base"], task_for(SPECS["single"]).head, keep_head=False)
+    save_pretrained(folder, loaded.model, TOKENIZER, {}, trained=())
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    kinds = ((0, "", "Transformer"), (1, "1_Pooling", "Pooling"), (2, "2_Normalize", "Normalize"))
+    rows = ", ".join(f'{{"idx": {n}, "path": "{path}", "type": "models.{kind}"}}' for n, path, kind in kinds)
+    (folder / "modules.json").write_text(f"[{rows}]")
+    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
+    model = load(folder, device="cpu")
+    assert (model.abilities, model.max_length, model.embed_length) == (("embed", "features", "rerank"), 7, 7)
+    np.testing.assert_array_equal(model.embed(TEXTS), Embedder.load(folder, device="cpu").embed(TEXTS))
+    np.testing.assert_allclose(np.linalg.norm(model.embed(TEXTS), axis=1), 1, atol=1e-6)
+    assert model.tokens(["the [SEP] film"]) == [5]
+    with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without the head of a task"):
+        model.fill(["[MASK]"])
+
+
+def test_a_model_of_pairs_reranks_by_its_last_label_and_an_encoder_by_the_cosine(folders, base):
+    passages = ["good film", "", "rome"]
+    pairs = load(folders["pair"], device="cpu")
+    wanted = PairScorer(Predictor.load(folders["pair"], device="cpu")).scores("a film", passages)
+    assert pairs.rerank("a film", passages) == wanted
+    vectors = base.embed(["a film", *passages]).astype(np.float64)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert base.rerank("a film", passages) == pytest.approx((vectors[1:] @ vectors[0]).tolist(), abs=1e-6)
+    assert base.rerank("a film", ["a film"]) == pytest.approx([1], abs=1e-6)
+
+
+def test_entities_stand_at_their_characters_in_a_plain_text(folders):
+    model = load(folders["tags"], device="cpu")
+    text = "Anna, (bert)  was in ROME!"
+    prediction, of_words = model.tag([text, ["Anna", "was", "in", "ROME"]])
+    assert prediction.words == ("Anna", ",", "(", "bert", ")", "was", "in", "ROME", "!")
+    assert prediction.entities, "the sample finds something"
+    for entity in prediction.entities:
+        begin, end = entity.characters
+        assert text[begin:end].split() == entity.text.split()
+    assert of_words.words == ("Anna", "was", "in", "ROME")
+    assert all(entity.characters is None for entity in of_words.entities)
+
+
+def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
+    spec = dataclasses.replace(
+        SPECS["tags"], settings=dataclasses.replace(SPECS["tags"].settings, document_context=True)
+    )
+    loaded = load_for_task(folders["tags"], task_for(spec).head, keep_head=True)
+    save_pretrained(tmp_path / "m", loaded.model, TOKENIZER, {"spec": spec.to_dict()}, trained=("classifier",))
+    model = load(tmp_path / "m", device="cpu")
+    together = model.tag(["anna was in rome", "carl was in oslo"])
+    (alone,) = model.tag(["anna was in rome"])
+    assert together[0].probabilities == pytest.approx(alone.probabilities, abs=1e-6)
+
+
+def test_texts_and_pairs_may_come_together_where_the_model_takes_both(folders, tmp_path):
+    spec = dataclasses.replace(SPECS["pair"], pair=None)
+    loaded = load_for_task(folders["pair"], task_for(spec).head, keep_head=True)
+    save_pretrained(tmp_path / "m", loaded.model, TOKENIZER, {"spec": spec.to_dict()}, trained=("pooler", "classifier"))
+    model = load(tmp_path / "m", device="cpu")
+    mixed = ["the film", ("the film", "good"), "anna", ("it", "was")]
+    alone = Predictor.load(tmp_path / "m", device="cpu")
+    for item, found in zip(mixed, model.classify(mixed), strict=True):
+        first, second = (item, None) if isinstance(item, str) else item
+        (wanted,) = alone.predict([TextExample(id="0", first=first, second=second)])
+        assert found.probabilities == pytest.approx(wanted.probabilities, abs=1e-6)
+
+
+def test_the_best_answers_are_as_many_as_asked_for(folders):
+    model = load(folders["answer"], device="cpu")
+    question = ("who ?", "anna was in rome . the film")
+    one, three = (model.answer([question], n_best=count)[0] for count in (1, 3))
+    assert (len(one.n_best), len(three.n_best)) == (1, 3)
+    assert one.n_best == three.n_best[:1]
+    assert (one.text, one.probability) == (three.text, three.probability)
+
+
+def test_tokens_are_counted_before_anything_is_cut(base, folders):
+    texts = ["the film", "", ("who ?", "anna"), "a " * 200, "[MASK] films"]
+    assert base.tokens(texts) == [4, 2, 6, 202, 5]
+    assert base.pieces(["[MASK] films", ""]) == [["[MASK]", "film", "##s"], []]
+    # A model that fills no gaps reads [MASK] as three words.
+    assert load(folders["single"], device="cpu").tokens(["[MASK]"]) == [5]
+
+
+def test_nothing_asked_is_nothing_answered(folders, base):
+    assert (base.fill([]), base.next_sentence([]), base.features([]), base.tokens([]), base.pieces([])) == ([],) * 5
+    assert base.rerank("anna", []) == []
+    assert base.embed([]).shape == (0, 32)
+    for kind, method in METHODS.items():
+        assert getattr(load(folders[kind], device="cpu"), method)([]) == []
+
+
+def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base):
+    for name in ("classify", "score", "choose", "tag", "answer"):
+        with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without the head of a task"):
+            getattr(base, name)(["anna"])
+    tagger = load(folders["tags"], device="cpu")
+    for name in ("fill", "next_sentence", "classify"):
+        with pytest.raises(CheckpointError, match="found 'tags', a model for tagging; it can tag, embed, features"):
+            getattr(tagger, name)(["anna"])
+    with pytest.raises(CheckpointError, match="can rerank"):
+        tagger.rerank("anna", ["rome"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "given", "message"),
+    [
+        ("base", "embed", "anna", "a list of texts; found one text"),
+        ("base", "embed", None, "found a NoneType"),
+        ("base", "embed", {"a": 1}, "found a dict"),
+        ("base", "embed", ["anna", 3], "a text as text 2; found 3"),
+        ("base", "embed", ["anna", None], "a text as text 2; found None"),
+        ("base", "embed", [b"anna"], "a text as text 1"),
+        ("base", "embed", ["an\ud800na"], "whole characters in text 1; found half of one .* at character 2"),
+        ("base", "features", ["anna"], "a list of words as sentence 1; found 'anna'"),
+        ("base", "features", [["anna", 1]], "a text as sentence 1; found 1"),
+        ("base", "fill", ["anna"], r"a \[MASK\] in text 1; found 'anna'"),
+        ("base", "fill", ["[MASK]", "[MASK]" + " anna" * 70], "at most 62 pieces in text 2.*found 71"),
+        ("base", "next_sentence", [("anna",)], "two texts as pair 1"),
+        ("base", "next_sentence", [("anna", " ")], "two texts in pair 1; found an empty one"),
+        ("base", "tokens", [("a", "b", "c")], "a text or a pair of texts as text 1"),
+        ("single", "classify", [("a", "b")], "a single text in text 1"),
+        ("pair", "classify", [("a", "b"), "a"], "a pair of texts in text 2"),
+        ("choice", "choose", [("a", "b")], "a context and a list of endings as question 1"),
+        ("choice", "choose", [("a", ["b"])], "two endings at least in question 1; found 1"),
+        ("tags", "tag", ["anna", " "], "a sentence in text 2; found no words"),
+        ("tags", "tag", [{"text": "anna"}], "a list of words as text 1"),
+        ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),
+    ],
+)
+def test_what_cannot_be_read_is_one_clear_line(folders, kind, method, given, message):
+    with pytest.raises(InputError, match=message) as caught:
+        getattr(load(folders[kind], device="cpu"), method)(given)
+    assert "\n" not in str(caught.value)
+
+
+def test_counts_that_are_none_are_refused(folders, base):
+    for count in (0, -1, True, 1.5, "3"):
+        with pytest.raises(InputError, match="top as a whole number of at least 1"):
+            base.fill(["[MASK]"], top=count)
+        with pytest.raises(InputError, match="n_best as a whole number"):
+            load(folders["answer"], device="cpu").answer([("who ?", "anna")], n_best=count)
+    with pytest.raises(ConfigError, match="a known pooling"):
+        base.embed(["anna"], pooling="mode")
+    with pytest.raises(ConfigError, match="choice of layers"):
+        base.features([["anna"]], layers="all of them")
+
+
+def test_columns_and_arrays_are_lists_too(base):
+    wanted = base.embed(["anna", "rome"])
+    np.testing.assert_array_equal(base.embed(np.array(["anna", "rome"])), wanted)
+    np.testing.assert_array_equal(base.embed(("anna", "rome")), wanted)
+    assert base.tokens(np.array([["anna", "rome"]], dtype=object)) == [5]
+
+
+def test_there_is_one_set_of_weights(folders):
+    for kind in ("base", "single", "answer"):
+        model = load(folders[kind], device="cpu")
+        model.embed(["anna"], pooling="max")
+        model.features([["anna"]], layers="second-to-last")
+        below = model._predictor or model._pretrained
+        assert model.encoder.model is below.model.bert
+        assert all(embedder.encoder is model.encoder for embedder in model._embedders.values())
+
+
+def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
+    monkeypatch.setattr("bertsmith.progress._silent", False)
+    texts = [TEXTS[number % len(TEXTS)] for number in range(40)]
+    wanted = base.embed(texts, pooling="cls", normalize=True)
+    shared, found = load(folders["base"], device="cpu"), {}
+    barrier = threading.Barrier(6)
+
+    def ask(number: int) -> None:
+        barrier.wait()
+        found[number] = shared.embed(texts, pooling="cls", normalize=True), shared.fill(GAPS), shared.tokens(texts)
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert len(shared._embedders) == 2
+    for vectors, gaps, tokens in found.values():
+        np.testing.assert_allclose(vectors, wanted, atol=1e-6)
+        assert (gaps, tokens) == (found[0][1], found[0][2])
+    assert capfd.readouterr().err == ""
+
+
+def test_answers_are_silent_and_what_comes_after_is_not(folders, capfd, monkeypatch):
+    monkeypatch.setattr("bertsmith.progress._silent", False)
+    load(folders["single"], device="cpu").classify(["anna"])
+    assert capfd.readouterr().err == ""
+    entered, left = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with silently():
+            entered.set()
+            left.wait()
+
+    thread = threading.Thread(target=stay)
+    with silently():
+        thread.start()
+        entered.wait()
+    tell("unheard")
+    left.set()
+    thread.join()
+    tell("heard")
+    assert capfd.readouterr().err == "heard\n"
+
+
+def test_words_of_a_batch_are_a_layer_of_another_model(folders, base):
+    sentences = [["the", "films", "of", "anna"], [], ["rome"]]
+    layer = WordEncoder(base, layers="-1,-2", unit="mean")
+    vectors, mask = layer(sentences)
+    assert (vectors.shape, vectors.dtype, layer.width) == ((3, 4, 64), torch.float32, 64)
+    assert mask.tolist() == [[True] * 4, [False] * 4, [True] + [False] * 3]
+    assert not vectors[~mask].any()
+    wanted = TokenFeatures.load(folders["base"], layers="-1,-2", unit="mean", device="cpu")
+    torch.testing.assert_close(vectors[mask], torch.cat(wanted.word_vectors(sentences)))
+    whole = torch.nn.ModuleDict({"words": layer, "head": torch.nn.Linear(64, 2)})
+    assert set(whole.state_dict()) == {"head.weight", "head.bias"}
+    torch.optim.SGD(whole.parameters(), lr=0.1)
+    whole["head"](vectors[mask]).sum().backward()
+    assert layer([])[0].shape == (0, 0, 64)
+    assert WordEncoder(folders["base"], device="cpu")([["rome"]])[0].shape == (1, 1, 32)
+    with pytest.raises(InputError, match="a list of words as sentence 2"):
+        layer([["a"], "b"])
+    with pytest.raises(ConfigError, match="words as the unit"):
+        WordEncoder(base, unit="pieces")
+
+
+def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
+    rows = [f"{example.first},{example.label}" for example in examples_of("single", 40)]
+    (tmp_path / "train.csv").write_text("body,label\n" + "\n".join(rows) + "\n")
+    with quiet():
+        result = bertsmith.finetune(
+            folders["base"], "classification", tmp_path / "run", train=tmp_path / "train.csv", seeds=1,
+            epochs=1, batch_size=8, max_length=24, text_column="body", device="cpu", precision="fp32",
+        )  # fmt: skip
+    model = load(tmp_path / "run", device="cpu")
+    assert (model.task, model.labels, model.max_length) == ("classification", ("negative", "positive"), 24)
+    assert result.report["train_examples"] == 36
+    with pytest.raises(ConfigError, match="'epoch'; did you mean 'epochs'"):
+        bertsmith.finetune(folders["base"], "spam", tmp_path / "other", epoch=1)
+    assert not (tmp_path / "other").exists()
+
+
+def test_what_is_no_model_says_so(tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BertsmithError, match="found an empty folder"):
+        load(tmp_path / "empty")
