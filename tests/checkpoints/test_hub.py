@@ -60,17 +60,26 @@ class Hub:
             folder = self.models["/".join(parts[2:4])]
             if parts[4] == "tree":
                 files = [
-                    {"type": "file", "path": file.name, "size": file.stat().st_size, "oid": self.digest(file)}
-                    for file in sorted(folder.iterdir())
+                    {
+                        "type": "file",
+                        "path": str(file.relative_to(folder)),
+                        "size": file.stat().st_size,
+                        "oid": self.digest(file),
+                    }
+                    for file in self.files(folder)
                 ]
                 return self.reply(request, 200, json.dumps(files).encode())
-            siblings = [{"rfilename": file.name} for file in sorted(folder.iterdir())]
+            siblings = [{"rfilename": str(file.relative_to(folder))} for file in self.files(folder)]
             body = {"id": "/".join(parts[2:4]), "sha": COMMIT, "siblings": siblings}
             return self.reply(request, 200, json.dumps(body).encode())
         if "/".join(parts[:2]) in self.models and parts[2:3] == ["resolve"]:
-            file = self.models["/".join(parts[:2])] / parts[4]
+            file = self.models["/".join(parts[:2])].joinpath(*parts[4:])
             return self.reply(request, 200, file.read_bytes(), self.digest(file))
         return self.reply(request, 404, b"{}", error="RepoNotFound")
+
+    @staticmethod
+    def files(folder: Path) -> list[Path]:
+        return sorted(file for file in folder.rglob("*") if file.is_file())
 
     @staticmethod
     def digest(file: Path) -> str:
@@ -139,6 +148,17 @@ def test_a_model_is_fetched_once_and_then_read_from_the_cache(hub, tmp_path, ten
     hub.server.shutdown()
     hub.server.server_close()
     assert load_any(ID, cache=cache, endpoint=hub.endpoint).path == model.path, "no network is no reason to fail"
+
+
+def test_how_sentences_are_pooled_is_fetched_too(hub, tmp_path):
+    there = hub.models[ID]
+    (there / "1_Pooling").mkdir()
+    for name in ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "1_Pooling/extra.bin"):
+        (there / name).write_text("{}")
+    folder = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
+    assert (folder / "modules.json").is_file()
+    assert (folder / "sentence_bert_config.json").is_file()
+    assert [file.name for file in (folder / "1_Pooling").iterdir()] == ["config.json"]
 
 
 def test_nothing_is_told_about_the_machine(hub, tmp_path):

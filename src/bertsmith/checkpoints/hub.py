@@ -23,6 +23,11 @@ TEXT_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    # How sentence-transformers pools; without them its vectors would silently be others.
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+    "[0-9]_*/config.json",
 )
 # The second is asked for only where the first brings nothing.
 WEIGHT_PATTERNS = (
