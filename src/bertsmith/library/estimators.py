@@ -7,6 +7,7 @@ and nothing is loaded before that. X is a list, array or column of texts, or of 
 """
 
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from bertsmith.tasks.task import TaskSettings, TaskSpec
 
 Vectors = npt.NDArray[np.float32]
 Texts = Sequence[Text]
+
+# Of all vectorizers, since an estimator has no attributes but its parameters before `fit`.
+_loading = threading.Lock()
 
 
 class LabelError(InputError, ValueError):
@@ -97,13 +101,13 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
 
     def _load(self) -> Embedder:
         wanted = self.get_params()
-        source = wanted.pop("model")
-        # One attribute, so that threads see a model with the parameters that it was loaded with, or none.
-        loaded: tuple[dict[str, Any], Embedder] | None = self.__dict__.get("_loaded")
-        if loaded is None or loaded[0] != {**wanted, "model": source}:
-            loaded = {**wanted, "model": source}, Embedder.load(source, **wanted)
-            self._loaded = loaded
-        return loaded[1]
+        with _loading:
+            # What was loaded is of the parameters that were set then.
+            loaded: tuple[dict[str, Any], Embedder] | None = self.__dict__.get("_loaded")
+            if loaded is None or loaded[0] != wanted:
+                options = {name: value for name, value in wanted.items() if name != "model"}
+                loaded = self._loaded = wanted, Embedder.load(self.model, **options)
+            return loaded[1]
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -240,11 +244,18 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             raise LabelError(expected=f"a class for each of {count} texts", found=str(len(classes)), fix="correct y")
         self.classes_, numbers = np.unique(classes, return_inverse=True)
         if len(self.classes_) < 2:
-            raise LabelError(expected="two classes at least", found=str(len(self.classes_)), fix="give texts of others")
+            found = "1 class" if len(self.classes_) else "none"
+            raise LabelError(expected="two classes at least", found=found, fix="give texts of others")
         return np.asarray(numbers, dtype=np.int64)
 
 
 def _names(classes: npt.NDArray[Any]) -> list[str]:
-    """What the classes are called in the model folder; their numbers where two would be called the same."""
+    """What the classes are called in the model folder.
+
+    Raises:
+        LabelError: two would be called the same.
+    """
     names = [str(value) for value in classes.tolist()]
-    return names if len(set(names)) == len(names) else [str(number) for number in range(len(names))]
+    if len(set(names)) < len(names):
+        raise LabelError(expected="classes that are written differently", found=str(names)[:60], fix="rename them")
+    return names
