@@ -9,6 +9,7 @@ import importlib.metadata
 import importlib.util
 import threading
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, NamedTuple
@@ -123,7 +124,11 @@ class Ours(System):
         except ConfigError as error:
             raise UnavailableError(str(error)) from error
         runtime = self.embedder.encoder.runtime
-        self.ran = {"precision": runtime.precision}
+        kinds = Counter(type(layer).__name__ for layer in self.embedder.encoder.model.layers.modules())
+        linear = {name: count for name, count in kinds.items() if name.endswith("Linear")}
+        self.ran = {"precision": runtime.precision, "linear layers": linear}
+        if runtime.note:
+            self.ran["note"] = runtime.note
         if runtime.precision != precision:
             raise UnavailableError(runtime.note or f"ran in {runtime.precision}")
 

@@ -1,6 +1,6 @@
 """What encoding is measured on: texts of two natural mixes and rows of one length, and the two models that read them.
 
-The *short* mix are sentences of SST-2 (about 25 tokens each), the *long* one paragraphs of SQuAD (about 169), *fixed*
+The *short* mix are sentences of SST-2 (about 25 tokens each), the *long* one paragraphs of SQuAD (about 150), *fixed*
 are rows of exactly 128 tokens, 8 at a time, cut from the paragraphs. A plain file, one text a line, makes a mix of its
 own.
 """

@@ -1,0 +1,211 @@
+"""How soon an answer comes: one text of 32 tokens, warm; and from the start of a process to its first vector.
+
+    python benchmarks/latency.py --data DIR [--models minilm,base] [--precisions fp32,bf16,int8] [--rounds 7] [--cold 5]
+
+Warm, the systems, settings, checks and turns are those of `encode_speed.py`; a round asks each of them 20 times, for
+one text after another, and the result is milliseconds for one. A peer's best setting is the quickest of its ways.
+
+Cold, each system is the shortest script that a user would write for one text, tokenizer included: imports, loading,
+tokenizing, encoding. The scripts run one after another in processes of their own, in turn; the files they read have
+been read before. Converted models are converted beforehand. Both the seconds of the clock and those that the processor
+worked are written down.
+"""
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, System, UnavailableError, versions
+from encode_speed import MODELS, add_shared_options, benches, table
+from encode_texts import Case, Pools, read_pools, rows_of
+from harness import machine, machine_label, ratio_summary, spread, write_result
+from peer_models import ModelFiles
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.progress import quiet
+from bertsmith.text.wordpiece import Tokenizer
+
+LENGTH, ASKED = 32, 20
+TEXT = "the film is a charming and often affecting journey through the lives of people who never meet"
+# What a cold start runs: folder, converted model, pooling, precision, threads and text are its arguments.
+BEGIN = "import sys; folder, path, pooling, precision, threads, text = sys.argv[1:]; threads = int(threads)\n"
+TORCH_BEGIN = "import torch; torch.set_num_threads(threads); dtype = {'fp32': torch.float32, 'bf16': torch.bfloat16}\n"
+WITH_TOKENIZER = """
+import numpy as np
+from tokenizers import Tokenizer
+ids = np.array([Tokenizer.from_file(folder + "/tokenizer.json").encode(text).ids])
+inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+"""
+SCRIPTS = {
+    "ours": TORCH_BEGIN
+    + """
+from bertsmith.inference.embedder import Embedder
+vector = Embedder.load(folder, pooling=pooling, normalize=False, precision=precision).embed([text])[0]
+""",
+    "transformers": TORCH_BEGIN
+    + """
+from transformers import AutoModel, AutoTokenizer
+tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder, dtype=dtype[precision])
+with torch.inference_mode():
+    states = model(**tokenizer([text], return_tensors="pt")).last_hidden_state[0]
+vector = states[0] if pooling == "cls" else states.mean(0)
+""",
+    "sentence-transformers": TORCH_BEGIN
+    + """
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.models import Pooling, Transformer
+encoder = Transformer(folder, model_kwargs={"dtype": dtype[precision]})
+model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), pooling)], device="cpu")
+vector = model.encode([text])[0]
+""",
+    "onnxruntime": WITH_TOKENIZER
+    + """
+import onnxruntime
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = threads
+vector = onnxruntime.InferenceSession(path, options).run(None, inputs)[0][0]
+""",
+    "openvino": WITH_TOKENIZER
+    + """
+import openvino
+hint = "bf16" if precision == "bf16" else "f32"
+settings = {"INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": threads}
+vector = openvino.Core().compile_model(path, "CPU", settings)(inputs)[0][0]
+""",
+    "ctranslate2": WITH_TOKENIZER
+    + """
+import ctranslate2
+kind = {"fp32": "float32", "bf16": "bfloat16", "int8": "int8"}[precision]
+encoder = ctranslate2.Encoder(path, compute_type=kind, intra_threads=threads)
+states = np.array(encoder.forward_batch(ids.tolist()).last_hidden_state)[0]
+vector = states[0] if pooling == "cls" else states.mean(0)
+""",
+}
+
+
+def row_case(pools: Pools, tokenizer: Tokenizer) -> Case:
+    """Single rows of 32 tokens, cut from the longest texts."""
+    rows = rows_of(list(pools.texts.values())[-1], tokenizer)
+    long = [row for row in rows if len(row) >= LENGTH][:ASKED]
+    assert len(long) == ASKED, "enough texts of 32 tokens"
+    for row in long:
+        row[LENGTH - 1] = tokenizer.vocabulary.sep_id
+    return Case(f"1 row of {LENGTH}", [[row[:LENGTH]] for row in long], fixed=True)
+
+
+def converted(kind: type[System], files: ModelFiles, precision: str) -> Path:
+    """The file that a peer's script reads beside the folder."""
+    if kind is OnnxRuntime:
+        return files.onnx_int8(careful=True) if precision == "int8" else files.onnx()
+    if kind is OpenVino:
+        return files.openvino_int8() if precision == "int8" else files.onnx()
+    return files.ctranslate2() if kind.engine == "ctranslate2" else files.folder
+
+
+def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Seconds from the start of a process to its first vector, of every system that ran warm, and the ratios."""
+    asked: list[type[System]] = [Ours, *PEERS]
+    commands, left_out = {}, {}
+    for kind in asked:
+        name = f"{kind.engine} {precision}"
+        if not any(system.startswith(name) for system in warm["systems"]):
+            continue
+        values = (files.folder, converted(kind, files, precision), files.pooling, precision, options.threads, TEXT)
+        command = [sys.executable, "-W", "ignore", "-c", BEGIN + SCRIPTS[kind.engine], *map(str, values)]
+        try:
+            _seconds_of(command, options.threads)  # reads the files, and writes compiled modules
+            commands[name] = command
+        except UnavailableError as reason:
+            left_out[name] = str(reason)
+    clock: dict[str, list[float]] = {name: [] for name in commands}
+    worked: dict[str, list[float]] = {name: [] for name in commands}
+    for _ in range(options.cold):
+        for name, command in commands.items():
+            seconds = _seconds_of(command, options.threads)
+            clock[name].append(seconds[0])
+            worked[name].append(seconds[1])
+    ours, chosen = f"{Ours.engine} {precision}", worked if options.threads == 1 else clock
+    peers = [name for name in chosen if name != ours and ours in chosen]
+    return {
+        "seconds": {name: spread(values) for name, values in clock.items()},
+        "seconds_worked": {name: spread(values) for name, values in worked.items()},
+        "times_as_soon": {name: ratio_summary(chosen[ours], chosen[name]) for name in peers},
+        "left_out": left_out,
+    }
+
+
+def cold_table(found: dict[str, Any]) -> str:
+    """The systems by their seconds, the quickest first."""
+    lines = [f"  {'':36}{'seconds':>10}{'worked':>10}  ours is x times as soon"]
+    for name, seconds in sorted(found["seconds"].items(), key=lambda item: item[1]["median"]):
+        ratio = found["times_as_soon"].get(name)
+        line = f"  {name:36}{seconds['median']:10.2f}{found['seconds_worked'][name]['median']:10.2f}"
+        lines.append(line + (f"  {ratio['median']:.2f}" if ratio else ""))
+    return "\n".join(lines)
+
+
+def _seconds_of(command: list[str], threads: int) -> tuple[float, float]:
+    """(seconds of the clock, seconds worked) of a process that ends with its first vector.
+
+    Raises:
+        UnavailableError: it failed; the last line of what it said.
+    """
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode:
+        raise UnavailableError((done.stderr.strip().splitlines() or ["it failed"])[-1])
+    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    """Measures both, prints tables and writes the result."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    described = machine()
+    described["packages"] |= versions(PEERS)
+    pools = read_pools(options.data)
+    warm: dict[str, Any] = {}
+    cold: dict[str, Any] = {}
+    with quiet():
+        for model, bench, _ in benches(options, pools, options.threads):
+            tokenizer = load_any(bench.files.folder).tokenizer
+            assert tokenizer is not None
+            case = row_case(pools, tokenizer)
+            for precision in options.precisions.split(","):
+                title = f"{model}, {precision}"
+                found = bench.case(case, precision)
+                found["milliseconds"] = {
+                    name: round(1000 * statistics.median(values) / case.rows, 3)
+                    for name, values in found["seconds"].items()
+                }
+                print(f"{title}, {case.name}\n{table(found)}\n  milliseconds: {found['milliseconds']}", flush=True)
+                warm[title] = found
+                if options.cold:
+                    cold[title] = cold_starts(bench.files, precision, found, options)
+                    print(f"{title}, from the start of a process\n{cold_table(cold[title])}", flush=True)
+            del bench
+    threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
+    name = options.out or f"latency_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
+    write_result(name, {"machine": described, "rounds": options.rounds, "one_row": warm, "cold_start": cold})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_shared_options(parser, models=",".join(MODELS), rounds=7)
+    parser.add_argument("--cold", type=int, default=5, help="cold starts of each system; 0 for none [5]")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

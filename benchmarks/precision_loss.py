@@ -1,0 +1,90 @@
+"""What a lower precision costs: the official metric of fine-tuned models in fp32, bf16 and int8.
+
+    python benchmarks/precision_loss.py --pair MODEL DEV [--pair MODEL DEV ...] [--precisions fp32,bf16,int8]
+
+MODEL is a fine-tuned model folder, DEV a labelled file of its task: SST-2, MRPC, STS-B and SQuAD are the ones that line
+5 asks for. The loss is what is missing to the metric in fp32, as such and in per cent of it. A precision that this
+processor does not compute in is left out, and the result says why.
+"""
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from harness import machine, machine_label, write_result
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.errors import ConfigError
+from bertsmith.inference.predictor import Predictor
+from bertsmith.progress import quiet
+from bertsmith.tasks.catalogue import read_examples
+from bertsmith.tasks.examples import Example
+from bertsmith.tasks.model_spec import spec_of
+
+PRECISIONS = ("fp32", "bf16", "int8")
+
+
+def scored(folder: Path, examples: list[Example], precision: str) -> dict[str, Any]:
+    """The scores in one precision, the seconds, and the precision that ran; or why there are none."""
+    try:
+        predictor = Predictor.load(folder, device="cpu", precision=precision)
+    except ConfigError as error:
+        return {"left_out": str(error)}
+    if predictor.runtime.precision != precision:
+        return {"left_out": predictor.runtime.note}
+    start = time.perf_counter()
+    scores, _ = predictor.evaluate(examples)
+    return {"scores": scores, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def compared(folder: Path, path: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """One model on its file in every precision."""
+    spec = spec_of(load_any(folder))
+    if spec is None:
+        raise SystemExit(f"{folder}: a model with the head of a task is expected, bertsmith finetune writes one")
+    examples = list(read_examples(options.task or spec.name, path).examples)[: options.limit]
+    found: dict[str, Any] = {"task": spec.name, "metric": spec.metric, "file": path.name, "examples": len(examples)}
+    found["precisions"] = runs = {}
+    for precision in options.precisions.split(","):
+        runs[precision] = run = scored(folder, examples, precision)
+        if "scores" in run and "scores" in runs.get("fp32", {}):
+            full = runs["fp32"]["scores"][spec.metric]
+            lost = full - run["scores"][spec.metric]
+            run["loss"] = round(lost, 5)
+            run["loss_percent"] = round(100 * lost / abs(full), 3) if full else None
+        print(f"{spec.name} ({folder.name}), {precision}: {run}", flush=True)
+    return found
+
+
+def main() -> None:
+    """Scores every pair, prints the mean loss and writes the result."""
+    options = _options()
+    described = machine()
+    with quiet():
+        pairs = [compared(Path(folder), Path(path), options) for folder, path in options.pair]
+    means = {}
+    for precision in options.precisions.split(","):
+        losses = [pair["precisions"][precision].get("loss_percent") for pair in pairs]
+        known = [loss for loss in losses if loss is not None]
+        if known:
+            means[precision] = {"mean": round(statistics.mean(known), 3), "highest": max(known)}
+    print(f"loss in per cent of fp32: {means}")
+    name = options.out or f"precision_loss_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
+    write_result(name, {"machine": described, "loss_percent": means, "models": pairs})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pair", nargs=2, action="append", required=True, metavar=("MODEL", "DEV"))
+    parser.add_argument("--task", help="name of the task, where the model is of another tool")
+    parser.add_argument("--precisions", default=",".join(PRECISIONS))
+    parser.add_argument("--limit", type=int, help="score the first so many examples [all]")
+    parser.add_argument("--out", help="name of the result file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
