@@ -1,0 +1,301 @@
+// What the page offers for each ability of a model: the fields, the request, and how the answer is shown.
+
+import * as examples from "./examples.js";
+import { bars, count, decimal, make, marked, percent, piece } from "./parts.js";
+
+const FIRST = { name: "text", label: "Text", rows: 3 };
+const SECOND = { name: "pair", label: "Second text", rows: 3 };
+const LINES = { rows: 5, hint: "one a line" };
+
+export const ABILITIES = [
+  {
+    id: "fill",
+    group: "Pre-trained",
+    needs: "fill",
+    title: "Fill the gap",
+    says: "Write [MASK] where a word is missing. The model says which word pieces it expects there.",
+    button: "Fill",
+    path: "fill",
+    fields: () => [{ ...FIRST, inserts: "[MASK]" }],
+    examples: () => examples.GAPS,
+    body: ({ text }) => ({ texts: [text], top: 5 }),
+    show: showFillings,
+  },
+  {
+    id: "next",
+    group: "Pre-trained",
+    needs: "next_sentence",
+    title: "Next sentence",
+    says: "How likely is it that the second text follows the first?",
+    button: "Judge",
+    path: "next",
+    fields: () => [FIRST, SECOND],
+    examples: () => examples.CONTINUATIONS,
+    body: ({ text, pair }) => ({ pairs: [[text, pair]] }),
+    show: ({ predictions: [{ probability }] }) => [
+      bars([["It follows", probability], ["It does not", 1 - probability]], [probability >= 0.5 ? "It follows" : "It does not"]),
+    ],
+  },
+  {
+    id: "classify",
+    group: "Fine-tuned",
+    needs: "classify",
+    title: "Classify",
+    says: "Which of its labels the model gives to a text, and how sure it is.",
+    button: "Classify",
+    path: "predict",
+    tellsLabels: true,
+    fields: textFields,
+    examples: examples.forLabels,
+    body: textBody,
+    show: showLabels,
+  },
+  {
+    id: "score",
+    group: "Fine-tuned",
+    needs: "score",
+    title: "Rate",
+    says: "A number for a text or for two, on the scale that the model was trained with.",
+    button: "Rate",
+    path: "predict",
+    fields: textFields,
+    examples: (model) => (readsPairs(model) === "no" ? examples.REVIEWS : examples.PAIRS),
+    body: textBody,
+    show: ({ predictions: [{ value }] }) => [make("p", { class: "value", text: decimal(value, 2) })],
+  },
+  {
+    id: "choose",
+    group: "Fine-tuned",
+    needs: "choose",
+    title: "Choose",
+    says: "Which ending goes best with a beginning?",
+    button: "Choose",
+    path: "predict",
+    fields: () => [{ ...FIRST, label: "Beginning", rows: 2 }, { ...LINES, name: "endings", label: "Endings" }],
+    examples: () => examples.ENDINGS,
+    body: ({ text, endings }) => ({ questions: [{ context: text, endings: lines(endings) }] }),
+    show: showChoice,
+  },
+  {
+    id: "tag",
+    group: "Fine-tuned",
+    needs: "tag",
+    title: "Entities",
+    says: "Names and other things that the model was trained to find, marked in the text.",
+    button: "Mark",
+    path: "tag",
+    tellsLabels: true,
+    fields: () => [{ ...FIRST, rows: 4 }],
+    examples: examples.forTags,
+    body: ({ text }) => ({ texts: [text] }),
+    show: showEntities,
+  },
+  {
+    id: "answer",
+    group: "Fine-tuned",
+    needs: "answer",
+    title: "Answer",
+    says: "The model marks the answer to a question in a text of any length. It writes nothing of its own.",
+    button: "Answer",
+    path: "answer",
+    fields: () => [
+      { name: "question", label: "Question", rows: 1 },
+      { name: "context", label: "Text", rows: 6 },
+    ],
+    examples: () => examples.QUESTIONS,
+    body: ({ question, context }) => ({ questions: [{ question, context }], n_best: 3 }),
+    show: showAnswers,
+  },
+  {
+    id: "compare",
+    group: "Vectors",
+    needs: "embed",
+    title: "Similarity",
+    says: "Each text becomes a vector. The table shows the cosine of every two: 1 for the same direction.",
+    button: "Compare",
+    path: "v1/embeddings",
+    fields: () => [{ ...LINES, name: "texts", label: "Texts" }],
+    examples: () => examples.TEXTS,
+    body: ({ texts }) => ({ input: lines(texts) }),
+    show: showCosines,
+  },
+  {
+    id: "rerank",
+    group: "Vectors",
+    needs: "rerank",
+    title: "Rank",
+    says: "Passages in the order in which they answer a query, the best first.",
+    button: "Rank",
+    path: "rerank",
+    fields: () => [
+      { name: "query", label: "Query", rows: 1 },
+      { ...LINES, name: "passages", label: "Passages" },
+    ],
+    examples: () => examples.PASSAGES,
+    body: ({ query, passages }) => ({ query, passages: lines(passages) }),
+    show: showRanking,
+  },
+  {
+    id: "pieces",
+    group: "Look inside",
+    title: "Pieces",
+    says: "What the model reads: words of its vocabulary, and rarer words in pieces. ##\u00a0continues a word.",
+    path: "tokenize",
+    live: true,
+    fields: () => [FIRST],
+    examples: () => examples.WORDS,
+    body: ({ text }) => ({ texts: [text] }),
+    show: showPieces,
+  },
+  { id: "attention", group: "Look inside", title: "Attention" },
+];
+
+function lines(text) {
+  return text.split("\n").map((line) => line.trim()).filter(Boolean);
+}
+
+/** "yes", "no" or "maybe". Models that say nothing about it can rank passages only if they read pairs. */
+function readsPairs(model) {
+  if (typeof model.pair === "boolean") return model.pair ? "yes" : "no";
+  return model.abilities.includes("rerank") ? "maybe" : "no";
+}
+
+function textFields(model) {
+  const reads = readsPairs(model);
+  if (reads === "no") return [FIRST];
+  const hint = reads === "maybe" ? "if the model reads two" : undefined;
+  return [FIRST, { ...SECOND, optional: reads === "maybe", hint }];
+}
+
+function textBody({ text, pair }) {
+  return { texts: [pair?.trim() ? [text, pair] : text] };
+}
+
+function showFillings({ predictions: [{ gaps }] }, { text }) {
+  const shown = [filled(text, gaps)];
+  for (const [number, candidates] of gaps.entries()) {
+    if (gaps.length > 1) shown.push(make("h2", { text: `Gap ${number + 1}` }));
+    shown.push(bars(candidates.map((one) => [one.piece, one.probability]), [candidates[0]?.piece]));
+  }
+  return shown;
+}
+
+/** The text with the likeliest piece in each gap. */
+function filled(text, gaps) {
+  const between = text.split("[MASK]");
+  const parts = [];
+  for (const [number, part] of between.entries()) {
+    const best = gaps[number]?.[0]?.piece;
+    const joins = best?.startsWith("##");
+    parts.push(joins ? part.trimEnd() : part);
+    if (number < between.length - 1) parts.push(make("mark", { text: best === undefined ? "[MASK]" : joins ? best.slice(2) : best }));
+  }
+  return make("p", { class: "text" }, ...parts);
+}
+
+function showLabels({ predictions: [found] }) {
+  const shares = Object.entries(found.probabilities).sort((a, b) => b[1] - a[1]);
+  const chosen = found.chosen ?? [found.label].flat();
+  const verdict = make("p", { class: "verdict" }, make("strong", { text: chosen.join(", ") || "None of the labels" }));
+  return [verdict, bars(shares, chosen)];
+}
+
+function showChoice({ predictions: [found] }, { endings }) {
+  const texts = lines(endings);
+  const shares = Object.values(found.probabilities);
+  const best = shares.indexOf(Math.max(...shares));
+  const order = texts.map((text, index) => [text, shares[index]]).sort((a, b) => b[1] - a[1]);
+  return [bars(order, [texts[best]], "long")];
+}
+
+function showEntities({ predictions: [{ entities, words }] }, { text }) {
+  const spans = entities.map(({ type, begin, end, probability }) => ({
+    begin,
+    end,
+    note: type,
+    title: probability === undefined ? undefined : percent(probability),
+  }));
+  const shown = [marked(text, spans)];
+  if (!spans.length) shown.push(make("p", { class: "remark", text: "The model found none." }));
+  const cells = words.map(({ text: word, tag }) =>
+    make("span", { class: tag === "O" ? "tagged" : "tagged some" }, make("span", { class: "piece", text: word }), make("span", { class: "under", text: tag })),
+  );
+  shown.push(make("details", { class: "more" }, make("summary", { text: `The tags of all ${count(words.length, "word")}` }), make("p", { class: "pieces" }, ...cells)));
+  return shown;
+}
+
+function showAnswers({ predictions: [found] }, { context }) {
+  const none = found.no_answer_probability ?? 0;
+  const answers = found.answers.filter(({ begin, end }) => end > begin);
+  const text = make("div", {});
+  const mark = (answer) => text.replaceChildren(marked(context, answer ? [answer] : []));
+  const best = answers[0];
+  const given = best && (found.has_answer ?? best.probability >= none);
+  mark(given ? best : null);
+  const items = answers.map((answer, number) => {
+    const button = make("button", { type: "button", class: "row", "aria-pressed": String(given && number === 0) });
+    button.append(make("span", { class: "label", text: answer.text }), make("span", { class: "number", text: percent(answer.probability) }));
+    button.addEventListener("click", () => {
+      for (const other of button.closest("ul").querySelectorAll("button")) other.setAttribute("aria-pressed", String(other === button));
+      mark(answer);
+    });
+    return make("li", {}, button);
+  });
+  const verdict = given ? best.text : "The text does not say.";
+  const chance = none ? make("p", { class: "remark", text: `That the text does not say: ${percent(none)}` }) : null;
+  return [
+    make("p", { class: "verdict" }, make("strong", { text: verdict })),
+    text,
+    ...(items.length ? [make("h2", { text: "Candidates" }), make("ul", { class: "rows" }, ...items)] : []),
+    ...(chance ? [chance] : []),
+  ];
+}
+
+function showCosines({ data }, { texts }) {
+  const names = lines(texts);
+  const vectors = [...data].sort((a, b) => a.index - b.index).map(({ embedding }) => unit(embedding));
+  const head = make("tr", {}, make("td", {}), ...names.map((name, number) => make("th", { scope: "col", title: name, text: number + 1 })));
+  const rows = vectors.map((row, number) => {
+    const label = make("th", { scope: "row" }, make("span", { class: "nth", text: number + 1 }), make("span", { text: names[number] }));
+    const cells = vectors.map((column, other) => {
+      const cosine = row.reduce((sum, value, place) => sum + value * column[place], 0);
+      const share = number === other ? 0 : Math.max(0, cosine) ** 2;
+      return make("td", { class: number === other ? "same" : null, shares: { share }, text: decimal(cosine, 2) });
+    });
+    return make("tr", {}, label, ...cells);
+  });
+  const table = make("table", { class: "cosines" }, make("thead", {}, head), make("tbody", {}, ...rows));
+  const width = data[0]?.embedding.length ?? 0;
+  return [make("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "Cosines" }, table), make("p", { class: "remark", text: `Vectors of ${count(width, "number")}` })];
+}
+
+function unit(vector) {
+  const length = Math.hypot(...vector) || 1;
+  return vector.map((value) => value / length);
+}
+
+function showRanking({ results }, { passages }) {
+  const texts = lines(passages);
+  const ranked = [...results].sort((a, b) => b.score - a.score);
+  const share = (score) => Math.min(1, Math.max(0, score));
+  const items = ranked.map(({ index, score }) =>
+    make(
+      "li",
+      {},
+      make("span", { class: "label", text: texts[index] }),
+      make("span", { class: "track", "aria-hidden": "true" }, make("span", { class: "bar", shares: { share: share(score) } })),
+      make("span", { class: "number", text: decimal(score, 3) }),
+    ),
+  );
+  return [make("ol", { class: "bars long accented" }, ...items)];
+}
+
+function showPieces({ texts: [{ pieces, ids }] }) {
+  const cells = pieces.map((text, place) =>
+    make("span", { class: text === "[UNK]" ? "tagged unknown" : "tagged" }, piece(text), make("span", { class: "under", text: ids[place] })),
+  );
+  const unknown = pieces.filter((text) => text === "[UNK]").length;
+  const shown = [make("p", { class: "pieces" }, ...cells), make("p", { class: "remark", text: count(pieces.length, "piece") })];
+  if (unknown) shown.push(make("p", { class: "remark", text: `${count(unknown, "word")} the vocabulary cannot spell: [UNK].` }));
+  return shown;
+}

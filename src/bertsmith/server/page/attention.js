@@ -1,0 +1,269 @@
+// The view that explains the model: every head of every layer, and for each piece where it looks.
+
+import { ask, Refused } from "./api.js";
+import { SENTENCES_TO_LOOK_AT } from "./examples.js";
+import { count, make, newId, percent, piece, usageLine } from "./parts.js";
+import { accent, drawHead, drawLines } from "./drawing.js";
+
+const MEAN = -1; // the head that is the mean of all heads of its layer
+const NARROW = 700; // pixels; below this, pieces stand in a text rather than in two columns
+const TOLD = 4; // pieces named in the sentence below the picture
+
+/** The attention section; see `abilityView`. */
+export function attentionView(ability, locked) {
+  const title = newId("title");
+  const first = make("textarea", { id: newId("text"), rows: 2, spellcheck: "false", autocomplete: "off" });
+  const second = make("input", { id: newId("pair"), type: "text", spellcheck: "false", autocomplete: "off" });
+  const models = make("select", { id: newId("model"), onchange: run });
+  models.append(...ability.models.map(({ name }) => make("option", { text: name })));
+  const answer = make("div", { class: "answer" });
+  const samples = SENTENCES_TO_LOOK_AT.map(({ name, values }) =>
+    make("button", { type: "button", class: "chip", text: name, onclick: () => take(values) }),
+  );
+  const form = make(
+    "form",
+    { novalidate: true, onsubmit: submit, onkeydown: byKeys },
+    ability.models.length > 1 ? field("Model", models) : make("p", { class: "model facts", text: `Model: ${ability.models[0].name}` }),
+    field("Text", first),
+    field("Second text", second, "optional"),
+    make("div", { class: "samples" }, make("span", { class: "heading", text: "Examples" }), ...samples),
+    make("div", { class: "actions" }, make("button", { class: "go", text: "Look" }), make("span", { class: "keys", text: "Ctrl + Enter" })),
+  );
+  let running = null;
+  fill(SENTENCES_TO_LOOK_AT[0].values);
+  return make(
+    "section",
+    { class: "view broad", "aria-labelledby": title },
+    make("h1", { id: title, text: "Attention" }),
+    make("p", { class: "says", text: "In every layer each piece gathers from the others what it needs. Every head gathers in its own way: point at a piece to see where it looks." }),
+    form,
+    answer,
+  );
+
+  function field(label, input, hint) {
+    const note = hint ? make("span", { class: "hint", text: hint }) : null;
+    return make("div", { class: input === models ? "field model" : "field" }, make("span", { class: "caption" }, make("label", { for: input.id, text: label }), note), input);
+  }
+
+  function fill(values) {
+    first.value = values.text;
+    second.value = values.pair;
+  }
+
+  function take(values) {
+    fill(values);
+    run();
+  }
+
+  function submit(event) {
+    event.preventDefault();
+    run();
+  }
+
+  function byKeys(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) submit(event);
+  }
+
+  async function run() {
+    running?.abort();
+    const mine = new AbortController();
+    running = mine;
+    const pair = second.value.trim() ? { pair: second.value } : {};
+    answer.setAttribute("aria-busy", "true");
+    try {
+      const model = ability.models[Math.max(0, models.selectedIndex)];
+      const began = performance.now();
+      const seen = await ask("attention", { model: model.name, text: first.value, ...pair }, mine.signal);
+      answer.replaceChildren(picture(seen), usageLine(seen.usage, performance.now() - began, model.max_length));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (!(error instanceof Refused)) throw error;
+      locked(error);
+      answer.replaceChildren(make("p", { class: "wrong", role: "alert", text: error.message }));
+    } finally {
+      if (running === mine) answer.removeAttribute("aria-busy");
+    }
+  }
+}
+
+/** The heads, the pieces and what joins them, for one answer of the server. */
+function picture(seen) {
+  const { pieces, layers, heads, attention } = seen;
+  const means = new Map();
+  const state = { layer: 0, head: 0, pinned: null, hovered: null, turned: false, lines: innerWidth >= NARROW };
+  const layerChoice = numbers("Layer", layers, [], (value) => choose(value, state.head));
+  const headChoice = numbers("Head", heads, [[MEAN, "mean"]], (value) => choose(state.layer, value));
+  const direction = switchOf("Direction", [["looks at", false], ["is looked at by", true]], state.turned, (value) => set({ turned: value }));
+  const style = switchOf("Drawn as", [["lines", true], ["text", false]], state.lines, (value) => {
+    set({ lines: value });
+    build();
+  });
+  const stage = make("div", { class: "stage" });
+  const told = make("p", { class: "told", "aria-live": "polite" });
+  const [overview, cells] = overviewOf();
+  let sources = [];
+  let targets = [];
+  let canvas = null;
+
+  const whole = make(
+    "div",
+    { class: "attention" },
+    make("div", { class: "choices" }, layerChoice.element, headChoice.element, direction, style),
+    make("div", { class: "both" }, make("div", { class: "seen" }, told, stage), overview),
+  );
+  build();
+  choose(0, 0);
+  const redraw = () => {
+    if (!whole.isConnected) return;
+    const colour = accent();
+    for (const cell of cells) cell.draw(colour);
+    update();
+  };
+  document.addEventListener("colours", redraw);
+  document.addEventListener("view", redraw);
+  const watcher = new ResizeObserver(() => update());
+  watcher.observe(stage);
+  return whole;
+
+  /** Weights [s][s] of a head, or of the mean of a layer. */
+  function weights(layer, head) {
+    if (head !== MEAN) return attention[layer][head];
+    if (!means.has(layer)) {
+      const mean = pieces.map((_, from) => pieces.map((__, to) => attention[layer].reduce((sum, one) => sum + one[from][to], 0) / heads));
+      means.set(layer, mean);
+    }
+    return means.get(layer);
+  }
+
+  function choose(layer, head) {
+    set({ layer, head });
+    layerChoice.input.value = layer;
+    headChoice.input.value = head;
+    for (const cell of cells) cell.mark(cell.layer === layer && cell.head === head);
+  }
+
+  function set(changes) {
+    Object.assign(state, changes);
+    update();
+  }
+
+  /** Makes the pieces anew, in two columns or as a text. */
+  function build() {
+    state.hovered = null;
+    sources = pieces.map(pieceButton);
+    if (state.lines) {
+      targets = pieces.map((text) => make("span", { class: "spot" }, piece(text)));
+      canvas = make("canvas", { "aria-hidden": "true" });
+      const column = (items, name) => make("div", { class: `column ${name}` }, ...items);
+      stage.replaceChildren(make("div", { class: "columns" }, column(sources, "from"), canvas, column(targets, "to")));
+    } else {
+      targets = sources;
+      canvas = null;
+      stage.replaceChildren(make("div", { class: "running" }, ...sources));
+    }
+    rove(sources, 1);
+    update();
+  }
+
+  function pieceButton(text, place) {
+    return make(
+      "button",
+      {
+        type: "button",
+        class: "spot",
+        "aria-pressed": "false",
+        onpointerenter: (event) => event.pointerType === "mouse" && set({ hovered: place }),
+        onpointerleave: (event) => event.pointerType === "mouse" && set({ hovered: null }),
+        onfocus: (event) => event.target.matches(":focus-visible") && set({ hovered: place }),
+        onblur: () => set({ hovered: null }),
+        onclick: () => set({ pinned: state.pinned === place ? null : place }),
+      },
+      piece(text),
+    );
+  }
+
+  function update() {
+    const table = weights(state.layer, state.head);
+    const from = state.hovered ?? state.pinned;
+    const look = (place) => (from === null ? 0 : state.turned ? table[place][from] : table[from][place]);
+    for (const [place, spot] of targets.entries()) spot.style.setProperty("--share", look(place));
+    for (const [place, spot] of sources.entries()) {
+      spot.classList.toggle("source", place === from);
+      spot.setAttribute("aria-pressed", String(place === state.pinned));
+    }
+    if (canvas) drawLines(canvas, sources, targets, (a, b) => (state.turned ? table[b][a] : table[a][b]), from);
+    told.replaceChildren(...sentence(from, look));
+  }
+
+  function sentence(from, look) {
+    if (from === null) return [innerWidth >= NARROW ? "Point at a piece, or click it to keep it." : "Tap a piece."];
+    const head = state.head === MEAN ? "on the mean of all heads" : `in head ${state.head + 1}`;
+    const ranked = pieces.map((text, place) => [text, look(place)]).sort((a, b) => b[1] - a[1]);
+    const best = ranked.slice(0, TOLD).filter(([, share]) => share >= 0.01);
+    const parts = best.flatMap(([text, share], place) => [place ? ", " : "", make("b", { text }), ` ${percent(share)}`]);
+    const verb = state.turned ? " is looked at most by " : " looks most at ";
+    return [`Layer ${state.layer + 1}, ${head}: `, make("b", { text: pieces[from] }), verb, ...(parts.length ? parts : ["nothing"]), "."];
+  }
+
+  /** All heads as small pictures: a row a layer. */
+  function overviewOf() {
+    const made = [];
+    const rows = [];
+    for (let layer = 0; layer < layers; layer += 1) {
+      const row = [make("span", { class: "nth", "aria-hidden": "true", text: layer + 1 })];
+      for (let head = 0; head < heads; head += 1) {
+        const small = make("canvas", { "aria-hidden": "true" });
+        const name = `Layer ${layer + 1}, head ${head + 1}`;
+        const button = make("button", { type: "button", class: "head", "aria-label": name, title: name, "aria-pressed": "false", onclick: () => choose(layer, head) }, small);
+        const mark = (chosen) => button.setAttribute("aria-pressed", String(chosen));
+        made.push({ layer, head, button, mark, draw: (colour) => drawHead(small, attention[layer][head], colour) });
+        row.push(button);
+      }
+      rows.push(...row);
+    }
+    rove(made.map(({ button }) => button), heads);
+    const grid = make("div", { class: "grid", role: "group", "aria-label": "All heads, a row a layer", shares: { heads } }, ...rows);
+    const colour = accent();
+    for (const cell of made) cell.draw(colour);
+    const caption = make("p", { class: "remark", text: `${count(layers, "layer")} of ${count(heads, "head")}, a row a layer. In each, a piece (from top to bottom) looks at others (from left to right): the stronger the colour, the more.` });
+    return [make("div", { class: "overview" }, grid, caption), made];
+  }
+}
+
+/** A chooser of numbers from 1, with further choices as (value, name). */
+function numbers(label, most, further, onchoice) {
+  const id = newId(label);
+  const input = make("select", { id, onchange: () => onchoice(Number(input.value)) });
+  for (let number = 0; number < most; number += 1) input.append(make("option", { value: number, text: number + 1 }));
+  for (const [value, name] of further) input.append(make("option", { value, text: name }));
+  return { input, element: make("span", { class: "choice" }, make("label", { for: id, text: label }), input) };
+}
+
+/** A group of radio buttons of (name, value). */
+function switchOf(label, options, chosen, onchoice) {
+  const group = newId("switch");
+  const items = options.map(([name, value]) => {
+    const id = newId("option");
+    const input = make("input", { type: "radio", name: group, id, checked: value === chosen, onchange: () => onchoice(value) });
+    return make("span", {}, input, make("label", { for: id, text: name }));
+  });
+  return make("fieldset", { class: "switch" }, make("legend", { class: "unseen", text: label }), ...items);
+}
+
+/** One stop of the Tab key for many buttons; arrows go on from there, up and down by a row. */
+function rove(buttons, rowLength) {
+  const total = buttons.length;
+  const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: rowLength, ArrowUp: -rowLength };
+  for (const [index, button] of buttons.entries()) {
+    button.tabIndex = index ? -1 : 0;
+    button.addEventListener("focus", () => {
+      for (const other of buttons) other.tabIndex = other === button ? 0 : -1;
+    });
+    button.addEventListener("keydown", (event) => {
+      const next = event.key === "Home" ? 0 : event.key === "End" ? total - 1 : index + (steps[event.key] ?? NaN);
+      if (!(next >= 0 && next < total)) return;
+      event.preventDefault();
+      buttons[next].focus();
+    });
+  }
+}

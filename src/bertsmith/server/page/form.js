@@ -1,0 +1,165 @@
+// The frame of a view: which model, what goes in, examples, the button, and where the answer appears.
+
+import { ask, asCommand, Refused } from "./api.js";
+import { make, newId, usageLine } from "./parts.js";
+
+/** A section for an ability of `abilities.js`; `locked` takes an error, and tells whether it asks for a key. */
+export function abilityView(ability, locked) {
+  let model = ability.models[0];
+  let running = null;
+  const title = newId("title");
+  const fields = make("div", { class: "fields" });
+  const samples = make("div", { class: "samples" });
+  const answer = make("div", { class: "answer", "aria-live": "polite" });
+  const go = make("button", { class: "go" }, ability.button);
+  const form = make("form", { novalidate: true, onsubmit: submit, onkeydown: byKeys }, fields);
+  const facts = make("span", { class: "facts" });
+
+  fields.before(modelLine());
+  form.append(samples, make("div", { class: "actions" }, ability.live ? null : go, make("span", { class: "keys", text: ability.live ? "" : "Ctrl + Enter" })));
+  fill();
+
+  return make(
+    "section",
+    { class: "view", "aria-labelledby": title },
+    make("h1", { id: title, text: ability.title }),
+    make("p", { class: "says", text: ability.says }),
+    form,
+    answer,
+  );
+
+  function modelLine() {
+    if (ability.models.length === 1) {
+      return make("p", { class: "model" }, make("span", { class: "facts", text: `Model: ${model.name}` }), facts);
+    }
+    const id = newId("model");
+    const choice = make("select", { id, onchange: () => choose(choice.selectedIndex) });
+    choice.append(...ability.models.map(({ name }) => make("option", { text: name })));
+    return make("div", { class: "field model" }, make("label", { for: id, text: "Model" }), choice, facts);
+  }
+
+  function choose(index) {
+    const before = values();
+    model = ability.models[index];
+    stop();
+    answer.replaceChildren();
+    fill(before);
+  }
+
+  /** Fields and examples for the model; texts that were written by hand stay. */
+  function fill(before = {}) {
+    const examples = ability.examples(model);
+    const untouched = examples.length ? examples[0].values : {};
+    const known = new Set(ability.models.flatMap((one) => ability.examples(one).flatMap(({ values: v }) => Object.values(v))));
+    const wanted = ability.fields(model).map((field) => {
+      const written = before[field.name];
+      const value = written && !known.has(written) ? written : (untouched[field.name] ?? "");
+      return fieldOf(field, value);
+    });
+    fields.replaceChildren(...wanted);
+    facts.textContent = model.labels.length && ability.tellsLabels ? shorten(model.labels) : "";
+    const chips = examples.map(({ name, values: sample }) =>
+      make("button", { type: "button", class: "chip", text: name, onclick: () => take(sample) }),
+    );
+    const heading = make("span", { class: "heading", text: "Examples" });
+    samples.replaceChildren(...(chips.length ? [heading, ...chips] : []));
+    if (ability.live) queueMicrotask(run);
+  }
+
+  function fieldOf(field, value) {
+    const id = newId(field.name);
+    const hint = field.hint ? make("span", { class: "hint", id: `${id}-hint`, text: field.hint }) : null;
+    const properties = {
+      id,
+      name: field.name,
+      autocomplete: "off",
+      spellcheck: "false",
+      "aria-describedby": hint ? hint.id : null,
+      oninput: ability.live ? later : null,
+    };
+    const input = field.rows === 1 ? make("input", { ...properties, type: "text" }) : make("textarea", { ...properties, rows: field.rows });
+    input.value = value;
+    const label = make("label", { for: id, text: field.label });
+    const aid = field.inserts ? make("button", { type: "button", class: "chip aid", text: `Insert ${field.inserts}`, onclick: () => insert(input, field.inserts) }) : null;
+    return make("div", { class: "field" }, make("span", { class: "caption" }, label, hint, aid), input);
+  }
+
+  function insert(input, text) {
+    input.setRangeText(text, input.selectionStart, input.selectionEnd, "end");
+    input.focus();
+  }
+
+  function take(sample) {
+    for (const input of fields.querySelectorAll("input, textarea")) input.value = sample[input.name] ?? "";
+    run();
+  }
+
+  function values() {
+    return Object.fromEntries([...fields.querySelectorAll("input, textarea")].map((input) => [input.name, input.value]));
+  }
+
+  function submit(event) {
+    event.preventDefault();
+    run();
+  }
+
+  function byKeys(event) {
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      run();
+    }
+  }
+
+  function later() {
+    clearTimeout(later.timer);
+    later.timer = setTimeout(run, 200);
+  }
+
+  function stop() {
+    running?.abort();
+    running = null;
+  }
+
+  async function run() {
+    stop();
+    const given = values();
+    const missing = ability.fields(model).find((field) => !field.optional && !given[field.name].trim());
+    if (missing) {
+      if (ability.live) answer.replaceChildren();
+      else refuse(`Write something under “${missing.label}” first.`);
+      return;
+    }
+    const mine = new AbortController();
+    running = mine;
+    const body = { model: model.name, ...ability.body(given, model) };
+    answer.setAttribute("aria-busy", "true");
+    const began = performance.now();
+    try {
+      const reply = await ask(ability.path, body, mine.signal);
+      const time = performance.now() - began;
+      answer.replaceChildren(...ability.show(reply, given, model), usageLine(reply.usage, time, model.max_length), request(body));
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      if (!(error instanceof Refused)) throw error;
+      locked(error);
+      refuse(error.message);
+    } finally {
+      if (running === mine || running === null) answer.removeAttribute("aria-busy");
+    }
+  }
+
+  function refuse(sentence) {
+    answer.replaceChildren(make("p", { class: "wrong", role: "alert", text: sentence }));
+  }
+
+  function request(body) {
+    const code = make("code", { text: asCommand(ability.path, body) });
+    return make("details", { class: "request" }, make("summary", { text: "The same as a request" }), make("pre", { tabindex: "0" }, code));
+  }
+}
+
+function shorten(labels) {
+  const most = 8;
+  const rest = labels.length - most;
+  return `Its labels: ${labels.slice(0, most).join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`;
+}

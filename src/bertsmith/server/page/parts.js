@@ -1,0 +1,92 @@
+// The small things that all views are made of.
+
+let made = 0;
+
+/** An element. Properties beginning with "on" are listeners, "text" is its text, "shares" are custom properties. */
+export function make(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "text") element.textContent = value;
+    else if (name === "shares") for (const [key, share] of Object.entries(value)) element.style.setProperty(`--${key}`, share);
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+  return element;
+}
+
+/** An id that nothing else on the page has. */
+export function newId(name) {
+  made += 1;
+  return `${name}-${made}`;
+}
+
+/** "41.2%", and "<0.1%" for what would be shown as nothing. */
+export function percent(share) {
+  const digits = { style: "percent", maximumFractionDigits: 1 };
+  const least = 0.001;
+  if (share > 0 && share < least) return `<${new Intl.NumberFormat(undefined, digits).format(least)}`;
+  return new Intl.NumberFormat(undefined, digits).format(share);
+}
+
+/** A number with so many decimals. */
+export function decimal(value, digits = 3) {
+  return new Intl.NumberFormat(undefined, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
+}
+
+/** A count with its noun: "1 token", "1,200 tokens". */
+export function count(number, noun) {
+  return `${new Intl.NumberFormat().format(number)} ${noun}${number === 1 ? "" : "s"}`;
+}
+
+/** Labels with their shares as bars, in the order given; `best` labels stand out. "long" labels stand above theirs. */
+export function bars(shares, best = [], kind = "") {
+  const rows = shares.map(([label, share]) =>
+    make(
+      "li",
+      { class: best.includes(label) ? "best" : null },
+      make("span", { class: "label", text: label }),
+      make("span", { class: "track", "aria-hidden": "true" }, make("span", { class: "bar", shares: { share } })),
+      make("span", { class: "number", text: percent(share) }),
+    ),
+  );
+  return make("ul", { class: `bars ${kind}` }, ...rows);
+}
+
+/** A text with marked spans; begin and end count characters as the server does, by code point. */
+export function marked(text, spans) {
+  const letters = Array.from(text);
+  const parts = [];
+  let position = 0;
+  for (const span of [...spans].sort((a, b) => a.begin - b.begin)) {
+    if (span.begin < position) continue;
+    parts.push(letters.slice(position, span.begin).join(""));
+    const note = span.note ? make("span", { class: "type", text: span.note }) : null;
+    parts.push(make("mark", { title: span.title }, letters.slice(span.begin, span.end).join(""), note));
+    position = span.end;
+  }
+  parts.push(letters.slice(position).join(""));
+  return make("p", { class: "text" }, ...parts);
+}
+
+/** A word piece, its "##" set back. */
+export function piece(text) {
+  const continues = text.startsWith("##") && text.length > 2;
+  const special = /^\[[A-Z]+\]$/.test(text);
+  const inside = continues ? [make("span", { class: "hashes", text: "##" }), text.slice(2)] : [text];
+  return make("span", { class: special ? "piece special" : "piece" }, ...inside);
+}
+
+/** How many tokens came in, how many were read, and what was cut. */
+export function usageLine(usage, milliseconds, maxLength) {
+  const came = usage?.tokens_in ?? usage?.prompt_tokens;
+  const time = `${Math.max(1, Math.round(milliseconds))} ms`;
+  if (came === undefined) return make("p", { class: "usage", text: time });
+  const cut = usage.tokens_cut ?? 0;
+  if (!cut) return make("p", { class: "usage", text: `${count(came, "token")} came in, none was cut · ${time}` });
+  const limit = maxLength ? ` The model reads at most ${maxLength} at once.` : "";
+  const used = usage.tokens_used ?? came - cut;
+  const said = `${count(came, "token")} came in, ${used} ${used === 1 ? "was" : "were"} read, ${cut} ${cut === 1 ? "was" : "were"} cut.`;
+  return make("p", { class: "usage cut" }, make("strong", { text: said }), `${limit} ${time}`);
+}

@@ -1,0 +1,202 @@
+"""A server in the agreed form whose answers are written down, so that the page can be tried without a model."""
+
+import json
+import math
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import bertsmith.server
+
+PAGE = Path(bertsmith.server.__file__).parent / "page"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
+    """One entry of GET /models."""
+    always = {"name": name, "task": task, "labels": list(labels), "max_length": 512, "width": 3}
+    return {**always, "abilities": [*abilities, "embed", "features"], **more}
+
+
+MODELS = [
+    model_of("novels", None, "fill", "next_sentence", "rerank"),
+    model_of("reviews", "classification", "classify", labels=("negative", "positive")),
+    model_of("mails", "classification", "classify", labels=("Not Spam", "Spam")),
+    model_of("same", "classification", "classify", "rerank", labels=("different", "same")),
+    model_of("likeness", "regression", "score", "rerank", pair=True),
+    model_of("endings", "choice", "choose"),
+    model_of("names", "tagging", "tag", labels=("O", "B-PER", "B-LOC")),
+    model_of("answers", "span", "answer"),
+]
+
+
+def vector_of(text: str) -> list[float]:
+    """Three numbers that depend on the text."""
+    return [1.0 + text.count("a"), 1.0 + text.count("e"), float(len(text) % 7)]
+
+
+def spans_of(text: str, words: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Where some words stand in a text, in code points, with their types."""
+    return [
+        {"type": kind, "text": word, "begin": text.index(word), "end": text.index(word) + len(word), "probability": 0.9}
+        for word, kind in words.items()
+        if word in text
+    ]
+
+
+def pieces_of(text: str) -> list[str]:
+    """Words, of which long ones fall into two pieces."""
+    cut = [[word] if len(word) < 8 else [word[:5], f"##{word[5:]}"] for word in text.split()]
+    return [piece for word in cut for piece in word]
+
+
+def attention_of(size: int, layers: int = 3, heads: int = 4) -> list[Any]:
+    """Weights in which head h looks h pieces back, more sharply in higher layers."""
+
+    def row(layer: int, head: int, at: int) -> list[float]:
+        raw = [math.exp(-(layer + 1) * abs(at - head - to) / 2) for to in range(size)]
+        return [round(weight / sum(raw), 4) for weight in raw]
+
+    return [[[row(layer, head, at) for at in range(size)] for head in range(heads)] for layer in range(layers)]
+
+
+def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) -> dict[str, Any]:
+    """The reply to a POST."""
+    usage = {"tokens_in": 12, "tokens_used": 12, "tokens_cut": 0}
+    if path == "/predict" and "questions" in asked:
+        shares = {"0": 0.1, "1": 0.7, "2": 0.2}
+        return {"predictions": [{"label": "1", "probabilities": shares}], "usage": usage}
+    if path == "/predict":
+        if asked["model"] == "likeness":
+            return {"predictions": [{"value": 3.456}], "usage": usage}
+        text = asked["texts"][0]
+        if text == "long":
+            usage = {"tokens_in": 612, "tokens_used": 512, "tokens_cut": 100}
+        labels = next(model["labels"] for model in models if model["name"] == asked["model"])
+        shares = dict(zip(labels, (0.0004, 0.9996), strict=True))
+        return {"predictions": [{"label": labels[1], "probabilities": shares}], "usage": usage}
+    if path == "/fill":
+        gap = [{"piece": piece, "probability": p} for piece, p in (("bed", 0.62), ("##room", 0.2), ("town", 0.01))]
+        return {"predictions": [{"gaps": [gap] * asked["texts"][0].count("[MASK]")}], "usage": usage}
+    if path == "/next":
+        return {"predictions": [{"probability": 0.875}]}
+    if path == "/tag":
+        text = asked["texts"][0]
+        entities = spans_of(text, {"Roald Amundsen": "PER", "Oslo": "LOC", "Dušan Tadić": "PER", "Maria Silva": "PER"})
+        words = [{"text": word, "begin": 0, "end": 1, "tag": "O"} for word in text.split()]
+        return {"predictions": [{"entities": entities, "words": words}], "usage": usage}
+    if path == "/answer":
+        found = spans_of(asked["questions"][0]["context"], {"Roald Amundsen": "", "Robert Falcon Scott": ""})
+        for answer, share in zip(found, (0.8, 0.15), strict=False):
+            answer["probability"] = share
+        none = 0.05 if found else 0.97
+        return {"predictions": [{"answers": found, "no_answer_probability": none}], "usage": usage}
+    if path == "/v1/embeddings":
+        data = [{"index": number, "embedding": vector_of(text)} for number, text in enumerate(asked["input"])]
+        return {"data": data[::-1], "usage": {"prompt_tokens": 44, "total_tokens": 44}}
+    if path == "/rerank":
+        scores = [{"index": number, "score": 0.9 - 0.2 * number} for number in range(len(asked["passages"]))]
+        return {"results": scores[::-1], "usage": usage}
+    if path == "/tokenize":
+        pieces = [piece if piece.isascii() else "[UNK]" for piece in pieces_of(asked["texts"][0])]
+        return {
+            "texts": [{"pieces": pieces, "ids": list(range(100, 100 + len(pieces))), "offsets": [[0, 1]] * len(pieces)}]
+        }
+    second = [*pieces_of(asked["pair"]), "[SEP]"] if "pair" in asked else []
+    pieces = ["[CLS]", *pieces_of(asked["text"]), "[SEP]", *second]
+    weights = attention_of(len(pieces))
+    return {"pieces": pieces, "layers": 3, "heads": 4, "attention": weights, "usage": usage}
+
+
+class StubServer(ThreadingHTTPServer):
+    """The server, with what it was asked.
+
+    Attributes:
+        models: what it says it has.
+        key: what it wants to be shown, if anything.
+        refusal: status, body and headers of what it answers to every POST, if anything.
+        asked: (path, body) of every POST.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.reset()
+
+    def reset(self) -> None:
+        """Forgets what a test has changed."""
+        self.models: list[dict[str, Any]] = MODELS
+        self.key: str | None = None
+        self.refusal: tuple[int, bytes, dict[str, str]] | None = None
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: StubServer
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        file = PAGE / ("index.html" if path == "/" else path.removeprefix("/page/"))
+        if path == "/models":
+            if self._let_in():
+                self._send(200, json.dumps({"models": self.server.models}).encode())
+        elif file.parent == PAGE and file.is_file():
+            self._send(200, file.read_bytes(), KINDS[file.suffix], {"content-security-policy": POLICY})
+        else:
+            self._send(404, b'{"error": {"message": "nothing here", "type": "not_found"}}')
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.asked.append((self.path, body))
+        if not self._let_in():
+            return
+        if self.server.refusal is not None:
+            status, answer, headers = self.server.refusal
+            self._send(status, answer, more=headers)
+        else:
+            self._send(200, json.dumps(answer_of(self.path, body, self.server.models)).encode())
+
+    def _let_in(self) -> bool:
+        if self.server.key in (None, (self.headers["authorization"] or "").removeprefix("Bearer ")):
+            return True
+        self._send(401, b'{"error": {"message": "expected a key", "type": "authentication_error"}}')
+        return False
+
+    def _send(
+        self, status: int, body: bytes, kind: str = "application/json", more: Mapping[str, str] | None = None
+    ) -> None:
+        self.send_response(status)
+        self.send_header("content-type", f"{kind}; charset=utf-8")
+        self.send_header("content-length", str(len(body)))
+        for name, value in (more or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Says nothing."""
+
+
+@contextmanager
+def stub_server() -> Iterator[StubServer]:
+    """A running server; it ends with the block."""
+    with StubServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()

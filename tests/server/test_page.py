@@ -1,0 +1,539 @@
+"""The page in a real browser, before a server whose answers are written down, and before the real one."""
+
+import contextlib
+import json
+import re
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.library import load
+from bertsmith.model.heads import BertForTask
+from bertsmith.tasks.kinds import task_for
+from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+VIEWS = "fill next classify score choose tag answer compare rerank pieces attention".split()
+DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 360, "height": 740}
+PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
+PICTURED = "BERTSMITH_PICTURED_MODELS"  # model folders, joined as in PATH, to picture with
+
+FILES = sorted(PAGE.iterdir())
+HTML = (PAGE / "index.html").read_text(encoding="utf-8")
+
+# Of every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
+COLOURS = """() => [...document.querySelectorAll("body *")].filter((e) =>
+    e.checkVisibility({opacityProperty: true, visibilityProperty: true}) && !e.closest(".unseen, .skip, option")
+    && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())
+  ).map((e) => {
+    const behind = [];
+    for (let up = e; up; up = up.parentElement) behind.push(getComputedStyle(up).backgroundColor);
+    const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+    const rgba = (colour) => {
+      canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
+      return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    return [e.textContent.trim().slice(0, 40), rgba(getComputedStyle(e).color), behind.map(rgba)];
+  })"""
+NAMELESS = """() => [...document.querySelectorAll("input, textarea, select, button, a")].filter((e) =>
+    e.checkVisibility() && !(e.labels && [...e.labels].some((l) => l.textContent.trim()))
+    && !e.textContent.trim() && !e.getAttribute("aria-label")
+  ).map((e) => e.outerHTML)"""
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.suffix != ".svg"], ids=lambda file: file.name)
+def test_the_page_asks_nobody_else(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert not re.search(r"(https?:)?//[\w.-]+\.\w", re.sub(r"^\s*//.*$", "", text, flags=re.M)), "an address elsewhere"
+    assert "@import" not in text
+    assert "innerHTML" not in text, "texts of users must stay texts"
+
+
+def test_the_page_is_whole_small_and_has_no_code_or_style_inside() -> None:
+    named = set(re.findall(r'"page/([\w.]+)"', HTML))
+    for file in FILES:
+        named |= set(re.findall(r'from "\./([\w.]+)"', file.read_text(encoding="utf-8")))
+    assert named | {"index.html"} == {file.name for file in FILES}
+    assert sum(file.stat().st_size for file in FILES) < 80_000
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", HTML)
+    assert not re.findall(r"<script(?![^>]*\ssrc=)", HTML)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
+    program = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if program is None:
+        pytest.skip("needs chromium; none is installed")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def running_stub() -> Iterator[StubServer]:
+    with stub_server() as server:
+        yield server
+
+
+@pytest.fixture
+def stub(running_stub: StubServer) -> StubServer:
+    running_stub.reset()
+    return running_stub
+
+
+class Visit:
+    """A browser window on a server; what goes wrong in it is kept in `mistakes`."""
+
+    def __init__(
+        self, browser: Any, address: str, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
+    ) -> None:
+        self.address, self.mistakes = address, []
+        options = {"viewport": viewport, "color_scheme": scheme, "reduced_motion": "reduce", "locale": "en-US"}
+        self.context = browser.new_context(**options)
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.page.on("pageerror", lambda error: self.mistakes.append(str(error)))
+        self.page.on("console", lambda message: message.type == "error" and self.mistakes.append(message.text))
+
+    def open(self, view: str = "") -> Any:
+        """The section of a view."""
+        self.page.goto(f"{self.address}#{view}")
+        self.page.locator("nav a").first.wait_for()
+        section = self.page.locator("section.view:visible")
+        section.wait_for()
+        return section
+
+    def run(self, view: str) -> Any:
+        """The section of a view, its first example answered."""
+        section = self.open(view)
+        if view != "pieces":
+            section.locator(".actions .go").click()
+        self.answered(section)
+        return section
+
+    def answered(self, section: Any) -> None:
+        section.locator(".answer:not([aria-busy]) > *").first.wait_for()
+
+    def picture(self, path: Path) -> None:
+        """Writes the whole page; the window is made as tall, since Chromium loses parts of what it scrolls."""
+        width = self.page.viewport_size["width"]
+        height = self.page.evaluate("document.documentElement.scrollHeight")
+        self.page.set_viewport_size({"width": width, "height": height})
+        self.page.mouse.move(2, 2)
+        self.page.wait_for_timeout(300)
+        self.page.screenshot(path=path)
+
+
+@pytest.fixture
+def visit(browser: Any, stub: StubServer) -> Iterator[Visit]:
+    with _visit(browser, stub.address) as visit:
+        yield visit
+
+
+@contextlib.contextmanager
+def _visit(browser: Any, address: str, **how: Any) -> Iterator[Visit]:
+    visit = Visit(browser, address, **how)
+    try:
+        yield visit
+    finally:
+        visit.context.close()
+    assert not visit.mistakes
+
+
+def _lines(section: Any, selector: str) -> list[str]:
+    return [re.sub(r"\s+", " ", text).strip() for text in section.locator(selector).all_inner_texts()]
+
+
+def test_only_what_the_models_can_do_is_offered(visit, stub):
+    visit.open()
+    assert [link.get_attribute("href") for link in visit.page.locator("nav a").all()] == [f"#{view}" for view in VIEWS]
+    stub.models = [MODELS[1]]
+    visit.page.reload()
+    visit.open("answer")  # which is not there: the first is shown
+    offered = [link.get_attribute("href") for link in visit.page.locator("nav a").all()]
+    assert offered == ["#classify", "#compare", "#pieces", "#attention"]
+    assert visit.page.locator("h1:visible").inner_text() == "Classify"
+    stub.models = []
+    visit.page.reload()
+    visit.page.get_by_text("no model that this page could show").wait_for()
+
+
+def test_a_gap_is_filled_with_bars(visit, stub):
+    section = visit.run("fill")
+    assert _lines(section, ".answer .text") == ["The doctor told her to stay in bed until the fever was gone."]
+    assert _lines(section, ".bars li") == ["bed 62%", "##room 20%", "town 1%"]
+    widths = [bar.bounding_box()["width"] for bar in section.locator(".bar").all()]
+    whole = section.locator(".track").first.bounding_box()["width"]
+    assert [width / whole for width in widths] == pytest.approx([0.62, 0.2, 0.01], abs=0.005)
+    assert stub.asked[-1] == (
+        "/fill",
+        {"model": "novels", "texts": ["The doctor told her to stay in [MASK] until the fever was gone."], "top": 5},
+    )
+    section.get_by_role("button", name="Two gaps").click()
+    section.get_by_role("heading", name="Gap 2").wait_for()
+    assert _lines(section, ".answer mark") == ["bed", "bed"]
+
+
+def test_the_button_inserts_a_mask_where_the_cursor_is(visit):
+    section = visit.open("fill")
+    text = section.get_by_label("Text")
+    text.fill("a  b")
+    text.press("ArrowLeft")
+    text.press("ArrowLeft")
+    section.get_by_role("button", name="Insert [MASK]").click()
+    assert text.input_value() == "a [MASK] b"
+
+
+def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
+    section = visit.run("classify")
+    assert _lines(section, ".verdict") == ["positive"]
+    assert _lines(section, ".bars li") == ["positive 100%", "negative <0.1%"]
+    assert _lines(section, ".facts") == ["Its labels: negative, positive"]
+    section.get_by_label("Model").select_option("mails")
+    assert "CONGRATULATIONS" in section.get_by_label("Text").input_value()
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert _lines(section, ".bars li") == ["Spam 100%", "Not Spam <0.1%"]
+    section.get_by_label("Text").fill("my own text")
+    section.get_by_label("Model").select_option("same")
+    assert section.get_by_label("Text", exact=True).input_value() == "my own text"
+    section.get_by_label("Second text").fill("another")
+    section.get_by_role("button", name="Classify").click()
+    visit.answered(section)
+    assert stub.asked[-1] == ("/predict", {"model": "same", "texts": [["my own text", "another"]]})
+
+
+def test_numbers_endings_and_next_sentences(visit, stub):
+    assert _lines(visit.run("score"), ".value") == ["3.46"]
+    assert len(stub.asked[-1][1]["texts"][0]) == 2, "a model of pairs is given pairs"
+    section = visit.run("choose")
+    assert _lines(section, ".bars .best") == ["Then she swam to the other side. 70%"]
+    assert len(stub.asked[-1][1]["questions"][0]["endings"]) == 3
+    assert _lines(visit.run("next"), ".bars li") == ["It follows 87.5%", "It does not 12.5%"]
+
+
+def test_an_answer_is_marked_where_it_stands(visit):
+    section = visit.run("answer")
+    assert _lines(section, ".answer mark") == ["Roald Amundsen"]
+    assert _lines(section, ".rows button") == ["Roald Amundsen 80%", "Robert Falcon Scott 15%"]
+    section.get_by_role("button", name="Robert Falcon Scott").click()
+    assert _lines(section, ".answer mark") == ["Robert Falcon Scott"]
+    section.get_by_role("button", name="Not said").click()
+    section.get_by_text("The text does not say.").wait_for()
+    assert section.locator(".answer mark").count() == 0
+    section.get_by_label("Text").fill("🙂🙂 says Roald Amundsen 👩‍🚀 to all")  # characters outside the basic plane
+    section.get_by_role("button", name="Answer").click()
+    section.locator("mark").wait_for()
+    assert _lines(section, ".answer mark") == ["Roald Amundsen"]
+
+
+def test_entities_are_marked_with_their_types(visit):
+    section = visit.run("tag")
+    assert _lines(section, ".answer mark") == ["Roald AmundsenPER", "OsloLOC"]
+    section.get_by_label("Text").fill("⚽🥅 Dušan Tadić and Maria Silva")
+    section.get_by_role("button", name="Mark").click()
+    section.locator("mark", has_text="Dušan Tadić").wait_for()
+    assert _lines(section, ".answer .text") == ["⚽🥅 Dušan TadićPER and Maria SilvaPER"]
+
+
+def test_similar_texts_and_ranked_passages(visit):
+    section = visit.open("compare")
+    texts = ["a cat", "ee", "a bat"]
+    section.get_by_label("Texts").fill("\n\n".join(texts))
+    section.get_by_role("button", name="Compare").click()
+    visit.answered(section)
+    vectors = [vector_of(text) for text in texts]
+    for row, line in zip(vectors, section.locator("tbody tr").all(), strict=True):
+        wanted = [np.dot(row, other) / np.linalg.norm(row) / np.linalg.norm(other) for other in vectors]
+        assert _lines(line, "td") == [f"{cosine:.2f}" for cosine in wanted]
+    assert _lines(visit.run("rerank"), ".bars li .number") == ["0.900", "0.700", "0.500", "0.300"]
+
+
+def test_pieces_appear_while_one_writes(visit, stub):
+    section = visit.run("pieces")
+    section.get_by_label("Text").press_sequentially("tokenization, 東京", delay=5)
+    section.get_by_text("1 word the vocabulary cannot spell").wait_for()
+    section.get_by_label("Text").fill("tokenization")
+    section.get_by_text("2 pieces", exact=True).wait_for()
+    assert _lines(section, ".tagged") == ["token 100", "##ization 101"]
+    assert len(stub.asked) < 8, "not a request for each key"
+
+
+def test_what_was_cut_is_told(visit):
+    section = visit.run("classify")
+    assert _lines(section, ".usage")[0].startswith("12 tokens came in, none was cut")
+    section.get_by_label("Text").fill("long")
+    section.get_by_role("button", name="Classify").click()
+    section.locator(".usage.cut").wait_for()
+    told = _lines(section, ".usage")[0]
+    assert told.startswith("612 tokens came in, 512 were read, 100 were cut. The model reads at most 512 at once.")
+
+
+def test_each_request_is_shown_as_a_command(visit):
+    section = visit.open("fill")
+    section.get_by_label("Text").fill("it's [MASK]")
+    section.get_by_role("button", name="Fill").click()
+    section.get_by_text("The same as a request").click()
+    command = section.locator("pre").inner_text()
+    assert command.startswith(f"curl -s {visit.address}fill")
+    body = command.partition("-d '")[2].removesuffix("'").replace("'\\''", "'")
+    assert json.loads(body) == {"model": "novels", "texts": ["it's [MASK]"], "top": 5}
+
+
+def test_texts_are_shown_as_texts(visit, stub):
+    stub.models = [{**MODELS[1], "name": "<i>name</i>", "labels": ["<b>bad</b>", "<img src=x onerror=alert(1)>"]}]
+    section = visit.run("classify")
+    assert _lines(section, ".verdict") == ["<img src=x onerror=alert(1)>"]
+    assert visit.page.locator("#content img, #content b, #content i").count() == 0
+
+
+def test_a_piece_shows_where_it_looks(visit):
+    section = visit.run("attention")
+    spots, shares = section.locator("button.spot"), _shares(section, ".to .spot")
+    assert spots.count() == 15
+    assert section.locator(".head").count() == 12
+    assert set(shares) == {0.0}
+    spots.nth(5).hover()
+    assert _lines(section, ".told")[0].startswith("Layer 1, in head 1: the looks most at the ")
+    shares = _shares(section, ".to .spot")
+    assert shares.index(max(shares)) == 5
+    assert sum(shares) == pytest.approx(1, abs=1e-3)
+    section.get_by_role("button", name="Layer 3, head 3").click()
+    assert section.get_by_label("Layer", exact=True).input_value() == "2"
+    assert section.locator(".head[aria-pressed=true]").get_attribute("aria-label") == "Layer 3, head 3"
+    spots.nth(5).click()
+    visit.page.mouse.move(2, 2)
+    shares = _shares(section, ".to .spot")
+    assert shares.index(max(shares)) == 3, "head 3 looks two back"
+    section.get_by_text("is looked at by").click()
+    shares = _shares(section, ".to .spot")
+    assert shares.index(max(shares)) == 7
+    section.get_by_text("looks at", exact=True).click()
+    section.get_by_label("Head", exact=True).select_option("mean")
+    assert "on the mean of all heads" in _lines(section, ".told")[0]
+    assert sum(_shares(section, ".to .spot")) == pytest.approx(1, abs=1e-3)
+    section.locator("label", has_text=re.compile("^text$")).click()
+    assert section.locator("canvas").count() == 12, "no lines"
+    assert sum(_shares(section, ".running .spot")) == pytest.approx(1, abs=1e-3)
+
+
+def test_lines_are_drawn_from_pieces_to_pieces(visit):
+    section = visit.run("attention")
+    drawn = (
+        "(canvas) => canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some((v) => v > 0)"
+    )
+    assert section.locator(".columns canvas").evaluate(drawn)
+    assert all(section.locator(".head canvas").evaluate_all(f"(all) => all.map({drawn})"))
+
+
+def _shares(section: Any, selector: str) -> list[float]:
+    return section.locator(selector).evaluate_all(
+        "(all) => all.map((e) => Number(e.style.getPropertyValue('--share')))"
+    )
+
+
+def test_everything_can_be_done_with_the_keyboard(visit):
+    visit.open("fill")
+    page = visit.page
+    page.locator("body").press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.hash") == "#attention":
+            break
+    page.keyboard.press("Enter")
+    page.locator("h1:visible", has_text="Attention").wait_for()
+    section = page.locator("section.view:visible")
+    section.get_by_label("Text", exact=True).focus()
+    page.keyboard.press("Control+Enter")
+    section.locator("button.spot").first.wait_for()
+    stops = []
+    for _ in range(15):
+        page.keyboard.press("Tab")
+        stops.append(page.evaluate("document.activeElement.classList[0]"))
+    assert stops.count("spot") == 1, "one stop for all pieces"
+    assert stops.count("head") == 1, "one stop for all heads"
+    section.locator("button.spot").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    assert "cup looks most at" in _lines(section, ".told")[0]
+    section.locator(".head").first.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("End")
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Enter")
+    assert section.locator(".head[aria-pressed=true]").get_attribute("aria-label") == "Layer 2, head 4"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everything_has_a_name_and_can_be_read(browser, stub, scheme):
+    with _visit(browser, stub.address, scheme=scheme) as visit:
+        for view in VIEWS:
+            section = visit.run(view)
+            if view == "attention":
+                visit.run(view).locator("button.spot").nth(4).click()
+            assert visit.page.evaluate(NAMELESS) == []
+            assert section.locator("h1").count() == 1
+            poor = {text: ratio for text, ratio in _contrasts(visit.page.evaluate(COLOURS)) if ratio < 4.5}
+            assert poor == {}, view
+
+
+def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
+    """The contrast of each text to what is behind it, by the formula of WCAG 2."""
+
+    def over(front: list[float], back: list[float]) -> list[float]:
+        share = front[3] / 255
+        return [*(share * a + (1 - share) * b for a, b in zip(front[:3], back[:3], strict=True)), 255]
+
+    def light(colour: list[float]) -> float:
+        parts = [value / 255 for value in colour[:3]]
+        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    for text, colour, behind in found:
+        back = behind[-1]
+        for layer in behind[-2::-1]:
+            back = over(layer, back)
+        low, high = sorted([light(over(colour, back)), light(back)])
+        yield text, (high + 0.05) / (low + 0.05)
+
+
+def test_nothing_is_wider_than_a_phone(browser, stub):
+    with _visit(browser, stub.address, viewport=PHONE) as visit:
+        for view in VIEWS:
+            section = visit.run(view)
+            assert visit.page.evaluate("document.documentElement.scrollWidth") == PHONE["width"], view
+            low = "(all) => all.filter((e) => e.checkVisibility() && e.offsetHeight < 24).map((e) => e.outerHTML)"
+            assert section.locator("button, a").evaluate_all(low) == [], "fingers need room"
+        assert section.locator(".running .spot").count() == 15, "pieces stand as a text"
+
+
+def test_colours_follow_the_system_and_the_switch(browser, stub):
+    shown = "getComputedStyle(document.documentElement).backgroundColor"
+    with _visit(browser, stub.address, scheme="light") as visit:
+        visit.open()
+        light = visit.page.evaluate(shown)
+        visit.page.emulate_media(color_scheme="dark")
+        dark = visit.page.evaluate(shown)
+        assert dark != light
+        switch = visit.page.get_by_role("button", name="Dark colours")
+        visit.page.get_by_role("button", name="Dark colours", pressed=True).wait_for()
+        switch.click()
+        assert (visit.page.evaluate(shown), switch.get_attribute("aria-pressed")) == (light, "false")
+        visit.page.reload()
+        assert visit.page.evaluate(shown) == light
+        switch.click()
+        visit.page.emulate_media(color_scheme="light")
+        visit.page.reload()
+        assert visit.page.evaluate(shown) == light, "the system is followed again"
+
+
+REFUSALS = [
+    (422, b'{"error": {"message": "expected a text with [MASK]; found none", "type": "x"}}', {}, "a text with [MASK]"),
+    (429, b'{"error": {"message": "too much is waiting", "type": "x"}}', {"retry-after": "3"}, "Try again in 3 s."),
+    (500, b"<html>broken</html>", {}, "The server answered 500"),
+    (200, b"no json", {}, "The server answered 200"),
+]
+
+
+@pytest.mark.parametrize("view", ["fill", "attention"])
+def test_what_the_server_refuses_is_told_in_its_words(browser, stub, view):
+    visit = Visit(browser, stub.address)
+    section = visit.open(view)
+    for *refusal, sentence in REFUSALS:
+        stub.refusal = tuple(refusal)
+        section.locator(".actions .go").click()
+        section.get_by_role("alert").get_by_text(sentence).wait_for()
+    stub.refusal = None
+    section.locator(".actions .go").click()
+    section.locator(".usage").wait_for()
+    assert section.get_by_role("alert").count() == 0
+    visit.context.close()
+
+
+def test_a_server_that_is_gone_and_a_field_that_is_empty(browser, stub):
+    visit = Visit(browser, stub.address)
+    section = visit.open("fill")
+    section.get_by_label("Text").fill(" ")
+    section.get_by_role("button", name="Fill").click()
+    assert section.get_by_role("alert").inner_text() == "Write something under “Text” first."
+    assert stub.asked == []
+    section.get_by_label("Text").fill("a [MASK]")
+    visit.context.set_offline(True)
+    section.get_by_role("button", name="Fill").click()
+    section.get_by_text("The server does not answer. Is it still running?").wait_for()
+    visit.context.close()
+
+
+def test_a_server_with_a_key_asks_for_it(browser, stub):
+    visit = Visit(browser, stub.address)
+    stub.key = "secret"
+    visit.page.goto(stub.address)
+    visit.page.get_by_label("This server asks for a key.").fill("wrong")
+    visit.page.get_by_role("button", name="Unlock").click()
+    visit.page.get_by_label("This server asks for a key.").fill("secret")
+    visit.page.get_by_role("button", name="Unlock").click()
+    visit.page.locator("nav a").first.wait_for()
+    assert not visit.page.locator("#unlock").is_visible()
+    section = visit.run("fill")
+    assert _lines(section, ".bars li")[0] == "bed 62%"
+    assert "secret" not in visit.page.content()
+    visit.context.close()
+
+
+@contextlib.contextmanager
+def _real_server(models: dict[str, Any]) -> Iterator[str]:
+    """The address of a server with some models, in this process."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
+    pytest.importorskip("fastapi", reason="needs the extra serve")
+    pytest.importorskip("prometheus_client", reason="needs the extra serve")
+    from bertsmith.server.app import create_app
+
+    server = uvicorn.Server(uvicorn.Config(create_app(models), port=0, log_level="warning", ws="none"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@pytest.fixture(scope="module")
+def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A model for each ability, untrained."""
+    folder = tmp_path_factory.mktemp("models")
+    write_base_model(folder / "base")
+    for kind in ("single", "pair", "number", "choice", "tags", "answer or none"):
+        task = task_for(SPECS[kind])
+        trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
+        info = {"task": task.kind, "labels": list(task.spec.labels), "spec": task.spec.to_dict()}
+        save_pretrained(folder / kind, BertForTask(CONFIG, task.head), TOKENIZER, info, trained=trained)
+    return {path.name: load(path, device="cpu") for path in sorted(folder.iterdir())}
+
+
+def test_every_view_works_on_the_real_server(browser, tiny_models):
+    with _real_server(tiny_models) as address, _visit(browser, address) as visit:
+        visit.open()
+        assert [link.get_attribute("href") for link in visit.page.locator("nav a").all()] == [
+            f"#{view}" for view in VIEWS
+        ]
+        for view in VIEWS:
+            section = visit.run(view)
+            assert section.get_by_role("alert").count() == 0, section.get_by_role("alert").inner_text()
+            assert re.match(r"[\d,]+ tokens came in, ", _lines(section, ".usage")[0]), view
+        section.get_by_label("Text", exact=True).fill("word " * 200)
+        section.get_by_role("button", name="Look").click()
+        assert "shorten the text" in section.get_by_role("alert").inner_text()
+        visit.mistakes.clear()  # the browser notes that a request was refused
