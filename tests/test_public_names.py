@@ -13,7 +13,7 @@ import bertsmith
 import bertsmith.errors
 
 PAGE = Path(__file__).parent.parent / "docs" / "library.md"
-PROMISED = sorted(set(re.findall(r"`(bertsmith(?:\.\w+)+\.[A-Za-z_]\w*)`", PAGE.read_text(encoding="utf-8"))))
+PROMISED = sorted(set(re.findall(r"`(bertsmith(?:\.\w+)*\.[A-Za-z_]\w*)`", PAGE.read_text(encoding="utf-8"))))
 
 
 ERRORS = {name for name in bertsmith.__all__ if name.endswith("Error")}
