@@ -312,11 +312,58 @@ def test_counts_that_are_none_are_refused(folders, base):
         base.features([["anna"]], layers="all of them")
 
 
+class Column:
+    """What a column of a table is to its users, in pandas and elsewhere."""
+
+    def to_numpy(self):
+        return np.array(["anna", "rome"], dtype=object)
+
+
 def test_columns_and_arrays_are_lists_too(base):
     wanted = base.embed(["anna", "rome"])
+    np.testing.assert_array_equal(base.embed(Column()), wanted)
     np.testing.assert_array_equal(base.embed(np.array(["anna", "rome"])), wanted)
     np.testing.assert_array_equal(base.embed(("anna", "rome")), wanted)
     assert base.tokens(np.array([["anna", "rome"]], dtype=object)) == [5]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "int8"])
+def test_other_precisions_answer_all_that_is_asked(folders, base, precision):
+    options = {"device": "cpu", "precision": precision}
+    model = load(folders["base"], **options)
+    wanted = PretrainedPredictor.load(str(folders["base"]), **options).fill(GAPS[1], top=3)
+    assert [[one.piece for one in gap] for gap in model.fill(GAPS, top=3)[1]] == [
+        [f.piece for f in gap] for gap in wanted
+    ]
+    np.testing.assert_array_equal(model.embed(TEXTS), Embedder.load(folders["base"], **options).embed(TEXTS))
+    assert np.abs(model.embed(TEXTS) - base.embed(TEXTS)).max() < 0.2
+    assert model.features([["anna", "was"]])[0].dtype == torch.float32
+    examples = examples_of("pair", 6)
+    pairs = load(folders["pair"], **options)
+    assert pairs.classify([item_of(example) for example in examples]) == Predictor.load(
+        folders["pair"], **options
+    ).predict(examples)
+    assert pairs.embed(TEXTS).shape == (6, 32)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_says_the_same(folders, base):
+    model = load(folders["base"], device="cuda")
+    np.testing.assert_allclose(model.embed(TEXTS), base.embed(TEXTS), atol=1e-3)
+    for gaps, others in zip(model.fill(GAPS), base.fill(GAPS), strict=True):
+        for gap, other in zip(gaps, others, strict=True):
+            assert [one.probability for one in gap] == pytest.approx([one.probability for one in other], abs=1e-3)
+    pairs = [("who ?", "anna"), ("it was", "a plot in rome")]
+    for found, wanted in zip(model.next_sentence(pairs), base.next_sentence(pairs), strict=True):
+        assert found.probability == pytest.approx(wanted.probability, abs=1e-3)
+    layer = WordEncoder(model).to("cuda")
+    assert [part.device.type for part in layer([["anna"], ["in", "rome"]])] == ["cuda", "cuda"]
+    for kind in ("single", "pair", "number", "choice", "tags"):
+        examples = examples_of(kind, 4)
+        found = getattr(load(folders[kind], device="cuda"), METHODS[kind])([item_of(example) for example in examples])
+        for one, wanted in zip(found, Predictor.load(folders[kind], device="cpu").predict(examples), strict=True):
+            assert numbers_of(one) == pytest.approx(numbers_of(wanted), abs=1e-3)
 
 
 def test_there_is_one_set_of_weights(folders):
