@@ -121,7 +121,7 @@ def words_of(prediction):
 def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
     alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
     for tokens in (4096, 12):
-        monkeypatch.setattr("bertsmith.inference.cloze.MICRO_TOKENS", tokens)
+        monkeypatch.setattr("bertsmith.inference.pretrained.MICRO_TOKENS", tokens)
         together = base.fill(GAPS * 3, top=4)
         assert [len(gaps) for gaps in together] == [1, 2, 1, 2] * 3
         for text, gaps in zip(GAPS * 3, together, strict=True):
@@ -135,7 +135,7 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
     alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
     pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
     for tokens in (4096, 12):
-        monkeypatch.setattr("bertsmith.inference.cloze.MICRO_TOKENS", tokens)
+        monkeypatch.setattr("bertsmith.inference.pretrained.MICRO_TOKENS", tokens)
         for (first, second), found in zip(pairs, base.next_sentence(pairs), strict=True):
             (wanted,) = alone.next_sentence(first, [second])
             assert (found.text, found.cut_tokens) == (wanted.text, wanted.cut_tokens)

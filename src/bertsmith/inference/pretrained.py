@@ -1,25 +1,31 @@
 """What a pre-trained model can tell without further training: what is missing, and what comes next.
 
+Letters: N rows, M gaps, T tokens of a batch. Rows are sorted by length and cut by tokens, so nothing is padded and
+memory is bounded whatever comes.
+
 Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling gaps.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 
 from bertsmith.checkpoints.pretrained import load_pretrained
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.model.batch import Batch, Read
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.model.prepared import prepare
 from bertsmith.progress import warn
 from bertsmith.runtime import Runtime, choose_inference
+from bertsmith.tasks.features import Ints
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
 
 MASK = "[MASK]"
+MICRO_TOKENS = 4096
+_GAP = 8  # tokens that a gap counts for: its logits are as many numbers as the vocabulary has pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,12 +95,30 @@ class PretrainedPredictor:
         prepare(loaded.model.to(runtime.torch_device), runtime)
         return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
-    @torch.inference_mode()
     def fill(self, text: str, top: int = 5) -> list[list[Filling]]:
         """The `top` pieces for each [MASK] of a text, the likeliest first; gaps are filled independently. S42, S43.
 
         Raises:
+            CheckpointError: the model reads from left to right.
             InputError: the text has no [MASK], or is longer than the model reads.
+        """
+        return self.fill_texts([text], top)[0]
+
+    def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
+        """How likely each of `seconds` follows `first`, in their order; see `judge_pairs`.
+
+        Raises:
+            InputError: a text is empty.
+        """
+        return self.judge_pairs([(first, second) for second in seconds])
+
+    @torch.inference_mode()
+    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
+        """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; gaps are filled independently.
+
+        Raises:
+            CheckpointError: the model reads from left to right.
+            InputError: a text has no [MASK], or is longer than the model reads; the message counts texts from 1.
         """
         if self.model.config.is_causal:
             raise CheckpointError(
@@ -102,59 +126,89 @@ class PretrainedPredictor:
                 found="a left-to-right one, which predicts the next piece",
                 fix="name a model trained with masks",
             )
-        ids = self.tokenizer.encode(text, special_tokens=True)
-        room = self.model.config.max_position_embeddings - 2
-        if len(ids) > room:
+        if not texts:
+            return []
+        vocabulary, limit = self.tokenizer.vocabulary, self.model.config.max_position_embeddings
+        encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
+        if len(long := np.flatnonzero(encoded.lengths > limit - 2)):
             raise InputError(
-                expected=f"a text of at most {room} pieces, what the model reads",
-                found=f"{len(ids)} pieces",
+                expected=f"at most {limit - 2} pieces in text {long[0] + 1}, what the model reads",
+                found=f"{encoded.lengths[long[0]]}",
                 fix="shorten the text",
             )
-        rows = self._pack([ids], None)
-        gaps = np.flatnonzero(rows.token_ids == self.tokenizer.vocabulary.mask_id)
-        if not len(gaps):
+        rows = pack_rows(encoded, vocabulary=vocabulary, max_length=limit, model_limit=limit)
+        is_gap = rows.token_ids == vocabulary.mask_id
+        gaps_of_row = np.add.reduceat(is_gap.astype(np.int64), rows.offsets[:-1])
+        if len(without := np.flatnonzero(gaps_of_row == 0)):
+            text = texts[without[0]]
             raise InputError(
-                expected=f"a text with {MASK}", found=repr(text[:60]), fix=f"write {MASK} where a word is missing"
+                expected=f"a {MASK} in text {without[0] + 1}",
+                found=repr(text[:60]),
+                fix=f"write {MASK} where a word is missing",
             )
-        batch = self._batch(rows)
-        masked = torch.arange(len(gaps), device=self.runtime.torch_device)
-        output = self.model(batch, read=Read.at(batch, gaps), masked=masked, dtype=self.runtime.dtype)
-        assert output.mlm_logits is not None
-        chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(self.tokenizer.vocabulary)))
-        pieces = self.tokenizer.vocabulary.pieces
-        return [
-            [Filling(pieces[id], chance) for id, chance in zip(ids, row, strict=True)]
-            for ids, row in zip(chances.indices.tolist(), chances.values.tolist(), strict=True)
-        ]
+        found: list[list[list[Filling]]] = [[] for _ in texts]
+        for part, batch, index in self._batches(rows, np.maximum(rows.lengths, _GAP * gaps_of_row)):
+            gaps = np.flatnonzero(is_gap[index])
+            masked = torch.arange(len(gaps), device=self.runtime.torch_device)
+            output = self.model(batch, read=Read.at(batch, gaps), masked=masked, dtype=self.runtime.dtype)
+            assert output.mlm_logits is not None
+            chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(vocabulary)))
+            row_of_gap = np.repeat(part, gaps_of_row[part]).tolist()
+            for row, ids, values in zip(row_of_gap, chances.indices.tolist(), chances.values.tolist(), strict=True):
+                found[row].append(
+                    [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
+                )
+        return found
 
     @torch.inference_mode()
-    def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
-        """How likely each of `seconds` follows `first`, in their order. S49, S50, S83.
+    def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
+        """How likely the second text of each pair follows its first, in their order. S49, S50, S83.
 
         A pair that is longer than the model reads loses the end of its longer text; the answer counts the tokens.
 
         Raises:
-            InputError: a text is empty.
+            InputError: a text is empty; the message counts pairs from 1.
         """
-        for text in (first, *seconds):
-            if not text.strip():
-                raise InputError(expected="a text", found="an empty one", fix="give both sentences")
-        encoded = self.tokenizer.encode_batch([first, *seconds])
-        parts = np.split(encoded.ids, encoded.offsets[1:-1])
-        rows = self._pack([parts[0]] * len(seconds), parts[1:])
-        batch = self._batch(rows)
-        every = torch.arange(len(seconds), device=self.runtime.torch_device)
-        output = self.model(batch, read=Read.first(batch), first=every, dtype=self.runtime.dtype)
-        assert output.nsp_logits is not None
-        chances = output.nsp_logits.float().softmax(-1)[:, 0].tolist()
+        if not pairs:
+            return []
+        for number, pair in enumerate(pairs, start=1):
+            if not all(text.strip() for text in pair):
+                raise InputError(
+                    expected=f"two texts in pair {number}", found="an empty one", fix="give both sentences"
+                )
+        limit = self.model.config.max_position_embeddings
+        firsts, seconds = zip(*pairs, strict=True)
+        rows = pack_rows(
+            self.tokenizer.encode_batch(firsts),
+            self.tokenizer.encode_batch(seconds),
+            vocabulary=self.tokenizer.vocabulary,
+            max_length=limit,
+            model_limit=limit,
+        )
+        chances = np.empty(len(pairs))
+        for part, batch, _ in self._batches(rows, rows.lengths):
+            every = torch.arange(len(part), device=self.runtime.torch_device)
+            output = self.model(batch, read=Read.first(batch), first=every, dtype=self.runtime.dtype)
+            assert output.nsp_logits is not None
+            chances[part] = output.nsp_logits.float().softmax(-1)[:, 0].cpu().numpy()
         return [
-            Continuation(text, chance, int(cut))
-            for text, chance, cut in zip(seconds, chances, rows.cut_by_row, strict=True)
+            Continuation(second, chance, cut)
+            for second, chance, cut in zip(seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True)
         ]
 
-    def _pack(self, first: list[np.ndarray], second: list[np.ndarray] | None) -> PackedRows:
-        limit = self.model.config.max_position_embeddings
-        return pack_rows(first, second, vocabulary=self.tokenizer.vocabulary, max_length=limit, model_limit=limit)
+    def _batches(self, rows: PackedRows, costs: np.ndarray) -> Iterator[tuple[Ints, Batch, Ints]]:
+        """Batches of rows: which rows, int64 [n], as the model reads them, and the places of their tokens, int64 [T].
 
-    def _batch(self, rows: PackedRows) -> Batch:
-        return Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths, device=self.runtime.torch_device)
+        Args:
+            costs: what each row counts for, [N].
+        """
+        order = np.argsort(rows.lengths, kind="stable")
+        for part in cut_by_tokens(order, costs.astype(np.int64), MICRO_TOKENS):
+            index = rows_index(rows.lengths.astype(np.int64), part)
+            batch = Batch.from_flat(
+                rows.token_ids[index],
+                rows.segment_ids[index],
+                rows.lengths[part],
+                device=self.runtime.torch_device,
+            )
+            yield part, batch, index

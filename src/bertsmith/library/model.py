@@ -15,7 +15,6 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.cloze import fill_texts, judge_pairs
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretrained import Continuation, Filling, PretrainedPredictor
@@ -134,7 +133,7 @@ class Model:
         self._require("fill")
         assert self._pretrained is not None
         require_count(top, "top")
-        return fill_texts(self._pretrained, checked_texts(texts), top)
+        return self._pretrained.fill_texts(checked_texts(texts), top)
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """How likely the second text of each pair follows its first.
@@ -145,7 +144,7 @@ class Model:
         """
         self._require("next_sentence")
         assert self._pretrained is not None
-        return judge_pairs(self._pretrained, checked_pairs(pairs, "two texts"))
+        return self._pretrained.judge_pairs(checked_pairs(pairs, "two texts"))
 
     def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels.
