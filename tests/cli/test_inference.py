@@ -54,9 +54,9 @@ def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fill", "the man went to the store"], "expected a text with [MASK]"),
+        (["fill", "the man went to the store"], "expected a [MASK] in text 1"),
         (["fill", "the [MASK] " * 40], "found"),
-        (["next", "the man", ""], "expected a text; found an empty one"),
+        (["next", "the man", ""], "expected two texts in pair 1; found an empty one"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(run, model: Path, arguments: list[str], words: str) -> None:
