@@ -11,7 +11,19 @@ from typing import NamedTuple, NoReturn
 import typer
 
 from bertsmith import __version__
-from bertsmith.cli import convert, corpus, finetuning, inference, pretraining, search, sizes, text, vectors, vocabulary
+from bertsmith.cli import (
+    convert,
+    corpus,
+    finetuning,
+    inference,
+    pretraining,
+    search,
+    serve,
+    sizes,
+    text,
+    vectors,
+    vocabulary,
+)
 from bertsmith.cli.options import with_settings
 from bertsmith.errors import BertsmithError
 
@@ -86,6 +98,9 @@ COMMANDS = (
     ),
     Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
     Command(search.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
+    Command(
+        serve.serve, "serve", "bertsmith serve --model my-run/model --model my-spam-run/model", serve.serve_settings
+    ),
     Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(convert.models, "models", "bertsmith models"),

@@ -5,7 +5,7 @@ const text = (name, content) => sample(name, { text: content ?? name });
 const pair = (name, first, second) => sample(name, { text: first, pair: second });
 
 export const GAPS = [
-  text("The doctor", "The doctor told her to stay in [MASK] until the fever was gone."),
+  text("The doctor", "The doctor shook his [MASK] and left the room."),
   text("Two gaps", "She opened the [MASK] and looked out of the [MASK]."),
   text("Grammar", "The keys to the old house [MASK] on the table."),
   text("A rare word", "The [MASK] sailed from the harbour before the storm."),

@@ -24,15 +24,15 @@ export function newId(name) {
 
 /** "41.2%", and "<0.1%" for what would be shown as nothing. */
 export function percent(share) {
-  const digits = { style: "percent", maximumFractionDigits: 1 };
   const least = 0.001;
-  if (share > 0 && share < least) return `<${new Intl.NumberFormat(undefined, digits).format(least)}`;
-  return new Intl.NumberFormat(undefined, digits).format(share);
+  const format = new Intl.NumberFormat(undefined, { style: "percent", minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  return share > 0 && share < least / 2 ? `<${format.format(least)}` : format.format(share);
 }
 
-/** A number with so many decimals. */
+/** A number with so many decimals; never a zero with a minus. */
 export function decimal(value, digits = 3) {
-  return new Intl.NumberFormat(undefined, { minimumFractionDigits: digits, maximumFractionDigits: digits }).format(value);
+  const options = { minimumFractionDigits: digits, maximumFractionDigits: digits, signDisplay: "negative" };
+  return new Intl.NumberFormat(undefined, options).format(value);
 }
 
 /** A count with its noun: "1 token", "1,200 tokens". */

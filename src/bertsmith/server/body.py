@@ -1,0 +1,141 @@
+"""The body of a request: read with a limit on its bytes and on its time, and checked against its schema."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ValidationError
+
+from bertsmith.server.metrics import Metrics
+from bertsmith.server.refusal import ClientGoneError, RefusalError, of_invalid_body
+from bertsmith.server.settings import ServerSettings
+
+Asked = TypeVar("Asked", bound=BaseModel)
+
+# A client that is told no while it still sends may not read the reply, so this many times the limit is read and
+# thrown away before.
+_PATIENCE = 8
+
+
+class BodyReader:
+    """Reads the bodies of all requests of a server.
+
+    Args:
+        settings: limits.
+        metrics: what is counted.
+    """
+
+    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
+        self._settings, self._metrics = settings, metrics
+        self._held = 0
+
+    @asynccontextmanager
+    async def read(self, request: Request, schema: type[Asked]) -> AsyncIterator[Asked]:
+        """The body of a request as an object of `schema`, counted as held until the block is left.
+
+        Raises:
+            RefusalError: 400, no JSON; 408, too slow; 413, too large; 415, of another type; 422, not of the schema;
+                429, too much is held already.
+            ClientGoneError: the client went away.
+        """
+        _require_json(request.headers)
+        held = _Held(self)
+        try:
+            async with asyncio.timeout(self._settings.read_seconds):
+                data = await self._bytes(request, held)
+        except TimeoutError:
+            held.release()
+            seconds = f"{self._settings.read_seconds:g}"
+            raise RefusalError(408, f"the body did not arrive within {seconds} s", {"connection": "close"}) from None
+        except (RefusalError, ClientGoneError):
+            held.release()
+            raise
+        try:
+            yield _parsed(schema, data)
+        finally:
+            held.release()
+
+    def hold(self, count: int) -> None:
+        """Counts bytes that are kept; negative where they are let go."""
+        self._held += count
+        self._metrics.held_bytes.set(self._held)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more can be kept."""
+        return self._held > self._settings.max_held
+
+    async def _bytes(self, request: Request, held: "_Held") -> bytes:
+        most = self._settings.max_body
+        announced = _announced(request.headers)
+        if announced > most and "expect" in request.headers:
+            raise self._too_large()
+        data = bytearray()
+        thrown_away = 0
+        is_full = False
+        while True:
+            message = await request.receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGoneError
+            chunk = message.get("body", b"")
+            is_full = is_full or self.is_full
+            if is_full or thrown_away or announced > most or len(data) + len(chunk) > most:
+                thrown_away += len(data) + len(chunk)
+                data.clear()
+                held.release()
+            else:
+                data += chunk
+                held.add(len(chunk))
+            if thrown_away > _PATIENCE * most or not message.get("more_body", False):
+                break
+        if is_full:
+            raise RefusalError(429, "too many requests are open; try again in 1 s", {"retry-after": "1"})
+        if thrown_away or announced > most:
+            raise self._too_large()
+        return bytes(data)
+
+    def _too_large(self) -> RefusalError:
+        limit = f"{self._settings.max_body:,}"
+        return RefusalError(413, f"the body is larger than {limit} bytes; split the request", {"connection": "close"})
+
+
+class _Held:
+    """What one request holds."""
+
+    def __init__(self, reader: BodyReader) -> None:
+        self._reader, self._count = reader, 0
+
+    def add(self, count: int) -> None:
+        self._count += count
+        self._reader.hold(count)
+
+    def release(self) -> None:
+        self._reader.hold(-self._count)
+        self._count = 0
+
+
+def _require_json(headers: Mapping[str, str]) -> None:
+    kind = headers.get("content-type", "").split(";")[0].strip().lower()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        found = repr(kind[:60]) if kind else "none"
+        raise RefusalError(415, f"expected the header content-type: application/json; found {found}")
+
+
+def _announced(headers: Mapping[str, Any]) -> int:
+    """The length that the client says, 0 where it says none."""
+    said = headers.get("content-length", "")
+    return int(said) if said.isascii() and said.isdigit() else 0
+
+
+def _parsed(schema: type[Asked], data: bytes) -> Asked:
+    """The object in a body.
+
+    Raises:
+        RefusalError: it is not there.
+    """
+    try:
+        return schema.model_validate_json(data)
+    except ValidationError as error:
+        raise of_invalid_body(error) from None

@@ -1,0 +1,112 @@
+"""The OpenAPI document, and a page that shows it without anything from elsewhere."""
+
+import html
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+_REFERENCE = "#/components/schemas/"
+STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 52rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+code, pre { font: 0.9em/1.45 ui-monospace, monospace; }
+pre { overflow-x: auto; padding: 0.75rem; border: 1px solid color-mix(in srgb, currentColor 25%, transparent); }
+h2 { margin-top: 2.5rem; }
+table { border-collapse: collapse; width: 100%; }
+th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0; }
+"""
+
+
+def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    """The OpenAPI document of an application, with the schemas of the bodies that its routes read themselves."""
+    document = get_openapi(
+        title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
+    )
+    _, schemas = models_json_schema([(body, "validation") for body in bodies], ref_template=_REFERENCE + "{model}")
+    document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
+    return document
+
+
+def page_of(document: Mapping[str, Any], has_key: bool) -> str:
+    """HTML that lists the routes of an OpenAPI document with their bodies, replies and an example each."""
+    schemas = document["components"]["schemas"]
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>{html.escape(document['info']['title'])}: API</title><link rel='stylesheet' href='docs.css'></head>",
+        f"<body><h1>{html.escape(document['info']['title'])}</h1><p>{html.escape(document['info']['description'])}</p>",
+        "<p>The same for programs: <a href='openapi.json'>openapi.json</a>. <a href='./'>Try it</a>.</p>",
+    ]
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parts += _route(method.upper(), path, operation, schemas, has_key)
+    return "\n".join([*parts, "</body></html>\n"])
+
+
+def _route(
+    method: str, path: str, operation: Mapping[str, Any], schemas: Mapping[str, Any], has_key: bool
+) -> Iterable[str]:
+    yield f"<h2><code>{method} {html.escape(path)}</code></h2><p>{html.escape(operation.get('summary', ''))}</p>"
+    body = operation.get("requestBody")
+    if body is not None:
+        schema = _resolved(body["content"]["application/json"]["schema"], schemas)
+        yield from _fields("Body", schema, schemas)
+        command = f"curl -s http://HOST:PORT{path}" + (" -H 'authorization: Bearer KEY'" if has_key else "")
+        example = json.dumps(EXAMPLES.get(path, {}), ensure_ascii=False)
+        command += f" \\\n  -H 'content-type: application/json' \\\n  -d '{example}'"
+        yield f"<pre>{html.escape(command)}</pre>"
+    content = operation["responses"].get("200", {}).get("content", {})
+    if "schema" in content.get("application/json", {}):
+        yield from _fields("Reply", _resolved(content["application/json"]["schema"], schemas), schemas)
+
+
+def _fields(title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterable[str]:
+    required = schema.get("required", ())
+    yield f"<p>{title}: {html.escape(schema.get('description', ''))}</p><table>"
+    for name, field in schema.get("properties", {}).items():
+        optional = "" if name in required or title == "Reply" else " (optional)"
+        told = field.get("description", "")
+        if field.get("default") is not None:
+            told = f"{told}; {json.dumps(field['default'])} if left out".removeprefix("; ")
+        cells = (f"<code>{html.escape(name)}</code>{optional}", f"<code>{html.escape(_kind(field, schemas))}</code>")
+        yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(told))) + "</tr>"
+    yield "</table>"
+
+
+def _kind(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int = 0) -> str:
+    """A schema in a few words, such as [[string, string]]."""
+    schema = _resolved(schema, schemas)
+    if "anyOf" in schema:
+        return " | ".join(dict.fromkeys(_kind(one, schemas, depth) for one in schema["anyOf"]))
+    if "enum" in schema or "const" in schema:
+        return " | ".join(map(json.dumps, schema.get("enum", [schema.get("const")])))
+    if schema.get("type") == "array":
+        inner = schema.get("prefixItems") or [schema.get("items", {})]
+        return f"[{', '.join(_kind(one, schemas, depth) for one in inner)}]"
+    if "properties" in schema and depth < 3:
+        fields = (f"{name}: {_kind(one, schemas, depth + 1)}" for name, one in schema["properties"].items())
+        return f"{{{', '.join(fields)}}}"
+    return str(schema.get("type", "any"))
+
+
+def _resolved(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Mapping[str, Any]:
+    reference = schema.get("$ref")
+    return schema if reference is None else schemas[reference.removeprefix(_REFERENCE)]
+
+
+EXAMPLES: Mapping[str, Mapping[str, Any]] = {
+    "/v1/embeddings": {"model": "MODEL", "input": ["a text", "another"]},
+    "/predict": {"texts": ["Buy these pills", "The minutes of the meeting"]},
+    "/tag": {"texts": ["Jim Henson lived in New York"]},
+    "/answer": {"questions": [{"question": "Who lived there?", "context": "Jim Henson lived in New York."}]},
+    "/fill": {"texts": ["The man went to the [MASK]."]},
+    "/next": {"pairs": [["The man went to the store.", "He bought milk."]]},
+    "/rerank": {"query": "who was Jim Henson", "passages": ["a puppeteer", "a river"]},
+    "/tokenize": {"texts": ["unaffable"]},
+    "/attention": {"text": "The man went home.", "pair": "He slept."},
+}

@@ -1,0 +1,119 @@
+"""What every request passes: the key, the headers that are the same everywhere, and the counting of replies."""
+
+import hmac
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+from fastapi import Request
+
+from bertsmith.server.refusal import refused
+from bertsmith.server.routes import Endpoint
+from bertsmith.server.service import Service
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+MISTAKE = "the server made a mistake, which it has written to its log"
+# What is answered without the key: the page, which asks for it, and the questions of whoever watches the process.
+_OPEN = ("/", "/health", "/ready")
+_OPEN_FOLDER = "/page/"
+_HEADERS = [
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+]
+_CLOSE = (b"connection", b"close")
+
+
+class Gate:
+    """The outermost application: requests to the routes of models go straight to these, all others to FastAPI.
+
+    FastAPI takes as long for a request as reading and writing it do, and the routes of models do not need it: they
+    read and check their bodies themselves.
+
+    Args:
+        app: the application of FastAPI, with all routes.
+        endpoints: the routes of models by path; they take POST.
+        service: of the server.
+        key: that requests must bear, or None.
+        paths: that are counted by name; all others are counted as "other".
+    """
+
+    def __init__(
+        self,
+        app: Application,
+        endpoints: Mapping[str, Endpoint],
+        *,
+        service: Service,
+        key: str | None,
+        paths: Iterable[str],
+    ) -> None:
+        self._app, self._endpoints, self.service, self._paths = app, endpoints, service, frozenset(paths)
+        self._bearer = None if key is None else b"Bearer " + key.encode()
+        self._counters: dict[tuple[str, int], Any] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request; other events pass."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        metrics, start, status = self.service.metrics, time.perf_counter(), 0
+
+        async def counted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = self._headers(message["headers"])
+            await send(message)
+
+        metrics.open_requests.inc()
+        try:
+            await self._answer(scope, receive, counted)
+        finally:
+            if not status:  # an error of ours is on its way to the log
+                await refused(500, MISTAKE)(scope, receive, counted)
+            metrics.open_requests.dec()
+            self._count(scope["path"], status, time.perf_counter() - start)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if not (self._bearer is None or self._is_open(path) or self._is_known(scope)):
+            sentence = "expected the key of this server in the header authorization: Bearer KEY"
+            await refused(401, sentence, {"www-authenticate": "Bearer"})(scope, receive, send)
+            return
+        endpoint = self._endpoints.get(path) if scope["method"] == "POST" else None
+        if endpoint is None:
+            await self._app(scope, receive, send)
+        else:
+            await (await endpoint(Request(scope, receive)))(scope, receive, send)
+
+    def _headers(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        if not self.service.is_leaving:
+            return [*headers, *_HEADERS]
+        return [*(header for header in headers if header[0].lower() != _CLOSE[0]), *_HEADERS, _CLOSE]
+
+    def _count(self, path: str, status: int, seconds: float) -> None:
+        route = path if path in self._paths else "other"
+        counters = self._counters.get((route, status))
+        if counters is None:
+            metrics = self.service.metrics
+            counters = metrics.requests.labels(route, str(status)), metrics.seconds.labels(route)
+            self._counters[route, status] = counters
+        counters[0].inc()
+        counters[1].observe(seconds)
+
+    def _is_open(self, path: str) -> bool:
+        return path in _OPEN or path.startswith(_OPEN_FOLDER)
+
+    def _is_known(self, scope: Scope) -> bool:
+        assert self._bearer is not None, "there is a key"
+        said = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
+        return hmac.compare_digest(said, self._bearer)

@@ -1,0 +1,282 @@
+"""Requests on their way through a model: merged by tokens, computed in one thread, dropped when nobody waits.
+
+Nothing waits for company: an idle model begins with what is there, and while it computes the next batch gathers. A
+batch is of one ability with one set of options. It takes the texts of requests in their order until the budget of
+tokens is full; a request that is larger goes to the end of the line with the rest of its texts, so that it does not
+keep small ones waiting. The event loop hands over work and takes answers; counting tokens and computing happen in the
+thread of the model.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from bertsmith.errors import BertsmithError
+from bertsmith.library import Model
+from bertsmith.server.abilities import ABILITIES, cut_by_length, read_at_most, tokens_of
+from bertsmith.server.metrics import Metrics
+from bertsmith.server.refusal import RefusalError, of_user_error
+
+Options = tuple[tuple[str, Any], ...]
+
+_LONGEST_RETRY = 60  # seconds
+_FORGETTING = 0.8  # share that the seconds of a text keep of what they were, with each batch
+
+
+@dataclasses.dataclass(eq=False)
+class Work:
+    """The items of one request.
+
+    Attributes:
+        ability: a name of `ABILITIES`.
+        items: what answers are asked for.
+        options: the same for all of them.
+        done: is given the work itself when all answers are there, or the reason why there are none.
+        lengths: tokens of the rows of each item, once they are counted.
+        cut: tokens that are known beforehand not to be read.
+        answers: those of the first items.
+        taken: items that the model has begun with.
+    """
+
+    ability: str
+    items: Sequence[Any]
+    options: Options
+    done: "asyncio.Future[Work]"
+    lengths: list[list[int]] = dataclasses.field(default_factory=list)
+    answers: list[Any] = dataclasses.field(default_factory=list)
+    taken: int = 0
+    cut: int = 0
+
+    @property
+    def key(self) -> tuple[str, Options]:
+        """What must be equal in one batch."""
+        return self.ability, self.options
+
+    @functools.cached_property
+    def usage(self) -> dict[str, int]:
+        """Tokens that came in, were used, and were cut; of finished work."""
+        came = sum(map(sum, self.lengths))
+        cut = self.cut + sum(getattr(answer, "cut_tokens", 0) for answer in self.answers)
+        return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
+
+    @property
+    def left(self) -> int:
+        """Items that still wait."""
+        return len(self.items) - self.taken
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The items `begin` to `end` of a request, which are computed together with others."""
+
+    work: Work
+    begin: int
+    end: int
+
+
+class WorkQueue:
+    """What waits for one model, and the thread in which it is computed.
+
+    Args:
+        model: it is only ever called in that thread.
+        name: of the model, for the metrics.
+        batch_tokens: tokens of a batch at most, or one item.
+        max_waiting: items that may wait.
+        max_tokens: of one request.
+        metrics: what is counted.
+    """
+
+    def __init__(
+        self, model: Model, name: str, *, batch_tokens: int, max_waiting: int, max_tokens: int, metrics: Metrics
+    ) -> None:
+        self.model, self.name, self.metrics = model, name, metrics
+        self.batch_tokens, self.max_waiting, self.max_tokens = batch_tokens, max_waiting, max_tokens
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
+        self._lock = threading.Lock()
+        self._line: deque[Work] = deque()
+        self._waiting = 0
+        self._is_busy = False
+        self._in_hand: list[Work] = []
+        self._seconds_of_item = 0.0
+        metrics.waiting.labels(name).set_function(lambda: self._waiting)
+
+    def put(self, ability: str, items: Sequence[Any], options: Options = ()) -> Work:
+        """The work for some items, in line; from the event loop.
+
+        Raises:
+            RefusalError: 429, too much is waiting already.
+        """
+        work = Work(ability, items, options, asyncio.get_running_loop().create_future())
+        with self._lock:
+            if self._waiting and self._waiting + len(items) > self.max_waiting:
+                seconds = math.ceil(min(max(self._waiting * self._seconds_of_item, 1), _LONGEST_RETRY))
+                raise RefusalError(
+                    429,
+                    f"{self._waiting:,} texts are waiting for '{self.name}', which is as many as may wait; "
+                    f"try again in {seconds} s",
+                    {"retry-after": str(seconds)},
+                )
+            self._line.append(work)
+            self._waiting += len(items)
+            begins, self._is_busy = not self._is_busy, True
+        if begins:
+            self._begin()
+        return work
+
+    def drop(self, work: Work, reason: str) -> bool:
+        """Takes a request out of the line; the result is whether the model had not begun with it. From the loop."""
+        if not self._leave(work):
+            return False
+        if not work.taken:
+            self.metrics.dropped.labels(self.name, reason).inc()
+        return not work.taken
+
+    def close(self) -> None:
+        """Returns when the thread has ended."""
+        self._thread.shutdown()
+
+    def _begin(self) -> None:
+        self._thread.submit(self._compute_all).add_done_callback(self._after)
+
+    def _after(self, future: "Future[None]") -> None:
+        """Tells those whose batch ended in an error of ours, and goes on with the others."""
+        error = future.exception()
+        if error is not None:
+            for work in self._in_hand:
+                self._fail(work, error)
+            self._in_hand = []
+            self._begin()
+
+    def _compute_all(self) -> None:
+        """Computes batch after batch until nothing waits."""
+        while line := self._same_kind():
+            if parts := self._taken(self._fitting(line)):
+                self._in_hand = [part.work for part in parts]
+                self._compute(parts)
+
+    def _same_kind(self) -> list[Work]:
+        """What may be computed together with the first in line; none where nothing waits."""
+        with self._lock:
+            self._is_busy = bool(self._line)
+            return [work for work in self._line if work.key == self._line[0].key]
+
+    def _fitting(self, line: Sequence[Work]) -> list[Part]:
+        """The first items of a line, as many as the budget holds, or one."""
+        parts: list[Part] = []
+        spare = self.batch_tokens
+        for work in line:
+            self._in_hand = [work]
+            if not work.lengths and not self._measure(work):
+                continue
+            end = work.taken
+            while end < len(work.items):
+                spare -= read_at_most(self.model, work.ability, work.lengths[end])
+                if spare < 0 and (parts or end > work.taken):
+                    break
+                end += 1
+            if end > work.taken:
+                parts.append(Part(work, work.taken, end))
+            if spare <= 0:
+                break
+        return parts
+
+    def _measure(self, work: Work) -> bool:
+        """Counts the tokens of a request; false where there are too many, and it has been refused."""
+        try:
+            work.lengths = tokens_of(self.model, work.ability, work.items)
+            work.cut = cut_by_length(self.model, work.ability, work.items, work.lengths)
+        except BertsmithError as error:
+            self._fail(work, of_user_error(error))
+            return False
+        tokens = sum(map(sum, work.lengths))
+        if tokens > self.max_tokens:
+            sentence = f"the request has {tokens:,} tokens, and may have {self.max_tokens:,}; split it"
+            self._fail(work, RefusalError(413, sentence))
+        return tokens <= self.max_tokens
+
+    def _taken(self, parts: Sequence[Part]) -> list[Part]:
+        """The parts of those who still wait, out of the line; what is left of a request goes to its end."""
+        kept = []
+        with self._lock:
+            for part in parts:
+                work = part.work
+                if work in self._line:
+                    self._line.remove(work)
+                    self._waiting -= part.end - part.begin
+                    work.taken = part.end
+                    if work.left:
+                        self._line.append(work)
+                    kept.append(part)
+        return kept
+
+    def _compute(self, parts: Sequence[Part]) -> None:
+        """Answers the items of some requests; where there is a mistake in one, each by itself."""
+        work = parts[0].work
+        items = [item for part in parts for item in part.work.items[part.begin : part.end]]
+        start = time.perf_counter()
+        try:
+            answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
+        except BertsmithError as error:
+            if len(parts) == 1:
+                self._fail(work, of_user_error(error))
+                return
+            for part in parts:
+                self._compute([part])
+            return
+        assert len(answers) == len(items), "an answer for each item"
+        self._count(parts, time.perf_counter() - start)
+        begin = 0
+        finished = []
+        for part in parts:
+            end = begin + part.end - part.begin
+            part.work.answers.extend(answers[begin:end])
+            begin = end
+            if len(part.work.answers) == len(part.work.items):
+                finished.append(part.work)
+        _tell(finished, None)
+
+    def _count(self, parts: Sequence[Part], seconds: float) -> None:
+        ability, count = parts[0].work.ability, sum(part.end - part.begin for part in parts)
+        known = self._seconds_of_item or seconds / count
+        self._seconds_of_item = _FORGETTING * known + (1 - _FORGETTING) * seconds / count
+        lengths = [
+            length for part in parts for of_item in part.work.lengths[part.begin : part.end] for length in of_item
+        ]
+        self.metrics.texts.labels(self.name, ability).inc(count)
+        self.metrics.batch_tokens.labels(self.name).observe(read_at_most(self.model, ability, lengths))
+        self.metrics.batch_seconds.labels(self.name).observe(seconds)
+
+    def _fail(self, work: Work, error: BaseException) -> None:
+        self._leave(work)
+        _tell([work], error)
+
+    def _leave(self, work: Work) -> bool:
+        """Takes a request out of the line; the result is whether it was in there."""
+        with self._lock:
+            is_there = work in self._line
+            if is_there:
+                self._line.remove(work)
+                self._waiting -= work.left
+            return is_there
+
+
+def _tell(works: Sequence[Work], error: BaseException | None) -> None:
+    """Hands finished requests, or the reason why there are no answers, to those who wait in the event loop."""
+    if works and not (loop := works[0].done.get_loop()).is_closed():
+        loop.call_soon_threadsafe(_settle, works, error)
+
+
+def _settle(works: Sequence[Work], error: BaseException | None) -> None:
+    for work in works:
+        if not work.done.done():
+            if error is None:
+                work.done.set_result(work)
+            else:
+                work.done.set_exception(error)

@@ -1,0 +1,231 @@
+"""The routes that ask a model: each reads its body, has the work done, and shapes the answers."""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from fastapi import Request, Response
+from pydantic import BaseModel
+
+from bertsmith.server import replies, schemas
+from bertsmith.server.queue import Work
+from bertsmith.server.refusal import ClientGoneError, RefusalError, json_bytes
+from bertsmith.server.service import Service
+
+CLIENT_GONE = 499  # nobody sees this status; the metrics count it
+_LARGE = 32  # values from which on a reply is written in another thread
+_ALL_ANSWERS = 1000  # more than any model keeps
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorReply, "description": description}
+    for status, description in {
+        400: "no JSON, or a model that cannot do this",
+        401: "the key is missing or wrong",
+        404: "no such model",
+        408: "the body did not arrive in time",
+        413: "too large",
+        415: "not application/json",
+        422: "not what is asked for",
+        429: "too much is waiting; the header retry-after says for how long",
+        503: "the model did not get to it in time",
+        504: "the model did not finish in time",
+    }.items()
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """An answer: a list of values under a key, and what stands beside it.
+
+    Attributes:
+        values: are made when they are written.
+        count: how many there are, roughly; many are written in another thread.
+    """
+
+    key: str
+    values: Iterable[Any]
+    beside: Mapping[str, Any]
+    count: int
+
+    def bytes(self) -> bytes:
+        """The JSON, one value after another, so that other threads get their turns in between."""
+        values = b",".join(map(json_bytes, self.values))
+        return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.beside)[1:])
+
+
+Handler = Callable[[Service, Request, Any], Awaitable[Listed]]
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelRoute:
+    """A route that asks a model.
+
+    Attributes:
+        path: of a POST.
+        asked: the schema of its body.
+        reply: the schema of its answer.
+        handler: the answer to a body.
+    """
+
+    path: str
+    asked: type[BaseModel]
+    reply: type[BaseModel]
+    handler: Handler
+
+    def endpoint(self, service: Service) -> Endpoint:
+        """What answers the requests to a server."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                async with service.reader.read(request, self.asked) as body:
+                    listed = await self.handler(service, request, body)
+                    content = listed.bytes() if listed.count < _LARGE else await asyncio.to_thread(listed.bytes)
+            except RefusalError as refusal:
+                return refusal.response()
+            except ClientGoneError:
+                return Response(status_code=CLIENT_GONE)
+            return Response(content, media_type="application/json")
+
+        return endpoint
+
+    def document(self) -> dict[str, Any]:
+        """What the OpenAPI document says of it, as FastAPI takes it."""
+        schema = {"$ref": f"#/components/schemas/{self.asked.__name__}"}
+        return {
+            "methods": ["POST"],
+            "name": self.handler.__name__,
+            "summary": self.handler.__doc__,
+            "description": self.asked.__doc__,
+            "responses": {200: {"model": self.reply}, **_ERRORS},
+            "openapi_extra": {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
+        }
+
+
+ROUTES: list[ModelRoute] = []
+
+
+def _post(path: str, asked: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
+    """Makes a route of a function that answers bodies of the schema `asked`."""
+
+    def register(handler: Handler) -> Handler:
+        ROUTES.append(ModelRoute(path, asked, reply, handler))
+        return handler
+
+    return register
+
+
+def _listed(key: str, values: Iterable[Any], work: Work, name: str, count: int | None = None) -> Listed:
+    return Listed(key, values, {"model": name, "usage": work.usage}, len(work.items) if count is None else count)
+
+
+@_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
+async def embeddings(service: Service, request: Request, asked: schemas.EmbeddingsAsked) -> Listed:
+    """One vector for each text, in OpenAI's form."""
+    host, ability = service.hosts.find(asked.model, "embed")
+    width = host.model.width
+    if asked.dimensions is not None and asked.dimensions > width:
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have {width} numbers")
+    texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
+    work = await service.work(request, host, ability, texts)
+    usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
+    shown = replies.embeddings(work.answers, asked.encoding_format, asked.dimensions)
+    return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
+
+
+async def _texts_of_input(service: Service, given: Any, tokenizer: Any) -> list[str]:
+    """The texts, or what the token ids spell.
+
+    Raises:
+        RefusalError: an id is not one of the model, or there are too many.
+    """
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given[0], str):
+        return list(given)
+    rows = [given] if isinstance(given[0], int) else given
+    count, size = sum(map(len, rows)), len(tokenizer.vocabulary)
+    if count > service.settings.max_tokens:
+        raise RefusalError(
+            413, f"the request has {count:,} tokens, and may have {service.settings.max_tokens:,}; split it"
+        )
+    largest = max(map(max, rows))
+    if largest >= size:
+        raise RefusalError(422, f"input: the ids of this model go up to {size - 1:,}; found {largest:,}; send texts")
+    return await asyncio.to_thread(lambda: [tokenizer.decode(row) for row in rows])
+
+
+@_post("/predict", schemas.PredictAsked, schemas.PredictReply)
+async def predict(service: Service, request: Request, asked: schemas.PredictAsked) -> Listed:
+    """The label, the number, or the ending that fits."""
+    if asked.questions is not None:
+        host, ability = service.hosts.find(asked.model, "choose")
+        questions = [(question.context, question.endings) for question in asked.questions]
+        endings = sum(len(question.endings) for question in asked.questions)
+        work = await service.work(request, host, ability, questions, texts=endings)
+    else:
+        assert asked.texts is not None, "one of both, says the schema"
+        host, ability = service.hosts.find(asked.model, "classify", "score")
+        work = await service.work(request, host, ability, asked.texts)
+    return _listed("predictions", map(replies.prediction, work.answers), work, host.name)
+
+
+@_post("/tag", schemas.TagAsked, schemas.TagReply)
+async def tag(service: Service, request: Request, asked: schemas.TagAsked) -> Listed:
+    """The entities of each text, and the tag of each word."""
+    host, ability = service.hosts.find(asked.model, "tag")
+    work = await service.work(request, host, ability, asked.texts)
+    return _listed("predictions", map(replies.tags, asked.texts, work.answers), work, host.name)
+
+
+@_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
+async def answer(service: Service, request: Request, asked: schemas.AnswerAsked) -> Listed:
+    """Answers to questions from their contexts, however long these are."""
+    host, ability = service.hosts.find(asked.model, "answer")
+    questions = [(question.question, question.context) for question in asked.questions]
+    work = await service.work(request, host, ability, questions, (("n_best", _ALL_ANSWERS),))
+    shown = (replies.answers(found, asked.n_best) for found in work.answers)
+    return _listed("predictions", shown, work, host.name)
+
+
+@_post("/fill", schemas.FillAsked, schemas.FillReply)
+async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> Listed:
+    """The likeliest pieces for each [MASK]."""
+    host, ability = service.hosts.find(asked.model, "fill")
+    work = await service.work(request, host, ability, asked.texts, (("top", asked.top),))
+    return _listed("predictions", map(replies.gaps, work.answers), work, host.name)
+
+
+@_post("/next", schemas.NextAsked, schemas.NextReply)
+async def next_sentence(service: Service, request: Request, asked: schemas.NextAsked) -> Listed:
+    """How likely the second text of a pair follows the first."""
+    host, ability = service.hosts.find(asked.model, "next_sentence")
+    work = await service.work(request, host, ability, asked.pairs)
+    return _listed("predictions", map(replies.follows, work.answers), work, host.name)
+
+
+@_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
+async def rerank(service: Service, request: Request, asked: schemas.RerankAsked) -> Listed:
+    """Passages in the order in which they answer a query."""
+    host, ability = service.hosts.find(asked.model, "rerank")
+    pairs = [(asked.query, passage) for passage in asked.passages]
+    work = await service.work(request, host, ability, pairs, (("query", asked.query),))
+    return _listed("results", replies.ranked(work.answers, asked.top), work, host.name)
+
+
+@_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
+async def tokenize(service: Service, request: Request, asked: schemas.TokenizeAsked) -> Listed:
+    """The word pieces of each text, with their characters."""
+    host, ability = service.hosts.find(asked.model, "pieces")
+    work = await service.work(request, host, ability, asked.texts)
+    return _listed("texts", iter(work.answers), work, host.name)
+
+
+@_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
+async def attention(service: Service, request: Request, asked: schemas.AttentionAsked) -> Listed:
+    """Where each head of each layer looks."""
+    host, ability = service.hosts.find(asked.model, "attention")
+    item = asked.text if asked.pair is None else (asked.text, asked.pair)
+    work = await service.work(request, host, ability, [item])
+    found = dict(work.answers[0])
+    return Listed("attention", found.pop("attention"), {"model": host.name, **found, "usage": work.usage}, _LARGE)

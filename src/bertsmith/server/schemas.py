@@ -1,0 +1,312 @@
+"""What requests and replies look like: the forms that are checked, and that the OpenAPI document shows."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+ModelName = Annotated[
+    str | None, Field(description="a name of GET /models; if left out, the first model that can do what is asked")
+]
+Pair = tuple[str, str]
+Texts = Annotated[list[str], Field(min_length=1)]
+Pairs = Annotated[list[Pair], Field(min_length=1)]
+
+
+class Asked(BaseModel):
+    """A body; unknown keys are refused, and nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    model: ModelName = None
+
+
+class EmbeddingsAsked(Asked):
+    """Texts to turn into vectors, as OpenAI's clients send them."""
+
+    # Clients of OpenAI may send more than is of use here.
+    model_config = ConfigDict(extra="ignore", strict=True)
+    input: (
+        str
+        | Texts
+        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+        | Annotated[list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]], Field(min_length=1)]
+    ) = Field(description="a text, texts, the token ids of a text, or those of texts")
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int | None, Field(ge=1, description="the first so many numbers of each vector")] = None
+    user: str | None = None
+
+
+class ChoiceQuestion(BaseModel):
+    """A context and what may follow it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    context: str
+    endings: Annotated[list[str], Field(min_length=2)]
+
+
+class PredictAsked(Asked):
+    """Texts or pairs of texts to classify or rate, or questions with endings to choose from."""
+
+    texts: Annotated[list[str | Pair], Field(min_length=1)] | None = None
+    questions: Annotated[list[ChoiceQuestion], Field(min_length=1)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> "PredictAsked":
+        if (self.texts is None) == (self.questions is None):
+            raise ValueError("expected either 'texts' or 'questions'")
+        return self
+
+
+class TagAsked(Asked):
+    """Texts whose words are tagged; a list of words is taken as it is."""
+
+    texts: Annotated[list[str | Texts], Field(min_length=1)]
+
+
+class Question(BaseModel):
+    """A question about a context of any length."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+    question: str
+    context: str
+
+
+class AnswerAsked(Asked):
+    """Questions to answer from their contexts."""
+
+    questions: Annotated[list[Question], Field(min_length=1)]
+    n_best: Annotated[int, Field(ge=1, le=100, description="answers at most, the likeliest first")] = 3
+
+
+class FillAsked(Asked):
+    """Texts with [MASK] where a word is missing."""
+
+    texts: Texts
+    top: Annotated[int, Field(ge=1, le=1000, description="pieces for each gap")] = 5
+
+
+class NextAsked(Asked):
+    """Pairs of texts, of which the second may follow the first."""
+
+    pairs: Pairs
+
+
+class RerankAsked(Asked):
+    """Passages to put into the order in which they answer a query."""
+
+    query: str
+    passages: Texts
+    top: Annotated[int | None, Field(ge=1, description="only the best so many")] = None
+
+
+class TokenizeAsked(Asked):
+    """Texts to cut into word pieces."""
+
+    texts: Texts
+
+
+class AttentionAsked(Asked):
+    """A text, or a pair of texts, of at most 128 tokens."""
+
+    text: str
+    pair: str | None = None
+
+
+class Usage(BaseModel):
+    """Tokens, [CLS] and [SEP] included."""
+
+    tokens_in: int = Field(description="of all texts that came in")
+    tokens_used: int = Field(description="that were read")
+    tokens_cut: int = Field(description="that were not, because a text is longer than the model reads")
+
+
+class Reply(BaseModel):
+    """What every answer of a model has."""
+
+    model: str
+    usage: Usage
+
+
+class OpenAIUsage(Usage):
+    """The same, with the names of OpenAI beside."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class Embedding(BaseModel):
+    """The vector of one text."""
+
+    object: Literal["embedding"]
+    index: int
+    embedding: list[float | None] | str = Field(description="numbers, or little-endian float32 in base64")
+
+
+class EmbeddingsReply(BaseModel):
+    """Vectors in the order of the texts."""
+
+    object: Literal["list"]
+    data: list[Embedding]
+    model: str
+    usage: OpenAIUsage
+
+
+class PredictReply(Reply):
+    """For each text {label, chosen, probabilities} or {value}; for each question {index, text, probabilities}."""
+
+    predictions: list[dict[str, Any]]
+
+
+class Entity(BaseModel):
+    """An entity; characters in the text, or null where words were given; its words from `words[0]` to before `[1]`."""
+
+    type: str
+    text: str
+    begin: int | None
+    end: int | None
+    words: tuple[int, int]
+    probability: float | None
+
+
+class Word(BaseModel):
+    """A word with its tag."""
+
+    text: str
+    begin: int | None
+    end: int | None
+    tag: str
+    probability: float | None
+
+
+class Tags(BaseModel):
+    """What was found in one text."""
+
+    entities: list[Entity]
+    words: list[Word]
+
+
+class TagReply(Reply):
+    """Entities and words of each text."""
+
+    predictions: list[Tags]
+
+
+class Answer(BaseModel):
+    """An answer with its characters in the context."""
+
+    text: str
+    begin: int
+    end: int
+    probability: float | None
+
+
+class Answers(BaseModel):
+    """What answers a question, the likeliest first; with `has_answer` false the model says that nothing does."""
+
+    answers: list[Answer]
+    has_answer: bool
+    no_answer_probability: float | None = None
+
+
+class AnswerReply(Reply):
+    """Answers to each question."""
+
+    predictions: list[Answers]
+
+
+class Piece(BaseModel):
+    """A candidate for a gap."""
+
+    piece: str
+    probability: float | None
+
+
+class Gaps(BaseModel):
+    """The candidates for each gap of a text."""
+
+    gaps: list[list[Piece]]
+
+
+class FillReply(Reply):
+    """The gaps of each text."""
+
+    predictions: list[Gaps]
+
+
+class Follows(BaseModel):
+    """How likely the second text follows the first."""
+
+    probability: float | None
+
+
+class NextReply(Reply):
+    """For each pair."""
+
+    predictions: list[Follows]
+
+
+class Ranked(BaseModel):
+    """A passage, by its place in the request."""
+
+    index: int
+    score: float | None
+
+
+class RerankReply(Reply):
+    """The passages, the best first."""
+
+    results: list[Ranked]
+
+
+class Pieces(BaseModel):
+    """The pieces of a text, without [CLS] and [SEP]; offsets are characters."""
+
+    pieces: list[str]
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+
+
+class TokenizeReply(Reply):
+    """The pieces of each text."""
+
+    texts: list[Pieces]
+
+
+class AttentionReply(BaseModel):
+    """In `attention[l][h][i][j]` head h of layer l looks from piece i at piece j."""
+
+    model_config = ConfigDict(extra="allow")
+    model: str
+    pieces: list[str]
+    layers: int
+    heads: int
+    attention: list[list[list[list[float]]]]
+
+
+class ModelShown(BaseModel):
+    """A model that is served."""
+
+    name: str
+    task: str | None
+    abilities: list[str]
+    labels: list[str]
+    max_length: int
+    width: int
+
+
+class ModelsReply(BaseModel):
+    """All of them."""
+
+    models: list[ModelShown]
+
+
+class Problem(BaseModel):
+    """What is wrong."""
+
+    message: str
+    type: str
+
+
+class ErrorReply(BaseModel):
+    """A request that was not answered."""
+
+    error: Problem

@@ -1,0 +1,108 @@
+"""A request from its body to its answers: limits, the wait for the model, and who gives up on it."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import Request
+
+from bertsmith.server.abilities import characters
+from bertsmith.server.body import BodyReader
+from bertsmith.server.hosts import Host, Hosts
+from bertsmith.server.metrics import Metrics
+from bertsmith.server.queue import Options, Work, WorkQueue
+from bertsmith.server.refusal import ClientGoneError, RefusalError
+from bertsmith.server.settings import ServerSettings
+
+
+class Service:
+    """What all routes of one server share.
+
+    Args:
+        hosts: the models.
+        settings: limits.
+        metrics: what is counted.
+
+    Attributes:
+        reader: of bodies.
+        is_ready: whether models can be asked.
+        is_leaving: whether the server has been told to stop.
+    """
+
+    def __init__(self, hosts: Hosts, settings: ServerSettings, metrics: Metrics) -> None:
+        self.hosts, self.settings, self.metrics = hosts, settings, metrics
+        self.reader = BodyReader(settings, metrics)
+        self.is_ready = self.is_leaving = False
+
+    def set_ready(self, ready: bool) -> None:
+        """Says whether models can be asked."""
+        self.is_ready = ready
+        self.metrics.ready.set(ready)
+
+    def leave(self) -> None:
+        """From now on every reply closes its connection, and the server says that it is not ready."""
+        self.is_leaving = True
+        self.set_ready(False)
+
+    async def work(
+        self, request: Request, host: Host, ability: str, items: Sequence[Any], options: Options = (), texts: int = 0
+    ) -> Work:
+        """The finished work of a request.
+
+        Args:
+            request: it is given up when its client goes away.
+            host: the model.
+            ability: which the model has.
+            items: what answers are asked for.
+            options: of the request.
+            texts: how many texts there are, if not one an item.
+
+        Raises:
+            RefusalError: 413, too much is asked; 422, a mistake in an item; 429, too much is waiting; 503, the time was
+                over before the model began; 504, or before it ended.
+            ClientGoneError: nobody waits any more; what had not begun was dropped.
+        """
+        self._require_small(max(texts, len(items)), characters(items))
+        queue = host.queue_of(ability)
+        work = queue.put(ability, items, options)
+        watch = asyncio.ensure_future(_watch(request, queue, work))
+        seconds = self.settings.request_seconds
+        clock = work.done.get_loop().call_later(seconds, _give_up, queue, work, seconds)
+        try:
+            await work.done
+        finally:
+            watch.cancel()
+            clock.cancel()
+            queue.drop(work, "cancelled")
+        for kind, count in work.usage.items():
+            self.metrics.tokens.labels(host.name, kind.removeprefix("tokens_")).inc(count)
+        return work
+
+    def _require_small(self, texts: int, count: int) -> None:
+        for found, most, what in (
+            (texts, self.settings.max_texts, "texts"),
+            (count, self.settings.max_characters, "characters"),
+        ):
+            if found > most:
+                raise RefusalError(413, f"the request has {found:,} {what}, and may have {most:,}; split it")
+
+
+async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:
+    """Drops the work of a request, whose body has been read, when its client goes away."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    if not work.done.done():
+        queue.drop(work, "client gone")
+        work.done.set_exception(ClientGoneError())
+
+
+def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
+    """Drops work that nobody shall wait for any longer."""
+    if work.done.done():
+        return
+    if queue.drop(work, "time-out"):
+        sentence = f"the model did not get to this request within {seconds:g} s; try again later"
+        work.done.set_exception(RefusalError(503, sentence, {"retry-after": "5"}))
+    else:
+        sentence = f"the model needed more than {seconds:g} s for this request; send fewer or shorter texts"
+        work.done.set_exception(RefusalError(504, sentence))
