@@ -36,8 +36,9 @@ def page() -> str:
         if result.exit_code:
             sys.exit(f"bertsmith {command.name} --help failed:\n{result.output}")
         help_text = "\n".join(line.rstrip() for line in result.output.split("\n  Example:")[0].strip().splitlines())
+        mark = f"<!-- not run: {command.not_run} -->\n" if command.not_run else ""
         parts.append(
-            f"## bertsmith {command.name}\n\n```console\n$ {command.example}\n```\n\n```text\n{help_text}\n```\n"
+            f"## bertsmith {command.name}\n\n{mark}```console\n$ {command.example}\n```\n\n```text\n{help_text}\n```\n"
         )
     return "\n".join(parts)
 

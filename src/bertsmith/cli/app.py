@@ -34,12 +34,14 @@ class Command(NamedTuple):
     Attributes:
         settings: a function that returns the settings classes whose fields are further options. It is called when the
             command is, because the classes may lie in rooms that take a while to import.
+        not_run: why the check of the page leaves the example out; empty where it runs it.
     """
 
     function: Callable[..., None]
     name: str
     example: str
     settings: Callable[[], Sequence[type]] = tuple
+    not_run: str = ""
 
 
 COMMANDS = (
@@ -99,7 +101,11 @@ COMMANDS = (
     Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
     Command(search.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
     Command(
-        serve.serve, "serve", "bertsmith serve --model my-run/model --model my-spam-run/model", serve.serve_settings
+        serve.serve,
+        "serve",
+        "bertsmith serve --model my-run/model --model my-spam-run/model",
+        serve.serve_settings,
+        not_run="it serves until it is stopped",
     ),
     Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
