@@ -1,7 +1,9 @@
 """The page in a real browser, before a server whose answers are written down, and before the real one."""
 
 import contextlib
+import io
 import json
+import os
 import re
 import shutil
 import socket
@@ -22,9 +24,9 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 VIEWS = "fill next classify score choose tag answer compare rerank pieces attention".split()
-DESKTOP, PHONE = {"width": 1280, "height": 860}, {"width": 360, "height": 740}
+DESKTOP, PHONE, TALL_PHONE = ({"width": w, "height": h} for w, h in ((1280, 860), (360, 740), (390, 780)))
 PICTURES = "BERTSMITH_PICTURES"  # a folder for pictures of the page
-PICTURED = "BERTSMITH_PICTURED_MODELS"  # model folders, joined as in PATH, to picture with
+PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, joined as in PATH, to picture with
 
 FILES = sorted(PAGE.iterdir())
 HTML = (PAGE / "index.html").read_text(encoding="utf-8")
@@ -124,14 +126,14 @@ class Visit:
     def answered(self, section: Any) -> None:
         section.locator(".answer:not([aria-busy]) > *").first.wait_for()
 
-    def picture(self, path: Path) -> None:
-        """Writes the whole page; the window is made as tall, since Chromium loses parts of what it scrolls."""
+    def picture(self) -> bytes:
+        """The whole page as PNG; the window is made as tall, since Chromium loses parts of what it scrolls."""
         width = self.page.viewport_size["width"]
         height = self.page.evaluate("document.documentElement.scrollHeight")
         self.page.set_viewport_size({"width": width, "height": height})
         self.page.mouse.move(2, 2)
         self.page.wait_for_timeout(300)
-        self.page.screenshot(path=path)
+        return self.page.screenshot()
 
 
 @pytest.fixture
@@ -170,18 +172,18 @@ def test_only_what_the_models_can_do_is_offered(visit, stub):
 
 def test_a_gap_is_filled_with_bars(visit, stub):
     section = visit.run("fill")
-    assert _lines(section, ".answer .text") == ["The doctor told her to stay in bed until the fever was gone."]
-    assert _lines(section, ".bars li") == ["bed 62%", "##room 20%", "town 1%"]
+    assert _lines(section, ".answer .text") == ["The doctor shook his head and left the room."]
+    assert _lines(section, ".bars li") == ["head 62.0%", "##room 20.0%", "town 1.0%"]
     widths = [bar.bounding_box()["width"] for bar in section.locator(".bar").all()]
     whole = section.locator(".track").first.bounding_box()["width"]
     assert [width / whole for width in widths] == pytest.approx([0.62, 0.2, 0.01], abs=0.005)
     assert stub.asked[-1] == (
         "/fill",
-        {"model": "novels", "texts": ["The doctor told her to stay in [MASK] until the fever was gone."], "top": 5},
+        {"model": "novels", "texts": ["The doctor shook his [MASK] and left the room."], "top": 5},
     )
     section.get_by_role("button", name="Two gaps").click()
     section.get_by_role("heading", name="Gap 2").wait_for()
-    assert _lines(section, ".answer mark") == ["bed", "bed"]
+    assert _lines(section, ".answer mark") == ["head", "head"]
 
 
 def test_the_button_inserts_a_mask_where_the_cursor_is(visit):
@@ -197,13 +199,13 @@ def test_the_button_inserts_a_mask_where_the_cursor_is(visit):
 def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
     section = visit.run("classify")
     assert _lines(section, ".verdict") == ["positive"]
-    assert _lines(section, ".bars li") == ["positive 100%", "negative <0.1%"]
+    assert _lines(section, ".bars li") == ["positive 100.0%", "negative <0.1%"]
     assert _lines(section, ".facts") == ["Its labels: negative, positive"]
     section.get_by_label("Model").select_option("mails")
     assert "CONGRATULATIONS" in section.get_by_label("Text").input_value()
     section.get_by_role("button", name="Classify").click()
     visit.answered(section)
-    assert _lines(section, ".bars li") == ["Spam 100%", "Not Spam <0.1%"]
+    assert _lines(section, ".bars li") == ["Spam 100.0%", "Not Spam <0.1%"]
     section.get_by_label("Text").fill("my own text")
     section.get_by_label("Model").select_option("same")
     assert section.get_by_label("Text", exact=True).input_value() == "my own text"
@@ -217,7 +219,7 @@ def test_numbers_endings_and_next_sentences(visit, stub):
     assert _lines(visit.run("score"), ".value") == ["3.46"]
     assert len(stub.asked[-1][1]["texts"][0]) == 2, "a model of pairs is given pairs"
     section = visit.run("choose")
-    assert _lines(section, ".bars .best") == ["Then she swam to the other side. 70%"]
+    assert _lines(section, ".bars .best") == ["Then she swam to the other side. 70.0%"]
     assert len(stub.asked[-1][1]["questions"][0]["endings"]) == 3
     assert _lines(visit.run("next"), ".bars li") == ["It follows 87.5%", "It does not 12.5%"]
 
@@ -225,7 +227,7 @@ def test_numbers_endings_and_next_sentences(visit, stub):
 def test_an_answer_is_marked_where_it_stands(visit):
     section = visit.run("answer")
     assert _lines(section, ".answer mark") == ["Roald Amundsen"]
-    assert _lines(section, ".rows button") == ["Roald Amundsen 80%", "Robert Falcon Scott 15%"]
+    assert _lines(section, ".rows button") == ["Roald Amundsen 80.0%", "Robert Falcon Scott 15.0%"]
     section.get_by_role("button", name="Robert Falcon Scott").click()
     assert _lines(section, ".answer mark") == ["Robert Falcon Scott"]
     section.get_by_role("button", name="Not said").click()
@@ -334,6 +336,10 @@ def test_lines_are_drawn_from_pieces_to_pieces(visit):
     )
     assert section.locator(".columns canvas").evaluate(drawn)
     assert all(section.locator(".head canvas").evaluate_all(f"(all) => all.map({drawn})"))
+    section.get_by_label("Text", exact=True).fill("word " * 60)
+    section.get_by_role("button", name="Look").click()
+    section.locator(".running").wait_for()  # two columns of so many would be long
+    assert section.locator(".running .spot").count() == 62
 
 
 def _shares(section: Any, selector: str) -> list[float]:
@@ -486,7 +492,7 @@ def test_a_server_with_a_key_asks_for_it(browser, stub):
     visit.page.locator("nav a").first.wait_for()
     assert not visit.page.locator("#unlock").is_visible()
     section = visit.run("fill")
-    assert _lines(section, ".bars li")[0] == "bed 62%"
+    assert _lines(section, ".bars li")[0] == "head 62.0%"
     assert "secret" not in visit.page.content()
     visit.context.close()
 
@@ -537,3 +543,34 @@ def test_every_view_works_on_the_real_server(browser, tiny_models):
         section.get_by_role("button", name="Look").click()
         assert "shorten the text" in section.get_by_role("alert").inner_text()
         visit.mistakes.clear()  # the browser notes that a request was refused
+
+
+@pytest.mark.skipif(PICTURES not in os.environ, reason=f"draws only if {PICTURES} names a folder")
+def test_pictures_of_the_page(browser, stub):
+    """Of the models in PICTURED, of which the second is for vectors and attention; of the stub if none are named."""
+    image = pytest.importorskip("PIL.Image")
+    run = pytest.importorskip("bertsmith.server.run", reason="needs the extra serve")
+    folder = Path(os.environ[PICTURES])
+    sources = [source for source in os.environ.get(PICTURED, "").split(os.pathsep) if source]
+    models = run.load_models(sources)
+    with _real_server(models) if models else contextlib.nullcontext(stub.address) as address:
+        for name, view, viewport, scheme in (
+            ("fill", "fill", DESKTOP, "light"),
+            ("similarity", "compare", DESKTOP, "light"),
+            ("attention", "attention", DESKTOP, "light"),
+            ("attention-dark", "attention", DESKTOP, "dark"),
+            ("phone", "classify", TALL_PHONE, "light"),
+        ):
+            with _visit(browser, address, viewport=viewport, scheme=scheme) as visit:
+                section = visit.open(view)
+                model = section.get_by_label("Model")
+                if view in ("compare", "attention") and model.count():
+                    model.select_option(index=1)
+                section.locator(".actions .go").click()
+                visit.answered(section)
+                if view == "attention":
+                    section.get_by_role("button", name="Layer 3, head 3").click()
+                    section.locator("button.spot").nth(8).click()
+                picture = image.open(io.BytesIO(visit.picture()))
+                assert picture.width == viewport["width"]
+                picture.quantize(256).save(folder / f"page-{name}.png", optimize=True)

@@ -7,6 +7,7 @@ import { accent, drawHead, drawLines } from "./drawing.js";
 
 const MEAN = -1; // the head that is the mean of all heads of its layer
 const NARROW = 700; // pixels; below this, pieces stand in a text rather than in two columns
+const MANY = 48; // pieces; of more, two columns would be a long way
 const TOLD = 4; // pieces named in the sentence below the picture
 
 /** The attention section; see `abilityView`. */
@@ -90,7 +91,7 @@ export function attentionView(ability, locked) {
 function picture(seen) {
   const { pieces, layers, heads, attention } = seen;
   const means = new Map();
-  const state = { layer: 0, head: 0, pinned: null, hovered: null, turned: false, lines: innerWidth >= NARROW };
+  const state = { layer: 0, head: 0, pinned: null, hovered: null, turned: false, lines: innerWidth >= NARROW && pieces.length <= MANY };
   const layerChoice = numbers("Layer", layers, [], (value) => choose(value, state.head));
   const headChoice = numbers("Head", heads, [[MEAN, "mean"]], (value) => choose(state.layer, value));
   const direction = switchOf("Direction", [["looks at", false], ["is looked at by", true]], state.turned, (value) => set({ turned: value }));
