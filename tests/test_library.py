@@ -377,7 +377,7 @@ def test_there_is_one_set_of_weights(folders):
 
 
 def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
-    monkeypatch.setattr("bertsmith.progress._silent", False)
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
     texts = [TEXTS[number % len(TEXTS)] for number in range(40)]
     wanted = base.embed(texts, pooling="cls", normalize=True)
     shared, found = load(folders["base"], device="cpu"), {}
@@ -401,7 +401,7 @@ def test_many_threads_get_the_answers_of_one(folders, base, capfd, monkeypatch):
 
 
 def test_answers_are_silent_and_what_comes_after_is_not(folders, capfd, monkeypatch):
-    monkeypatch.setattr("bertsmith.progress._silent", False)
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
     load(folders["single"], device="cpu").classify(["anna"])
     assert capfd.readouterr().err == ""
     entered, left = threading.Event(), threading.Event()

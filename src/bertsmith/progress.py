@@ -6,6 +6,7 @@ Nothing is ever written to stdout.
 
 import contextlib
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from types import TracebackType
@@ -16,18 +17,21 @@ from rich.text import Text
 
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
-_silent = False
+_silent = 0  # blocks of `quiet` that are open, in all threads
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silences all progress inside the block, for tests and for use as a library."""
+    """Silences all progress while the block runs, in all threads, for tests and for use as a library."""
     global _silent
-    before, _silent = _silent, True
+    with _lock:
+        _silent += 1
     try:
         yield
     finally:
-        _silent = before
+        with _lock:
+            _silent -= 1
 
 
 def warn(text: str) -> None:

@@ -3,13 +3,16 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.pretrained import save_pretrained
 from bertsmith.errors import CheckpointError
+from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize
+from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_passport
+from bertsmith.library import load
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
@@ -52,6 +55,23 @@ def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pyte
     model = Predictor.load(folder, precision="int8").model
     kinds = [type(model.bert.layers[0].get_submodule(name)).__name__ for name in ("output", "intermediate")]
     assert kinds == ["CastLinear", "Int8Linear"]
+
+
+def test_vectors_keep_to_the_note_too(tmp_path: Path) -> None:
+    folder, texts = saved(tmp_path / "model"), ["the gate", "a map of the old house"]
+    path = folder / "bertsmith.json"
+    plain = Embedder.load(folder, precision="int8").embed(texts)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"int8": {"kept": ["output", "intermediate"]}}))
+    noted = Embedder.load(folder, precision="int8")
+    assert noted.settings["int8"] == [choose_inference("cpu", "int8").int8_bits, "output", "intermediate"]
+    assert not np.array_equal(noted.embed(texts), plain)
+    model = load(folder, precision="int8")
+    np.testing.assert_allclose(noted.embed(texts), model.embed(texts), atol=1e-6)
+
+
+def test_what_has_no_passport_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no bertsmith\.json"):
+        require_passport(tmp_path)
 
 
 def test_a_score_that_no_trial_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

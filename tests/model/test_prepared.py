@@ -9,7 +9,7 @@ import torch
 from bertsmith import runtime
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.bert import BertModel
+from bertsmith.model.bert import BertModel, Trace
 from bertsmith.model.prepared import Int8Linear, prepare, quantise_tokens, quantise_weight
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config
@@ -38,7 +38,7 @@ def test_in_bf16_what_is_prepared_is_as_near_to_fp32_as_what_is_not(hidden_act: 
 def test_int8_stays_near_fp32(hidden_act: str) -> None:
     model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
     exact = model(batch)
-    found = prepare(copy.deepcopy(model), INT8)(batch)
+    found = prepare(copy.deepcopy(model), INT8)(batch, dtype=INT8.dtype).float()
     assert 0 < float((found - exact).abs().max()) < 0.15
     assert float(torch.cosine_similarity(found, exact).min()) > 0.999
 
@@ -69,12 +69,27 @@ def test_the_last_layer_may_be_read_in_part() -> None:
         torch.testing.assert_close(model(batch, read=read, dtype=chosen.dtype), everything, rtol=0, atol=tolerance)
 
 
+@pytest.mark.parametrize("flags", [{"avx2"}, {"avx2", "avx512_bf16", "avx512_vnni"}])
+@pytest.mark.parametrize("is_causal", [False, True])
+def test_what_is_prepared_can_be_looked_into(flags: set[str], is_causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags))
+    chosen, model, batch = choose_inference("cpu", "int8"), wide_model(is_causal=is_causal), random_batch(LENGTHS)
+    exact, found = Trace(with_attentions=True), Trace(with_attentions=True)
+    model(batch, trace=exact)
+    prepare(copy.deepcopy(model), chosen, ["0.query", "1.output"])(batch, dtype=chosen.dtype, trace=found)
+    for ours, theirs in zip(found.hidden_states, exact.hidden_states, strict=True):
+        assert float(torch.cosine_similarity(ours.float(), theirs).min()) > 0.99
+    for layer, expected in zip(found.attentions, exact.attentions, strict=True):
+        for ours, theirs in zip(layer, expected, strict=True):
+            torch.testing.assert_close(ours.float(), theirs, rtol=0, atol=0.05)
+
+
 def test_layers_that_are_kept_stay_exact() -> None:
     model, batch = wide_model(), random_batch(LENGTHS)
     exact = model(batch)
     every = ["query", "key", "value", "attention_output", "intermediate", "output"]
     errors = [
-        float((prepare(copy.deepcopy(model), INT8, kept)(batch) - exact).abs().max())
+        float((prepare(copy.deepcopy(model), INT8, kept)(batch, dtype=INT8.dtype).float() - exact).abs().max())
         for kept in ([], every[3:], every, ["0.query", "0.key"])
     ]
     assert errors[2] < (1e-5 if INT8.dtype == torch.float32 else 0.1) < 10 * errors[0]
@@ -144,4 +159,4 @@ def test_training_does_not_take_int8() -> None:
 
 def test_a_batch_of_one_token_can_be_read() -> None:
     batch = Batch.from_flat(np.array([VOCABULARY - 1]), np.zeros(1, dtype=np.int64), [1])
-    assert prepare(wide_model(), INT8)(batch).shape == (1, 64)
+    assert prepare(wide_model(), INT8)(batch, dtype=INT8.dtype).shape == (1, 64)

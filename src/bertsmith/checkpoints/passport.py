@@ -18,6 +18,7 @@ from bertsmith.text.wordpiece import Tokenizer
 
 PASSPORT = "bertsmith.json"
 PASSPORT_FORMAT = 1
+KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
 # Written anew on every save: what a caller hands on from an older passport is replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
@@ -77,6 +78,23 @@ def write_passport(folder: Path, tokenizer: Tokenizer | None, info: Mapping[str,
         passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
     passport["digests"] = {file.name: digest_file(file) for file in sorted(folder.iterdir()) if file.name != PASSPORT}
     write_json(folder / PASSPORT, passport)
+
+
+def kept_layers(info: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """The linear layers that a passport keeps out of int8; none where it says nothing.
+
+    Raises:
+        CheckpointError: the note in the passport is not one.
+    """
+    note = info.get(KEPT_NOTE, {})
+    kept = note.get("kept", []) if isinstance(note, dict) else None
+    if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
+        raise CheckpointError(
+            expected=f"names of linear layers under '{KEPT_NOTE}' in '{folder / PASSPORT}'",
+            found=repr(note)[:80],
+            fix="restore the file, or run `bertsmith quantize` again",
+        )
+    return tuple(kept)
 
 
 def _holds_weights(file: Path) -> bool:

@@ -40,12 +40,16 @@ class Pretrained:
 
 
 def load_pretrained(
-    source: Path | str, *, seed: int = 0, rules: TextRules | None = None, changes: Mapping[str, Any] | None = None
+    source: Path | str | ModelFolder,
+    *,
+    seed: int = 0,
+    rules: TextRules | None = None,
+    changes: Mapping[str, Any] | None = None,
 ) -> Pretrained:
     """The model at a path or with a hub id, with both pre-training heads. S101, S105.
 
     Args:
-        source: anything that `load_any` takes.
+        source: anything that `load_any` takes, or what it gave.
         seed: what missing heads are drawn from.
         rules: how text is cut, in place of what the source says.
         changes: fields of the configuration to set differently, e.g. the dropout of continued pre-training.
@@ -54,7 +58,7 @@ def load_pretrained(
         ConfigError: `changes` would change the shape of a tensor.
         InputError, CheckpointError, VocabularyError: as `load_any`.
     """
-    folder = load_any(source, rules=rules)
+    folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     config = dataclasses.replace(folder.config, **(changes or {}))
     model = untrained(config, seed)
     state = model.state_dict()

@@ -160,13 +160,14 @@ def quantize(
     The weights stay as they are; `--precision int8` of the other commands then keeps to the note.
     """
     from bertsmith.checkpoints.load import load_any
-    from bertsmith.inference.quantization import note_kept_layers
+    from bertsmith.inference.quantization import note_kept_layers, require_passport
     from bertsmith.inference.quantization import quantize as measure
     from bertsmith.tasks import catalogue
     from bertsmith.tasks.kinds import task_for
     from bertsmith.tasks.model_spec import require_spec
 
     folder = load_any(model)
+    require_passport(folder.path)
     spec = require_spec(folder)
     name = catalogue.task_name(task or catalogue.form_of(spec))
     catalogue.require_kind(name, spec)

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.passport import PASSPORT
+from bertsmith.checkpoints.passport import kept_layers
 from bertsmith.checkpoints.pretrained import load_for_task
-from bertsmith.errors import CheckpointError
 from bertsmith.model.heads import BertForTask
-from bertsmith.model.prepared import LINEAR_LAYERS, prepare
+from bertsmith.model.prepared import prepare
 from bertsmith.progress import warn
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.tasks.examples import Example
@@ -23,7 +22,6 @@ from bertsmith.tasks.model_spec import require_spec
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.wordpiece import Tokenizer
 
-KEPT_NOTE = "int8"  # in the passport of a model: what `bertsmith quantize` measured
 BLOCK = 1024  # examples that are read, sorted by length and answered together
 
 
@@ -64,7 +62,11 @@ class Predictor:
             warn(runtime.note)
         task = task_for(spec)
         loaded = load_for_task(folder, task.head, keep_head=True)
-        prepare(loaded.model.to(runtime.torch_device), runtime, _kept_layers(folder) if kept is None else kept)
+        prepare(
+            loaded.model.to(runtime.torch_device),
+            runtime,
+            kept_layers(folder.info, folder.path) if kept is None else kept,
+        )
         return Predictor(loaded.model, task, loaded.tokenizer, runtime)
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
@@ -95,20 +97,3 @@ class Predictor:
         self.task.check(examples, gold=True)
         predictions = self.predict(examples)
         return self.task.score(examples, predictions), predictions
-
-
-def _kept_layers(folder: ModelFolder) -> tuple[str, ...]:
-    """The linear layers that the passport of a model keeps out of int8; none where it says nothing.
-
-    Raises:
-        CheckpointError: the note in the passport is not one.
-    """
-    note = folder.info.get(KEPT_NOTE, {})
-    kept = note.get("kept", []) if isinstance(note, dict) else None
-    if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
-        raise CheckpointError(
-            expected=f"names of linear layers under '{KEPT_NOTE}' in '{folder.path / PASSPORT}'",
-            found=repr(note)[:80],
-            fix=f"names are {', '.join(LINEAR_LAYERS)}",
-        )
-    return tuple(kept)

@@ -8,10 +8,12 @@ Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.pretrained import load_pretrained
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
@@ -65,7 +67,7 @@ class PretrainedPredictor:
 
     @staticmethod
     def load(
-        source: str, *, device: str = "auto", precision: str = "fp32", needs: Sequence[str] = ()
+        source: str | Path | ModelFolder, *, device: str = "auto", precision: str = "fp32", needs: Sequence[str] = ()
     ) -> "PretrainedPredictor":
         """A predictor from a model folder, a Google checkpoint, or a hub id.
 
@@ -76,16 +78,17 @@ class PretrainedPredictor:
             CheckpointError: the model cannot be read, has no vocabulary, or lacks a head that is needed.
         """
         loaded = load_pretrained(source)
+        place = source.path if isinstance(source, ModelFolder) else source
         for head in needs:
             if head in loaded.new_heads:
                 raise CheckpointError(
-                    expected=f"a model with a trained {head} head in '{source}'",
+                    expected=f"a model with a trained {head} head in '{place}'",
                     found="none",
                     fix="name a pre-trained model that has it",
                 )
         if loaded.tokenizer is None:
             raise CheckpointError(
-                expected=f"a vocabulary beside the model in '{source}'",
+                expected=f"a vocabulary beside the model in '{place}'",
                 found="no vocab.txt",
                 fix="put the vocab.txt of the model there",
             )

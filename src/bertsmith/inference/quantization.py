@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.passport import PASSPORT
+from bertsmith.checkpoints.passport import KEPT_NOTE, PASSPORT
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import read_json, write_json
-from bertsmith.inference.predictor import KEPT_NOTE, Predictor
+from bertsmith.inference.predictor import Predictor
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.examples import Example
 
@@ -68,19 +68,27 @@ def quantize(
     )
 
 
+def require_passport(folder: Path) -> None:
+    """Returns if there is a passport to write into.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if not (folder / PASSPORT).is_file():
+        raise CheckpointError(
+            expected=f"a model folder of bertsmith in '{folder}'",
+            found=f"no {PASSPORT}",
+            fix="write one with `bertsmith convert --to huggingface`",
+        )
+
+
 def note_kept_layers(folder: Path, metric: str, exact: float, trials: Sequence[Quantization]) -> None:
     """Writes the last trial into the passport of a model folder, with what was measured.
 
     Raises:
         CheckpointError: the folder has no passport.
     """
-    path = folder / PASSPORT
-    if not path.is_file():
-        raise CheckpointError(
-            expected=f"a model folder of bertsmith in '{folder}'",
-            found=f"no {PASSPORT}",
-            fix="write one with `bertsmith convert --to huggingface`",
-        )
+    require_passport(folder)
     note = {
         "kept": list(trials[-1].kept),
         "weight_bits": choose_inference("cpu", "int8").int8_bits,
@@ -88,6 +96,7 @@ def note_kept_layers(folder: Path, metric: str, exact: float, trials: Sequence[Q
         "fp32": exact,
         "trials": [dataclasses.asdict(trial) for trial in trials],
     }
+    path = folder / PASSPORT
     write_json(path, read_json(path) | {KEPT_NOTE: note})
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import reprlib
-import threading
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
@@ -132,30 +131,6 @@ def wrong(expected: str, value: object, place: str) -> InputError:
     return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
 
 
-class _Silence:
-    """Silences progress while anybody is inside; `quiet` alone could be left in another order than it was entered."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._stack = contextlib.ExitStack()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._stack.enter_context(quiet())
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                self._stack.close()
-
-
-_silence = _Silence()
-
-
 def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
     """Silences progress inside the block, from any number of threads; does nothing unless `wanted`."""
-    return _silence if wanted else contextlib.nullcontext()
+    return quiet() if wanted else contextlib.nullcontext()

@@ -3,20 +3,14 @@
 from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.pretrained import untrained
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.pooling import read_recipe
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretrained import PretrainedPredictor
 from bertsmith.library.model import Model
-from bertsmith.model.prepared import prepare
-from bertsmith.progress import warn
-from bertsmith.runtime import choose_inference
 from bertsmith.tasks.frozen_encoder import FrozenEncoder
 from bertsmith.tasks.model_spec import spec_of
-from bertsmith.text.wordpiece import Tokenizer
 
 
 def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -> Model:
@@ -47,22 +41,8 @@ def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
         encoder = FrozenEncoder.load(folder, device=device, precision=precision)
         return Model(_last_part(source), embedder=Embedder(encoder))
-    pretrained = _pretrained(folder, folder.tokenizer, device, precision)
+    pretrained = PretrainedPredictor.load(folder, device=device, precision=precision)
     return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
-
-
-def _pretrained(folder: ModelFolder, tokenizer: Tokenizer, device: str, precision: str) -> PretrainedPredictor:
-    """A model with heads of pre-training out of what was read; heads that are not there stay at their random start."""
-    runtime = choose_inference(device, precision)
-    if runtime.note:
-        warn(runtime.note)
-    model = untrained(folder.config, 0)
-    names = model.state_dict()
-    model.load_state_dict(
-        {name: value.float() for name, value in folder.tensors.items() if name in names}, strict=False
-    )
-    prepare(model.to(runtime.torch_device), runtime)
-    return PretrainedPredictor(model, tokenizer, runtime)
 
 
 def _last_part(source: str | Path) -> str:

@@ -1,4 +1,4 @@
-"""Linear layers made ready for inference: weights cast or quantised and packed once, the activation fused in.
+"""Linear layers made ready for inference: weights cast or quantised and packed once, in bf16 the activation fused in.
 
 Letters: T tokens, K inputs, O outputs of a layer.
 

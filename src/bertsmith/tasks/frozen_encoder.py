@@ -23,6 +23,7 @@ from torch import Tensor
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.passport import kept_layers
 from bertsmith.checkpoints.pretrained import load_for_task
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.files import digest_file
@@ -74,6 +75,7 @@ class FrozenEncoder:
         digests: of the model's files, by name.
         micro_tokens: most tokens worked on at once.
         has_pooler: the layer on top of [CLS] was trained.
+        kept: with int8, the linear layers that stay higher.
     """
 
     def __init__(
@@ -85,8 +87,9 @@ class FrozenEncoder:
         digests: Mapping[str, str] | None = None,
         micro_tokens: int = 4096,
         has_pooler: bool = True,
+        kept: Sequence[str] = (),
     ) -> None:
-        self.has_pooler = has_pooler
+        self.has_pooler, self.kept = has_pooler, tuple(kept)
         self.model = model.to(runtime.torch_device).eval().requires_grad_(False)
         self.tokenizer, self.runtime, self.micro_tokens = tokenizer, runtime, micro_tokens
         self.digests = {"vocabulary": tokenizer.vocabulary.digest, **(digests or {})}
@@ -107,8 +110,11 @@ class FrozenEncoder:
         weights = folder.path / "model.safetensors"
         digests = {"base": digest_file(weights) if weights.is_file() else _digest_parameters(loaded.model.bert)}
         has_pooler = "pooler" not in loaded.new_parts
-        prepare(loaded.model.bert.to(runtime.torch_device), runtime)
-        return FrozenEncoder(loaded.model.bert, loaded.tokenizer, runtime, digests=digests, has_pooler=has_pooler)
+        kept = kept_layers(folder.info, folder.path)
+        prepare(loaded.model.bert.to(runtime.torch_device), runtime, kept)
+        return FrozenEncoder(
+            loaded.model.bert, loaded.tokenizer, runtime, digests=digests, has_pooler=has_pooler, kept=kept
+        )
 
     @property
     def hidden_size(self) -> int:
@@ -123,7 +129,7 @@ class FrozenEncoder:
             "layers": [*choice.layers],
             "sum": choice.is_sum,
             "precision": self.runtime.precision,
-            **({"int8_bits": self.runtime.int8_bits} if self.runtime.precision == "int8" else {}),
+            **({"int8": [self.runtime.int8_bits, *self.kept]} if self.runtime.precision == "int8" else {}),
         }
 
     def choice(self, name: str) -> LayerChoice:

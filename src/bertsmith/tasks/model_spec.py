@@ -33,13 +33,16 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
     if not labels and kind in ("classification", "tagging"):
         labels = tuple(f"LABEL_{number}" for number in range(len(folder.tensors["classifier.bias"])))
     longest = min(folder.config.max_position_embeddings, 384 if kind == "span" else 512)
+    several = folder.info.get("problem_type") == "multi_label_classification"
     metrics = {"regression": ("pearson", "spearman"), "tagging": ("f1",), "span": ("f1",)}.get(kind, ("accuracy",))
+    if several:
+        metrics = ("subset_accuracy", "macro_f1", "micro_f1")
     return TaskSpec(
         kind=kind,
-        name=kind,
+        name="multi-label" if several else kind,
         pair=None if kind in ("classification", "regression") else False,
         labels=labels if kind in ("classification", "tagging") else (),
-        multi_label=folder.info.get("problem_type") == "multi_label_classification",
+        multi_label=several,
         metric=metrics[-1],
         metrics=metrics,
         scheme=_scheme(labels) if kind == "tagging" else "",
