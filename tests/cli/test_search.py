@@ -101,12 +101,32 @@ def test_a_model_of_pairs_reads_the_best_again(run, model: Path, passages: Path,
         (["--bm25"], "give --query or --queries"),
         (["--bm25", "--hybrid", "--query", "x"], "only one of --bm25 and --hybrid"),
         (["--bm25", "--query", "x", "--judgements", "j"], "--judgements goes with --queries"),
+        (["--bm25", "--query", "x", "--index", "i", "--approximate"], "--index, --approximate do nothing with --bm25"),
+        (["--bm25", "--query", "x", "--pooling", "cls"], "--pooling does nothing with --bm25"),
+        (["--bm25", "--query", "x", "--model", "m"], "--model does nothing with --bm25"),
+        (["--bm25", "--query", "x", "--depth", "9"], "--depth does nothing without --hybrid or --rerank"),
+        (["--model", "m", "--query", "x", "--k1", "2"], "--k1 does nothing where BM25 is not used"),
+        (["--bm25", "--query", "x", "--query-column", "q"], "--query-column does nothing without --queries"),
+        (["--bm25", "--queries", "q", "--judgements", "j", "--top", "9"], "--top does nothing with --judgements"),
+        (["--bm25", "--query", "x", "--judged-by", "ids"], "--judged-by does nothing without --judgements"),
+        (["--model", "m", "--hybrid", "--query", "x", "--top", "9", "--depth", "8"], "--top 9 is more than the 8"),
     ],
 )
 def test_wrong_usage_of_search_is_told(run, passages: Path, arguments: list[str], message: str) -> None:
     result = run("search", passages, *arguments)
     assert result.code == 2
     assert message in " ".join(result.err.replace("│", " ").split())
+
+
+def test_the_columns_of_passages_and_queries_are_named_apart(run, tmp_path: Path) -> None:
+    passages, queries = tmp_path / "p.tsv", tmp_path / "q.tsv"
+    passages.write_text("number\tsaid\n1\ta mask\n", encoding="utf-8")
+    queries.write_text("number\tasked\n1\tmask\n", encoding="utf-8")
+    command = ["search", passages, "--bm25", "--queries", queries, "--text-column", "said"]
+    assert "name it with --query-column" in run(*command).err
+    found = run(*command, "--query-column", "asked")
+    assert found.code == 0, found.err
+    assert found.out.endswith("a mask\n")
 
 
 def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Path) -> None:
@@ -165,6 +185,35 @@ def test_vectors_are_described_in_words_and_mended(run, crowded: Path, tmp_path:
     assert json.loads(run("vectors", crowded, "--json").out)["after"] is None
 
 
+def test_files_are_replaced_when_that_is_said_and_inputs_never(run, crowded: Path, tmp_path: Path) -> None:
+    content, out = crowded.read_bytes(), tmp_path / "y.npy"
+    own = run("vectors", crowded, "--center", "--out", crowded, "--replace")
+    assert own.code == 1
+    assert "apart from the input" in own.err
+    assert crowded.read_bytes() == content
+    command = ["vectors", crowded, "--center", "--out", out]
+    assert run(*command).code == 0
+    before = out.read_bytes()
+    refused = run("vectors", crowded, "--normalize", "--out", out)
+    assert refused.code == 1
+    assert "give --replace" in refused.err
+    assert out.read_bytes() == before
+    assert run("vectors", crowded, "--normalize", "--out", out, "--replace").code == 0
+    assert out.read_bytes() != before
+    assert run(*command, "--replace", "--save-changes", out).code == 1
+
+
+def test_vectors_with_nan_are_told_in_a_line(run, tmp_path: Path) -> None:
+    values = np.ones((5, 3), np.float32)
+    values[3, 1] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    for arguments in ([], ["--whiten"], ["--remove-top", 1]):
+        result = run("vectors", tmp_path / "x.npy", *arguments)
+        assert result.code == 1
+        assert "NaN or infinity in row 3" in result.err
+        assert len(result.err.strip().splitlines()) == 1
+
+
 def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path) -> None:
     np.save(tmp_path / "zeros.npy", np.zeros((4, 6), np.float32))
     result = run("vectors", crowded, "--center", "--fit-on", tmp_path / "zeros.npy", "--out", tmp_path / "y.npy")
@@ -195,7 +244,7 @@ def test_cranfield_is_read_as_it_lies(run, real_data: Path) -> None:
         pytest.skip("the data folder has no retrieval/cranfield")
     result = run(
         "search", folder / "cran.all.1400.xml", "--bm25", "--queries", folder / "cran.qry.xml", "--judgements",
-        folder / "cranqrel.trec.txt", "--json",
+        folder / "cranqrel.trec.txt", "--judged-by", "places", "--json",
     )  # fmt: skip
     scores = json.loads(result.out)["bm25"]
     assert scores["queries"] == 225

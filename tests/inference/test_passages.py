@@ -1,5 +1,6 @@
 """Passages, queries and judgements in every form that is read, with what can be wrong in them."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.passages import TextSet, judgements_for, read_judgements, read_text_set
 
 
@@ -68,6 +69,7 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
         ("p.jsonl", '{"id": "a", "text": "x"}\n{"id": "b"}\n', "the column 'text' in line 2"),
         ("p.csv", "id,text\na, \n", "1 without text"),
         ("p.xml", "<doc><title>x</title></doc>", "<docno> or <num> in record 1"),
+        ("p.xml", "<doc><docno>1</docno><docno>2</docno><text>x</text></doc>", "found 2 of them"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -99,14 +101,54 @@ def test_judgements_go_by_id_where_they_can() -> None:
     queries = TextSet(ids=("1", "2", "4"), texts=("a", "b", "c"))
     by_id = {"2": {"x": 1.0}, "4": {"y": 1.0}}
     assert judgements_for(by_id, queries) is by_id
+    assert judgements_for(by_id, queries, "ids") is by_id
     partly = {"2": {"x": 1.0}, "9": {"y": 1.0}}
     assert judgements_for(partly, queries) == {"2": {"x": 1.0}}
 
 
 def test_judgements_that_count_the_queries_are_taken_by_place() -> None:
+    queries = TextSet(ids=("a", "b", "d"), texts=("a", "b", "c"))
+    counted = {"1": {"x": 1.0}, "3": {"z": 1.0}}
+    assert judgements_for(counted, queries) == {"a": {"x": 1.0}, "d": {"z": 1.0}}
+    with pytest.raises(InputError, match="query 'q9'"):
+        judgements_for({"q9": {"x": 1.0}}, queries)
+
+
+def test_judgements_that_could_be_ids_or_places_are_refused_until_it_is_said() -> None:
     """As those of Cranfield, whose queries are called 1, 2, 4, 8 ... and judged as 1, 2, 3, 4 ..."""
     queries = TextSet(ids=("1", "2", "4"), texts=("a", "b", "c"))
     counted = {"1": {"x": 1.0}, "2": {"y": 1.0}, "3": {"z": 1.0}}
-    assert judgements_for(counted, queries) == {"1": {"x": 1.0}, "2": {"y": 1.0}, "4": {"z": 1.0}}
-    with pytest.raises(InputError, match="query 'q9'"):
-        judgements_for({"q9": {"x": 1.0}}, queries)
+    with pytest.raises(InputError, match="query '3', which is no id, though others are; say --judged-by"):
+        judgements_for(counted, queries)
+    assert judgements_for(counted, queries, "places") == {"1": {"x": 1.0}, "2": {"y": 1.0}, "4": {"z": 1.0}}
+    assert judgements_for(counted, queries, "ids") == {"1": {"x": 1.0}, "2": {"y": 1.0}}
+    with pytest.raises(InputError, match="count the 3 queries from 1; found query '4'"):
+        judgements_for({"4": {"x": 1.0}}, queries, "places")
+    with pytest.raises(InputError, match="1 queries without text"):
+        judgements_for(counted, dataclasses.replace(queries, skipped=1), "places")
+    with pytest.raises(ConfigError, match="ids or places"):
+        judgements_for(counted, queries, "names")
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ("<text>flow at M < 1 is <b>sub</b>sonic</text>", "flow at M < 1 is subsonic"),
+        ("<TEXT>\n<P>\nhello\n</P>\n<P>world</P></TEXT>", "hello world"),
+        ("<text>one</text><note>no</note><text type='more'>two</text>", "one two"),
+        ("<text>a &lt;b&gt; <!-- said\nonce --> if x<y and z>y</text>", "a <b> if x<y and z>y"),
+        ("<title>A<sub>2</sub> <a href='x'>link</a></title>\n<text>is <f p=102>long</f></text>", "A2 link is long"),
+        ("<title> if M < 1 \n<desc> more", "if M < 1"),
+        ("<text> open <text> closed </text>", "open closed"),
+    ],
+)
+def test_a_field_of_trec_is_read_as_a_whole(tmp_path: Path, record: str, text: str) -> None:
+    found = read_text_set(write(tmp_path / "p.xml", f"<doc><docno>1</docno>{record}</doc>"))
+    assert found.texts == (text,)
+
+
+def test_a_column_that_is_named_in_vain_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="as --query-column is given"):
+        read_text_set(write(tmp_path / "q.txt", "one\n"), text_column="said", option="--query-column")
+    with pytest.raises(InputError, match="name it with --query-column"):
+        read_text_set(write(tmp_path / "q.tsv", "number\tsaid\n7\tone\n"), option="--query-column")

@@ -35,11 +35,13 @@ def test_minus_infinity_is_never_ranked() -> None:
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_nearest_vectors_are_the_same_in_any_blocks(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", block)
+    monkeypatch.setattr(module, "_QUERIES", min(block, 2))
     passages = generator(0, "passages").integers(-2, 3, (60, 4)).astype(np.float32)
     queries = generator(0, "queries").integers(-2, 3, (5, 4)).astype(np.float32)
     found = nearest_vectors(queries, passages, 10)
     expected = np.argsort(-(queries @ passages.T), axis=1, kind="stable")[:, :10]
     assert np.array_equal(found.places, expected), "whole numbers: no rounding, many ties"
+    assert nearest_vectors(queries[:0], passages, 10).places.shape == (0, 10)
 
 
 def test_vectors_of_different_widths_are_refused() -> None:

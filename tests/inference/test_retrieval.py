@@ -108,6 +108,34 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
     assert len(words.row(0)) < len(both.row(0)) == 5
 
 
+def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
+    query_vectors(["a film", "film " * 70], embedder)
+    assert "1 queries are longer than the 64 tokens that are read; 8 tokens are cut" in capsys.readouterr().err
+    query_vectors(["a film"], embedder)
+    assert capsys.readouterr().err == ""
+
+
+def test_depth_bounds_what_is_fused_and_read_again(embedder: Embedder) -> None:
+    retriever = Retriever(
+        passages=PASSAGES,
+        bm25=BM25(TEXTS),
+        embedder=embedder,
+        index=index_passages(TEXTS, embedder),
+        scorer=PairScorer(predictor("pair")),
+        depth=2,
+    )
+    query = ["was a good film in rome"]
+    found = retriever.side_by_side(query, VECTORS, top=4)
+    assert list(found) == [VECTORS, BY_WORDS, HYBRID, "vectors, re-ranked"]
+    places = {name: [place for place, _ in ranking.row(0)] for name, ranking in found.items()}
+    assert len(places[VECTORS]) == len(places[BY_WORDS]) == 4
+    assert set(places[HYBRID]) == {*places[VECTORS][:2], *places[BY_WORDS][:2]}
+    assert sorted(places["vectors, re-ranked"]) == sorted(places[VECTORS][:2])
+    again = retriever.rank(query, VECTORS, 4)
+    assert again.row(0) == found["vectors, re-ranked"].row(0)
+    assert retriever.first_ranking(query, HYBRID, 4).row(0) == found[HYBRID].row(0)
+
+
 def test_a_model_of_pairs_reads_the_best_again() -> None:
     scorer = PairScorer(predictor("pair"))
     assert scorer.label == "1", "the last one"

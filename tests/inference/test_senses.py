@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.inference.senses import Occurrence, find_occurrences, group_senses, occurrence_vectors, plane
+from bertsmith.inference.senses import (
+    Occurrence,
+    find_occurrences,
+    find_words,
+    group_senses,
+    occurrence_vectors,
+    plane,
+)
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel, Trace
 from bertsmith.randomness import generator
@@ -51,6 +58,21 @@ def test_of_many_occurrences_a_random_part_is_taken_in_order() -> None:
     assert numbers == sorted(numbers)
     assert found == find_occurrences(sentences, "a", UNCASED, most=10)
     assert found != find_occurrences(sentences, "a", UNCASED, most=10, seed=1)
+
+
+def test_each_occurrence_is_equally_likely_to_be_taken() -> None:
+    counts = np.zeros(12)
+    for seed in range(600):
+        for one in find_occurrences((f"a {number}" for number in range(12)), "a", UNCASED, most=3, seed=seed):
+            counts[int(one.sentence.split()[1])] += 1
+    assert counts.sum() == 1800
+    assert np.abs(counts / 600 - 0.25).max() < 0.08, "4.5 standard deviations"
+
+
+def test_several_words_are_found_in_one_pass() -> None:
+    sentences = ["the bank of a river", "a bank", "the river"]
+    found = find_words(iter(sentences), ["bank", "river"], UNCASED)
+    assert found == [find_occurrences(sentences, word, UNCASED) for word in ("bank", "river")]
 
 
 @pytest.mark.parametrize(("layers", "numbers"), [("last", [2]), ("sum-all", [1, 2]), ("0", [0])])

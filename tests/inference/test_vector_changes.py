@@ -7,11 +7,13 @@ import pytest
 from sklearn.decomposition import PCA
 
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.inference import vector_changes as module
 from bertsmith.inference.vector_changes import (
     ChangeSettings,
     VectorChange,
     fit_change,
     read_vectors,
+    require_finite,
     write_vectors,
 )
 from bertsmith.metrics.vectors import describe
@@ -103,6 +105,22 @@ def test_vectors_that_vary_in_too_few_directions_are_refused(vectors: np.ndarray
     assert fit_change(flat, ChangeSettings(whiten=True)).width == 1, "only what varies"
     with pytest.raises(InputError, match="found none"):
         fit_change(vectors[:0], ChangeSettings(center=True))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_refused_with_their_row(
+    vectors: np.ndarray, wrong: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_BLOCK", 100)
+    change = fit_change(vectors, ChangeSettings(normalize=True))
+    vectors[234, 5] = wrong
+    for settings in (ChangeSettings(whiten=True), ChangeSettings(remove_top=1), ChangeSettings(center=True)):
+        with pytest.raises(InputError, match="NaN or infinity in row 234"):
+            fit_change(vectors, settings)
+    with pytest.raises(InputError, match="row 234"):
+        change.apply(vectors)
+    with pytest.raises(InputError, match="finite numbers in 'x'"):
+        require_finite(vectors, "'x'")
 
 
 def test_another_width_and_impossible_settings_are_refused(vectors: np.ndarray) -> None:

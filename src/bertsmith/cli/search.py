@@ -13,14 +13,14 @@ from bertsmith.cli.options import (
     print_json,
     print_table,
 )
+from bertsmith.errors import InputError
+from bertsmith.files import require_file_place, require_outside
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
-    from bertsmith.inference.passages import TextSet
+    from bertsmith.inference.passages import Judgements, TextSet
     from bertsmith.inference.ranking import Ranking
     from bertsmith.inference.retrieval import Retriever
-    from bertsmith.inference.senses import Occurrence
-    from bertsmith.metrics.vectors import VectorReport
 
 _SHOWN = 100  # characters of a text in a line for people
 _AROUND = 60  # characters on both sides of a word
@@ -37,13 +37,13 @@ def search(
     ] = None,
     query: Annotated[list[str] | None, typer.Option("--query", help="what is searched; may be given again")] = None,
     queries: Annotated[Path | None, typer.Option(metavar="FILE", help="a file of queries, as of passages")] = None,
-    top: Annotated[int, typer.Option(min=1, help="passages for each query")] = 10,
+    top: Annotated[int | None, typer.Option(min=1, help="passages for each query [10]")] = None,
     bm25: Annotated[bool, typer.Option("--bm25", help="search by words instead of vectors")] = False,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="search by both and fuse the ranks")] = False,
     rerank: Annotated[
         str | None, typer.Option(metavar="DIR", help="a fine-tuned model of pairs reads the best --depth again")
     ] = None,
-    depth: Annotated[int, typer.Option(min=1, help="passages that are fused or read again")] = 100,
+    depth: Annotated[int | None, typer.Option(min=1, help="passages that are fused or read again [100]")] = None,
     index: Annotated[
         Path | None, typer.Option(metavar="FILE", help="keep the vectors of the passages there for the next search")
     ] = None,
@@ -53,12 +53,16 @@ def search(
     judgements: Annotated[
         Path | None, typer.Option(metavar="FILE", help="score the search, beside BM25: `query 0 passage gain` lines")
     ] = None,
+    judged_by: Annotated[
+        str | None, typer.Option(metavar="ids|places", help="what judgements call the queries by [ids if they match]")
+    ] = None,
     bm25_words: Annotated[
         str, typer.Option(help="what the words of BM25 are: words, or pieces of the model's vocabulary")
     ] = "words",
     k1: Annotated[float, typer.Option(help="of BM25: how much it counts that a word comes again")] = 0.9,
     b: Annotated[float, typer.Option(help="of BM25: how much the length of a passage counts, 0 to 1")] = 0.4,
     text_column: Annotated[str | None, typer.Option(help="column of the text, where it has no usual name")] = None,
+    query_column: Annotated[str | None, typer.Option(help="the same of the file of queries")] = None,
     pooling: Annotated[str | None, typer.Option(help="mean, cls, pooler or max [what the model says]")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -67,10 +71,11 @@ def search(
     """Search passages by vectors, by words (BM25) or by both, and print the best for each query.
 
     Vectors are compared by cosine, with every passage unless --approximate. With --judgements the searches are scored
-    side by side: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean average precision.
+    side by side, by words alone with --bm25: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean
+    average precision. The best 100 passages count, of what is read again the best --depth.
     """
-    from bertsmith.inference.passages import TextSet, read_text_set
-    from bertsmith.inference.retrieval import BY_WORDS, HYBRID, VECTORS
+    from bertsmith.inference.passages import TextSet, judgements_for, read_judgements, read_text_set
+    from bertsmith.inference.retrieval import BY_WORDS, DEPTH, HYBRID, VECTORS
 
     if bool(query) == (queries is not None):
         raise typer.BadParameter("give --query or --queries")
@@ -86,18 +91,32 @@ def search(
         found=repr(bm25_words),
         fix="use one of the two",
     )
+    scored, again, pieces = judgements is not None, rerank is not None, bm25_words == "pieces"
+    _refuse_idle("with --bm25", bm25, index=index, approximate=approximate, pooling=pooling)
+    _refuse_idle("with --bm25 by words", bm25 and not pieces, model=model)
+    _refuse_idle("with --judgements", scored, top=top)
+    _refuse_idle("with --judgements, where all searches are scored", scored and not again, hybrid=hybrid)
+    _refuse_idle("without --hybrid or --rerank", not (hybrid or again or (scored and not bm25)), depth=depth)
+    by_words = bm25 or hybrid or scored
+    _refuse_idle("where BM25 is not used", not by_words, bm25_words=pieces, k1=k1 != 0.9, b=b != 0.4)
+    _refuse_idle("without --judgements", not scored, judged_by=judged_by)
+    _refuse_idle("without --queries", queries is None, query_column=query_column)
+    top, depth = top or 10, depth or DEPTH
+    if top > depth and (hybrid or again) and not scored:
+        raise typer.BadParameter(f"--top {top} is more than the {depth} that are fused or read again; raise --depth")
     system = BY_WORDS if bm25 else HYBRID if hybrid else VECTORS
     asked = (
-        read_text_set(queries, what="queries")
+        read_text_set(queries, what="queries", text_column=query_column, option="--query-column")
         if queries is not None
         else TextSet(ids=tuple(str(number) for number in range(1, len(query or ()) + 1)), texts=tuple(query or ()))
     )
+    judged = judgements_for(read_judgements(judgements), asked, judged_by) if judgements is not None else None
     retriever = _retriever(
         read_text_set(passages, text_column=text_column),
         model=model,
-        needs_words=bm25 or hybrid or judgements is not None,
-        needs_vectors=model is not None and (not bm25 or judgements is not None),
-        pieces=bm25_words == "pieces",
+        needs_words=by_words,
+        needs_vectors=not bm25,
+        pieces=pieces,
         k1=k1,
         b=b,
         rerank=rerank,
@@ -108,8 +127,8 @@ def search(
         device=device,
         precision=precision,
     )
-    if judgements is not None:
-        _print_scores(retriever, asked, judgements, system, json)
+    if judged is not None:
+        _print_scores(retriever, asked, judged, system, json)
         return
     _print_hits(retriever, asked, retriever.rank(asked.texts, system, top), json)
 
@@ -134,11 +153,9 @@ def senses(
 
     Groups that are far apart hint at several senses. Printed are the contexts nearest to the centre of each group.
     """
-    from bertsmith.corpus.readers import ReadReport, read_documents
     from bertsmith.inference.drawings import require_picture, scatter, write_picture
-    from bertsmith.inference.senses import find_occurrences, group_senses, occurrence_vectors
+    from bertsmith.inference.senses import find_words, group_senses, occurrence_vectors, read_sentences
     from bertsmith.metrics.vectors import unit
-    from bertsmith.progress import tell
     from bertsmith.tasks.frozen_encoder import FrozenEncoder
 
     if not (clusters == "auto" or clusters.isdecimal()):
@@ -146,16 +163,9 @@ def senses(
     if out is not None:
         require_picture(out)
     encoder = FrozenEncoder.load(model, device=device, precision=precision)
-    report = ReadReport()
-    sentences = [one for document in read_documents([text], report=report) for one in document.sentences]
-    if report.encoding_errors or report.cut_lines or report.skipped_files:
-        tell(
-            f"left out: {report.encoding_errors:,} bytes that are not UTF-8, the ends of {report.cut_lines:,} "
-            f"overlong lines, {report.skipped_files:,} files"
-        )
-    rules = encoder.tokenizer.rules
-    found = find_occurrences(sentences, word, rules, most=most, seed=seed)
-    others = find_occurrences(sentences, beside, rules, most=most, seed=seed) if beside is not None else []
+    wanted = [word] if beside is None else [word, beside]
+    found, *rest = find_words(read_sentences(text), wanted, encoder.tokenizer.rules, most=most, seed=seed)
+    others = rest[0] if rest else []
     vectors = occurrence_vectors(encoder, found, layers)
     number = None if clusters == "auto" else int(clusters)
     result = group_senses(found, vectors, clusters=number, method=method, seed=seed)
@@ -164,7 +174,7 @@ def senses(
     groups = [
         {
             "occurrences": int((result.groups == group).sum()),
-            "contexts": [_context(one) for one in result.central(group, contexts)],
+            "contexts": [one.context(_AROUND) for one in result.central(group, contexts)],
             **({} if near is None else {"beside": near[group]}),
         }
         for group in range(len(result.centres))
@@ -214,6 +224,7 @@ def vectors(
         Path | None, typer.Option(metavar="FILE", help="keep the changes, for other vectors (.safetensors)")
     ] = None,
     out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="where the changed vectors go")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="write over what --out and --save-changes name")] = False,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="draw the cosines of random pairs: .png, .svg or .html")
     ] = None,
@@ -229,6 +240,8 @@ def vectors(
         VectorChange,
         fit_change,
         read_vectors,
+        report_rows,
+        require_finite,
         write_vectors,
     )
     from bertsmith.metrics.vectors import describe, in_words, sample_rows
@@ -242,12 +255,19 @@ def vectors(
         raise typer.BadParameter("name a change, such as --center or --whiten")
     if picture is not None:
         require_picture(picture)
+    read = [one for one in (source, fit_on, changes) if one is not None]
+    written = [one for one in (out, save_changes, picture) if one is not None]
+    for number, one in enumerate(written):
+        _require_new(one, [*read, *written[:number]], replace or one is picture)
     given = read_vectors(source)
+    require_finite(given, f"'{source}'")
     change = None
     if changes is not None:
         change = VectorChange.load(changes)
     elif not settings.is_nothing:
-        change = fit_change(given if fit_on is None else read_vectors(fit_on), settings)
+        fitted_on = given if fit_on is None else read_vectors(fit_on)
+        require_finite(fitted_on, f"'{fit_on or source}'")
+        change = fit_change(fitted_on, settings)
     before, after = describe(given), None
     if change is not None:
         after = describe(change.apply(given[sample_rows(len(given))]))
@@ -258,7 +278,7 @@ def vectors(
     if json:
         print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
     else:
-        _print_vector_reports(before, after)
+        print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
         for line in in_words(after or before):
             typer.echo(line)
     if picture is not None:
@@ -310,6 +330,32 @@ def _retriever(
     )
 
 
+def _require_new(path: Path, others: list[Path], replace: bool) -> None:
+    """Refuses a place that another file of the command has, or that is taken and may not be replaced.
+
+    Raises:
+        InputError: the message names it.
+    """
+    require_outside(path, others, fix="name another file")
+    require_file_place(path)
+    if path.exists() and not replace:
+        raise InputError(
+            expected=f"no file at '{path}'", found="one", fix="name another file, or give --replace to write over it"
+        )
+
+
+def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
+    """Refuses options that were given and do nothing.
+
+    Raises:
+        BadParameter: the message names them.
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
+    if applies and given:
+        verb = "does" if len(given) == 1 else "do"
+        raise typer.BadParameter(f"{', '.join(given)} {verb} nothing {when}; leave that out")
+
+
 def _print_hits(retriever: "Retriever", queries: "TextSet", ranking: "Ranking", json: bool) -> None:
     for number, (id, text) in enumerate(zip(queries.ids, queries.texts, strict=True)):
         hits = [
@@ -332,20 +378,12 @@ def _print_hits(retriever: "Retriever", queries: "TextSet", ranking: "Ranking", 
             typer.echo("no passage shares a word with the query", err=True)
 
 
-def _print_scores(retriever: "Retriever", queries: "TextSet", judgements: Path, system: str, json: bool) -> None:
+def _print_scores(retriever: "Retriever", queries: "TextSet", judged: "Judgements", system: str, json: bool) -> None:
     """Every search that can be made, side by side."""
-    from bertsmith.inference.passages import judgements_for, read_judgements
-    from bertsmith.inference.retrieval import BY_WORDS, DEPTH, SYSTEMS, score_search, tell_unjudged
+    from bertsmith.inference.retrieval import score_search, tell_unjudged
 
-    judged = judgements_for(read_judgements(judgements), queries)
     tell_unjudged(queries, retriever.passages, judged)
-    rankings = {
-        one: retriever.first_ranking(queries.texts, one, DEPTH)
-        for one in SYSTEMS
-        if one == BY_WORDS or retriever.index is not None
-    }
-    if retriever.scorer is not None:
-        rankings[f"{system}, re-ranked"] = retriever.rank(queries.texts, system, DEPTH)
+    rankings = retriever.side_by_side(queries.texts, system)
     scored = {name: score_search(ranking, queries, retriever.passages, judged) for name, ranking in rankings.items()}
     if json:
         print_json({name: {"queries": found.num_queries, **found.scores} for name, found in scored.items()})
@@ -353,37 +391,6 @@ def _print_scores(retriever: "Retriever", queries: "TextSet", judgements: Path, 
     metrics = list(next(iter(scored.values())).scores)
     print_table(("search", *metrics), [(name, *found.scores.values()) for name, found in scored.items()])
     typer.echo(f"queries: {next(iter(scored.values())).num_queries:,}; passages: {len(retriever.passages):,}")
-
-
-def _print_vector_reports(before: "VectorReport", after: "VectorReport | None") -> None:
-    reports = [before] if after is None else [before, after]
-    rows: list[tuple[Any, ...]] = [
-        ("vectors", *(report.count for report in reports)),
-        ("width", *(report.width for report in reports)),
-        ("mean length", *(report.mean_length for report in reports)),
-        ("cosine of random pairs: mean", *(report.mean_cosine for report in reports)),
-        ("  standard deviation", *(report.deviation for report in reports)),
-        *((f"  {share:.0%} lie below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
-        ("common to all, share of the squares", *(report.shared for report in reports)),
-        *(
-            (f"variance in the first {top}", *(report.top_shares[top] for report in reports))
-            for top in before.top_shares
-        ),
-        ("effective rank", *(report.effective_rank for report in reports)),
-        ("partition ratio (1: no special direction)", *(report.partition_ratio for report in reports)),
-    ]
-    print_table(("", "before", "after")[: len(reports) + 1] if after is not None else ("", "vectors"), rows)
-
-
-def _context(occurrence: "Occurrence") -> dict[str, str]:
-    """The word with what stands around it, for people."""
-    text, start, end = occurrence.sentence, occurrence.start, occurrence.end
-    left, right = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
-    return {
-        "left": f"…{left}" if start > _AROUND else left,
-        "word": text[start:end],
-        "right": f"{right}…" if end + _AROUND < len(text) else right,
-    }
 
 
 def _short(text: str) -> str:

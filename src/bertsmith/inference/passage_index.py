@@ -140,8 +140,11 @@ def index_passages(
 
 
 def query_vectors(queries: Sequence[str], embedder: Embedder) -> Vectors:
-    """The vectors of queries at length 1, float32 [Q, D]."""
-    return _unit(embedder.embed(queries))
+    """The vectors of queries at length 1, float32 [Q, D]; how many are too long to be read whole is told."""
+    cut_before = embedder.cut_texts, embedder.cut_tokens
+    vectors = _unit(embedder.embed(queries))
+    _warn_of_cuts("queries", embedder, *cut_before)
+    return vectors
 
 
 def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: PassageIndex | None) -> Vectors:
@@ -162,12 +165,17 @@ def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: Passa
             part = missing[start : start + BLOCK]
             vectors[part] = _unit(embedder.embed([texts[place] for place in part]))
             progress.advance(len(part))
-    if cut := embedder.cut_texts - cut_before[0]:
-        warn(
-            f"{cut:,} passages are longer than the {embedder.max_length} tokens that are read; "
-            f"{embedder.cut_tokens - cut_before[1]:,} tokens are cut"
-        )
+    _warn_of_cuts("passages", embedder, *cut_before)
     return vectors
+
+
+def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_before: int) -> None:
+    """Says on stderr what was cut since the counts were these."""
+    if cut := embedder.cut_texts - texts_before:
+        warn(
+            f"{cut:,} {what} are longer than the {embedder.max_length} tokens that are read; "
+            f"{embedder.cut_tokens - tokens_before:,} tokens are cut"
+        )
 
 
 def _unit(vectors: npt.NDArray[np.float32]) -> Vectors:

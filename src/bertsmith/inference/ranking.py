@@ -15,6 +15,7 @@ from bertsmith.errors import InputError
 NOBODY = -1  # where fewer passages than asked for are ranked
 FUSION_CONSTANT = 60
 _BLOCK = 8192  # passages
+_QUERIES = 1024
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -71,7 +72,7 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
 
     Args:
         queries: [Q, D].
-        passages: [P, D], may be memory-mapped; a block at a time is multiplied.
+        passages: [P, D], may be memory-mapped; a block of them is multiplied with a block of queries at a time.
 
     Raises:
         InputError: the widths differ.
@@ -82,15 +83,18 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
             found=f"arrays of shape {list(queries.shape)} and {list(passages.shape)}",
             fix="make both with the same model",
         )
-    found = Ranking(
-        places=np.full((len(queries), 1), NOBODY, dtype=np.int64), scores=np.full((len(queries), 1), -np.inf)
-    )
+    asked = [np.asarray(queries[at : at + _QUERIES], np.float32) for at in range(0, max(1, len(queries)), _QUERIES)]
+    found = [
+        Ranking(places=np.full((len(part), 1), NOBODY, dtype=np.int64), scores=np.full((len(part), 1), -np.inf))
+        for part in asked
+    ]
     for start in range(0, len(passages), _BLOCK):
         block = np.asarray(passages[start : start + _BLOCK], dtype=np.float32)
-        scores = np.asarray(queries, dtype=np.float32) @ block.T  # [Q, block]
-        numbers = np.broadcast_to(np.arange(start, start + len(block), dtype=np.int64), scores.shape)
-        found = best(np.hstack([found.scores, scores]), top, np.hstack([found.places, numbers]))
-    return found
+        for number, (part, before) in enumerate(zip(asked, found, strict=True)):
+            scores = part @ block.T
+            numbers = np.broadcast_to(np.arange(start, start + len(block), dtype=np.int64), scores.shape)
+            found[number] = best(np.hstack([before.scores, scores]), top, np.hstack([before.places, numbers]))
+    return joined(found)
 
 
 def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT) -> Ranking:
@@ -115,3 +119,8 @@ def joined(parts: Sequence[Ranking]) -> Ranking:
     return Ranking(
         places=np.concatenate([part.places for part in parts]), scores=np.concatenate([part.scores for part in parts])
     )
+
+
+def shortened(ranking: Ranking, top: int) -> Ranking:
+    """The best `top` of each query."""
+    return Ranking(places=ranking.places[:, :top], scores=ranking.scores[:, :top])

@@ -14,7 +14,7 @@ from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.passage_index import PassageIndex, query_vectors
 from bertsmith.inference.passages import Judgements, TextSet
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.ranking import NOBODY, Ranking, best, fused, joined
+from bertsmith.inference.ranking import NOBODY, Ranking, best, fused, joined, shortened
 from bertsmith.metrics.ranking import RANKING_METRICS
 from bertsmith.progress import Progress, tell, warn
 from bertsmith.tasks.classification import LabelPrediction
@@ -99,7 +99,7 @@ class Retriever:
         embedder: makes the vectors of queries.
         index: the vectors of the passages.
         scorer: reads the best passages again; None where nobody does.
-        depth: how many passages are fused or read again.
+        depth: of how many passages of each search the ranks are fused, and how many are read again.
     """
 
     passages: TextSet
@@ -110,22 +110,37 @@ class Retriever:
     depth: int = DEPTH
 
     def rank(self, queries: Sequence[str], system: str = VECTORS, top: int = 10) -> Ranking:
-        """The best `top` passages of each query, read again where there is a scorer.
+        """The best `top` passages of each query, read again where there is a scorer: then `depth` at most.
 
         Args:
             system: one of SYSTEMS; what it needs must be there.
         """
-        depth = max(top, self.depth)
         if self.scorer is None:
             return self.first_ranking(queries, system, top)
-        ranking = self.first_ranking(queries, system, depth)
+        ranking = self.first_ranking(queries, system, self.depth)
         return reranked(self.scorer, queries, self.passages.texts, ranking, top)
+
+    def side_by_side(self, queries: Sequence[str], system: str, top: int = DEPTH) -> dict[str, Ranking]:
+        """The rankings by all that is there: vectors, words, both; and one of them read again, where there is a scorer.
+
+        Args:
+            system: which of them is read again.
+            top: passages that are ranked; where `depth` is less, fewer are fused and read again.
+        """
+        reach = max(top, self.depth)
+        there = [VECTORS] * (self.index is not None) + [BY_WORDS] * (self.bm25 is not None)
+        found = {one: self.first_ranking(queries, one, reach) for one in there}
+        if len(found) > 1:
+            found[HYBRID] = fused([shortened(found[one], self.depth) for one in (BY_WORDS, VECTORS)], reach)
+        if self.scorer is not None:
+            first = shortened(found[system], self.depth)
+            found[f"{system}, re-ranked"] = reranked(self.scorer, queries, self.passages.texts, first, reach)
+        return {name: shortened(ranking, top) for name, ranking in found.items()}
 
     def first_ranking(self, queries: Sequence[str], system: str, top: int) -> Ranking:
         """The best `top` passages of each query by words, vectors or both; nothing is read again."""
         if system == HYBRID:
-            depth = max(top, self.depth)
-            return fused([self.first_ranking(queries, one, depth) for one in (BY_WORDS, VECTORS)], top)
+            return fused([self.first_ranking(queries, one, self.depth) for one in (BY_WORDS, VECTORS)], top)
         if system == BY_WORDS:
             assert self.bm25 is not None, "words to search by"
             return self.bm25.search(queries, top)

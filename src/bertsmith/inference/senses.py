@@ -11,13 +11,15 @@ place of senses.
 
 import dataclasses
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import silhouette_score
 
+from bertsmith.corpus.readers import ReadReport, read_documents
 from bertsmith.errors import InputError, nearest
 from bertsmith.metrics.vectors import unit
 from bertsmith.progress import Progress, tell
@@ -54,6 +56,16 @@ class Occurrence:
     start: int
     end: int
 
+    def context(self, around: int) -> dict[str, str]:
+        """The word with at most `around` characters on both sides, for people: left, word and right."""
+        text, start, end = self.sentence, self.start, self.end
+        left, right = text[max(0, start - around) : start], text[end : end + around]
+        return {
+            "left": f"…{left}" if start > around else left,
+            "word": text[start:end],
+            "right": f"{right}…" if end + around < len(text) else right,
+        }
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Senses:
@@ -87,41 +99,84 @@ class Senses:
         return list(found.values())[:most]
 
 
+def read_sentences(path: Path) -> Iterator[str]:
+    """The sentences of a text file or a folder of them, one by one; what is left out is told at the end."""
+    report = ReadReport()
+    for document in read_documents([path], report=report):
+        yield from document.sentences
+    if report.encoding_errors or report.cut_lines or report.skipped_files:
+        tell(
+            f"left out: {report.encoding_errors:,} bytes that are not UTF-8, the ends of {report.cut_lines:,} "
+            f"overlong lines, {report.skipped_files:,} files"
+        )
+
+
 def find_occurrences(
     sentences: Iterable[str], word: str, rules: TextRules, *, most: int | None = None, seed: int = 0
 ) -> list[Occurrence]:
-    """Where a word stands in sentences, as a whole word, by the case rule of the tokenizer.
+    """Where a word stands in sentences, as a whole word, by the case rule of the tokenizer; see `find_words`."""
+    return find_words(sentences, [word], rules, most=most, seed=seed)[0]
+
+
+def find_words(
+    sentences: Iterable[str], words: Sequence[str], rules: TextRules, *, most: int | None = None, seed: int = 0
+) -> list[list[Occurrence]]:
+    """Where each of several words stands. The sentences are taken once, and only those with a word are kept.
 
     Args:
-        word: one word, or several that follow one another.
+        words: each is one word, or several that follow one another.
         rules: how words are cut and whether capitals count.
-        most: of more occurrences a random part is taken, and that is told.
+        most: of more occurrences of a word a random part is taken, and that is told.
 
     Raises:
-        InputError: the word has no letter, or stands nowhere; the message names near spellings.
+        InputError: a word has no letter, or stands nowhere; the message names near spellings.
     """
-    wanted = basic_tokens(word, rules)
-    if not wanted:
-        raise InputError(expected="a word", found=repr(word), fix="name one")
-    found: list[Occurrence] = []
-    words: set[str] = set()
+    parts = [_Kept(word, rules, most, seed) for word in words]
+    seen: set[str] = set()
     for sentence in sentences:
         tokens = basic_tokens(sentence, rules)
-        words.update(tokens)
-        if wanted[0] in tokens:
-            found += _in_sentence(sentence, wanted, rules)
-    if not found:
-        near = difflib.get_close_matches(" ".join(wanted), words, n=3, cutoff=0.7)
-        raise InputError(
-            expected=f"the word {word!r} in the text",
-            found=f"none among {len(words):,} different words",
-            fix=f"near spellings there: {', '.join(near)}" if near else "name a word that stands there",
-        )
-    if most is not None and len(found) > most:
-        tell(f"{word!r} stands {len(found):,} times; a random {most:,} of them are looked at")
-        chosen = np.sort(generator(seed, "occurrences").choice(len(found), most, replace=False))
-        found = [found[place] for place in chosen.tolist()]
-    return found
+        seen.update(tokens)
+        for part in parts:
+            if part.wanted[0] in tokens:
+                part.add(_in_sentence(sentence, part.wanted, rules))
+    return [part.result(seen) for part in parts]
+
+
+class _Kept:
+    """The occurrences of one word, of which a random `most` are kept while they come.
+
+    Source: Vitter, "Random sampling with a reservoir" (1985), algorithm R.
+    """
+
+    def __init__(self, word: str, rules: TextRules, most: int | None, seed: int) -> None:
+        self.word, self.most = word, most
+        self.wanted = basic_tokens(word, rules)
+        if not self.wanted:
+            raise InputError(expected="a word", found=repr(word), fix="name one")
+        self._draws = generator(seed, "occurrences")
+        self._kept: list[tuple[int, Occurrence]] = []
+        self._count = 0
+
+    def add(self, occurrences: Iterable[Occurrence]) -> None:
+        for occurrence in occurrences:
+            if self.most is None or self._count < self.most:
+                self._kept.append((self._count, occurrence))
+            elif (place := int(self._draws.integers(self._count + 1))) < self.most:
+                self._kept[place] = (self._count, occurrence)
+            self._count += 1
+
+    def result(self, seen: Collection[str]) -> list[Occurrence]:
+        """What was kept, in order."""
+        if not self._kept:
+            near = difflib.get_close_matches(" ".join(self.wanted), seen, n=3, cutoff=0.7)
+            raise InputError(
+                expected=f"the word {self.word!r} in the text",
+                found=f"none among {len(seen):,} different words",
+                fix=f"near spellings there: {', '.join(near)}" if near else "name a word that stands there",
+            )
+        if self._count > len(self._kept):
+            tell(f"{self.word!r} stands {self._count:,} times; a random {self.most:,} of them are looked at")
+        return [occurrence for _, occurrence in sorted(self._kept, key=lambda pair: pair[0])]
 
 
 def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence], layers: str = "last") -> Vectors:

@@ -22,6 +22,7 @@ from safetensors.numpy import save
 
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
+from bertsmith.metrics.vectors import VectorReport
 from bertsmith.settings import from_dict, help_field, require, to_dict
 
 Vectors = npt.NDArray[np.floating[Any]]
@@ -101,12 +102,16 @@ class VectorChange:
         """The changed vectors, float32 [E, K], from [E, D].
 
         Raises:
-            InputError: they have another width than those the change was fitted on.
+            InputError: they have another width than those the change was fitted on, or a number is not finite.
         """
         return np.concatenate([np.empty((0, self.width), np.float32), *self.stream(vectors)])
 
     def stream(self, vectors: Vectors) -> Iterator[Float32s]:
-        """The changed vectors in blocks, so that neither side need be in memory as a whole."""
+        """The changed vectors in blocks, so that neither side need be in memory as a whole.
+
+        Raises:
+            InputError: they have another width than those the change was fitted on, or a number is not finite.
+        """
         _require_matrix(vectors)
         if vectors.shape[1] != len(self.mean):
             raise InputError(
@@ -114,8 +119,8 @@ class VectorChange:
                 found=f"width {vectors.shape[1]}",
                 fix="fit it on vectors of the same model",
             )
-        for start in range(0, len(vectors), _BLOCK):
-            changed = vectors[start : start + _BLOCK].astype(np.float64) - self.mean
+        for block in _blocks(vectors):
+            changed = block - self.mean
             if self.matrix is not None:
                 changed = changed @ self.matrix
             if self.settings.normalize:
@@ -165,7 +170,7 @@ def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
     """The change fitted on vectors [E, D], which may be memory-mapped; they are read twice.
 
     Raises:
-        InputError: there are no vectors, or they vary in fewer directions than are asked for.
+        InputError: there are no vectors, a number is not finite, or they vary in fewer directions than are asked for.
     """
     _require_matrix(vectors)
     count, width = vectors.shape
@@ -208,6 +213,16 @@ def read_vectors(path: Path) -> Vectors:
     return vectors
 
 
+def require_finite(vectors: Vectors, name: str) -> None:
+    """Refuses vectors with NaN or infinity in them.
+
+    Raises:
+        InputError: the message names the vectors and the first row that is wrong, from 0.
+    """
+    for _ in _blocks(vectors, name):
+        pass
+
+
 def write_vectors(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]) -> None:
     """Writes blocks of vectors as one .npy file of a known shape, float32, atomically."""
     with atomic_file(path) as file:
@@ -219,6 +234,26 @@ def write_vectors(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]
             file.write(np.ascontiguousarray(block, dtype="<f4").tobytes())
             rows += len(block)
         assert rows == shape[0], rows
+
+
+def report_rows(before: VectorReport, after: VectorReport | None) -> list[tuple[Any, ...]]:
+    """What is said of vectors as the rows of a table: a name, then the number before and, if given, after a change."""
+    reports = [before] if after is None else [before, after]
+    return [
+        ("vectors", *(report.count for report in reports)),
+        ("width", *(report.width for report in reports)),
+        ("mean length", *(report.mean_length for report in reports)),
+        ("cosine of random pairs: mean", *(report.mean_cosine for report in reports)),
+        ("  standard deviation", *(report.deviation for report in reports)),
+        *((f"  {share:.0%} lie below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
+        ("common to all, share of the squares", *(report.shared for report in reports)),
+        *(
+            (f"variance in the first {top}", *(report.top_shares[top] for report in reports))
+            for top in before.top_shares
+        ),
+        ("effective rank", *(report.effective_rank for report in reports)),
+        ("partition ratio (1: no special direction)", *(report.partition_ratio for report in reports)),
+    ]
 
 
 def _matrix(covariance: Floats, settings: ChangeSettings, count: int) -> Floats:
@@ -241,9 +276,18 @@ def _matrix(covariance: Floats, settings: ChangeSettings, count: int) -> Floats:
     return np.asarray(np.eye(len(covariance)) - top @ top.T)
 
 
-def _blocks(vectors: Vectors) -> Iterator[Floats]:
+def _blocks(vectors: Vectors, name: str = "the vectors") -> Iterator[Floats]:
+    """The vectors in blocks; all numbers are finite."""
     for start in range(0, len(vectors), _BLOCK):
-        yield vectors[start : start + _BLOCK].astype(np.float64)
+        block = vectors[start : start + _BLOCK].astype(np.float64)
+        finite = np.isfinite(block).all(axis=1)
+        if not finite.all():
+            raise InputError(
+                expected=f"finite numbers in {name}",
+                found=f"NaN or infinity in row {start + int(np.argmin(finite))}, counted from 0",
+                fix="make the row anew, or leave it out",
+            )
+        yield block
 
 
 def _require_matrix(vectors: Vectors) -> None:
