@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith.inference import vector_jobs
+from bertsmith.inference import text_lines, vector_jobs
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.token_features import TokenFeatures
 from bertsmith.inference.vector_writers import NpyWriter, ParquetWriter
@@ -146,6 +146,62 @@ def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
     assert len(list((tmp_path / "out").iterdir())) == len(list((tmp_path / "whole").iterdir()))
     again = run(*arguments, tmp_path / "out" / name, "--resume", "--json", **source)
     assert (again.code, json.loads(again.out)["rows"]) == (0, json.loads(done.out)["rows"])
+
+
+@pytest.mark.parametrize("flags", [[], ["--replace"]])
+def test_the_index_of_vectors_is_never_written_over_the_texts(run, model, tmp_path, flags):
+    tokens = tmp_path / "a.tokens.jsonl"
+    tokens.write_text('{"word": "store"}\n')
+    result = run("features", tokens, "--column", "word", "--model", model, "--out", tmp_path / "a.npy", *flags)
+    assert (result.code, result.err.count("\n")) == (1, 1), result
+    assert "apart from the input" in result.err
+    assert [path.name for path in tmp_path.glob("a.*")] == [tokens.name]
+    assert tokens.read_text() == '{"word": "store"}\n'
+
+
+def test_an_index_that_is_read_is_not_taken_away_with_its_vectors(run, model, text, tmp_path):
+    out, tokens = tmp_path / "a.npy", tmp_path / "a.tokens.jsonl"
+    assert run("features", text, "--model", model, "--out", out).code == 0
+    arguments = ["--column", "word", "--model", model, "--replace", "--out"]
+    refused = run("embed", tokens, *arguments, out)
+    assert (refused.code, "apart from the input" in refused.err, tokens.exists()) == (1, True, True)
+    assert run("embed", text, "--model", model, "--out", out, "--replace").code == 0
+    assert not tokens.exists()
+
+
+def test_texts_that_change_while_they_are_read_are_refused(run, model, text, tmp_path, monkeypatch):
+    vectors = vector_jobs.TextVectors.vectors
+
+    def grow(self, texts, first):
+        if not first:
+            text.write_bytes(text.read_bytes() + b"one more\n")
+        return vectors(self, texts, first)
+
+    out = tmp_path / "x.npy"
+    with monkeypatch.context() as patch:
+        patch.setattr(text_lines, "BLOCK_BYTES", 8)
+        patch.setattr(vector_jobs.TextVectors, "vectors", grow)
+        result = run("embed", text, "--model", model, "--out", out)
+    assert (result.code, result.err.count("\n")) == (1, 1), result
+    assert "the 6 texts that" in result.err
+    assert "7 others" in result.err
+    assert not out.exists()
+    assert run("embed", text, "--model", model, "--out", out, "--replace").code == 0
+    assert len(np.load(out)) == 7
+
+
+@pytest.mark.parametrize("method", ["begin", "whole", "end"])
+def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, text, tmp_path, monkeypatch, method):
+    def full(self, *_):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
+
+    arguments = ["embed", text, "--model", model, "--out", tmp_path / "x.npy"]
+    with monkeypatch.context() as patch:
+        patch.setattr(NpyWriter, method, full)
+        for flags in ([], ["--resume"]):
+            result = run(*arguments, *flags)
+            assert (result.code, "go on with --resume" in result.err) == (1, True), result
+    assert run(*arguments, "--resume").code == 0
 
 
 def test_other_texts_or_settings_are_refused_when_work_goes_on(run, model, text, tmp_path):

@@ -1,6 +1,7 @@
 """The gate: what differs from the library is not written, and export.json tells how far apart the two sides were."""
 
 import dataclasses
+import gzip
 import json
 from pathlib import Path
 
@@ -168,8 +169,21 @@ def test_a_model_without_a_task_is_compared_on_texts(base: Path, tmp_path: Path)
     _, lines = export(base, tmp_path / "out", to="onnx", data=tmp_path / "texts.txt")
     assert "texts.txt (2 rows)" in lines[0]
     (tmp_path / "texts.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(InputError, match=r"texts\.txt' *, in UTF-8"):
+    with pytest.raises(InputError, match=r"texts\.txt'; found UTF-16 text"):
         export(base, tmp_path / "other", to="onnx", data=tmp_path / "texts.txt")
+
+
+def test_texts_are_read_as_everywhere(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = load_any(base)
+    text = "anna was in\u2028rome .\n \nthe film\n"
+    (tmp_path / "plain.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.encode()))
+    plain, packed = (sample_for(folder, None, tmp_path / name).rows for name in ("plain.txt", "packed.txt.gz"))
+    assert len(plain) == len(packed) == 2
+    np.testing.assert_array_equal(plain.token_ids, packed.token_ids)
+    (tmp_path / "plain.txt").write_bytes(b"the film was good\n\xff anna\n")
+    assert len(sample_for(folder, None, tmp_path / "plain.txt").rows) == 2
+    assert "not UTF-8: 1" in capsys.readouterr().err
 
 
 @needs_onnx

@@ -1,6 +1,7 @@
 """The texts of a file: one a line, whatever the line holds, or one column of a table."""
 
 import gzip
+import io
 import json
 
 import pyarrow as pa
@@ -87,6 +88,10 @@ def test_a_table_gives_the_column_that_is_asked_for_or_the_only_one_that_can_be_
         ("a.csv", b'text,label\n"a,b\n', "quotes"),
         ("a.csv", b"one,two\na,b\n", "--column"),
         ("a.parquet", b"PAR1 no", "Parquet"),
+        ("a.txt", b'\xef\xbb\xbf{"text": "a"}\n', "found JSON; give it as JSON lines"),
+        ("a.txt", b'[\n {"text": "a"}\n]', "found JSON; give it as JSON lines"),
+        ("a.tsv", b'{"text": "a"}\n{"text": "b"}\n', "a TSV table"),
+        ("a.json", b'["a", "b"]', "ends in .jsonl"),
     ],
 )
 def test_a_damaged_file_is_refused_in_one_line(tmp_path, name, data, found):
@@ -95,6 +100,54 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, name, data, found):
         list(TextLines(tmp_path / name))
     assert found in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_json_lines_that_come_without_a_column_say_how_to_name_it(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"body": "a"}\n')))
+    with pytest.raises(InputError, match="say --column"):
+        list(TextLines("-"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"body": "a"}\n')))
+    assert list(TextLines("-", "body")) == ["a"]
+
+
+def test_a_text_may_begin_with_a_bracket(tmp_path):
+    (tmp_path / "a.txt").write_text("[1] the first note\n{curly}\n")
+    assert list(TextLines(tmp_path / "a.txt")) == ["[1] the first note", "{curly}"]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_every_kind_of_table_has_one_rule_for_its_column(tmp_path, name):
+    path = tmp_path / name
+
+    def write(rows: list[dict[str, str]]) -> None:
+        if name == "a.csv":
+            path.write_text("\n".join([",".join(rows[0]), *(",".join(row.values()) for row in rows)]) + "\n")
+        elif name == "a.jsonl":
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        else:
+            pq.write_table(pa.Table.from_pylist(rows), path)
+
+    for column in ("body", "Sentence", "text", "text2"):
+        wanted = "text" if column == "text2" else column
+        write([{"id": "x", "label": "y", column: "a"} | {wanted: "a"}])
+        assert list(TextLines(path)) == ["a"]
+    for rows in ([{"title": "a", "body": "b"}], [{"id": "a", "name": "b"}]):
+        write(rows)
+        with pytest.raises(InputError, match=r"known for texts in .*say which with --column"):
+            list(TextLines(path))
+    with pytest.raises(InputError, match=r"the column 'nam' in .*'name'"):
+        list(TextLines(path, "nam"))
+
+
+def test_only_columns_of_texts_count_in_a_typed_table_and_its_errors_name_the_one_that_was_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"n": [1], "name": ["a"]}), path)
+    assert list(TextLines(path)) == ["a"]
+    with pytest.raises(InputError, match=r"texts in the column 'n' of .*columns 'name'"):
+        list(TextLines(path, "n"))
+    pq.write_table(pa.table({"n": [1]}), path)
+    with pytest.raises(InputError, match=r"texts in the column 'n' of "):
+        list(TextLines(path))
 
 
 def test_a_column_of_a_file_that_is_no_table_is_refused(tmp_path):

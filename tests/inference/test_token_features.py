@@ -1,6 +1,8 @@
 """Vectors of words and pieces: which piece stands for a word, what a long text is read with, where tokens stand."""
 
+import dataclasses
 import functools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import strategies as st
 from bertsmith.checkpoints.pretrained import save_pretrained, untrained
 from bertsmith.errors import ConfigError
 from bertsmith.inference import token_features
+from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.token_features import OffsetEncoder, TokenFeatures, TokenVectors
 from bertsmith.tasks.frozen_encoder import FrozenEncoder
 from bertsmith.text.pack import pack_rows
@@ -182,6 +185,31 @@ def test_given_words_have_one_vector_each(folder, unit):
     unknown = vectors_of(folder, np.array([TOKENIZER.vocabulary.unk_id, TOKENIZER.vocabulary.index["anna"]]))
     np.testing.assert_allclose(found[2].numpy(), unknown, atol=2e-6)
     assert features.word_vectors([]) == []
+
+
+@pytest.mark.parametrize("modules", [[], ["Pooling"], ["Pooling", "Dense"]])
+def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_reads(tmp_path, modules):
+    model = untrained(CONFIG, seed=3)
+    shake(model)
+    rules = dataclasses.replace(TOKENIZER.rules, lowercase=False, strip_accents=False)
+    save_pretrained(tmp_path / "inside", model, Tokenizer(TOKENIZER.vocabulary, rules), {})
+    text = "The FILM was good"
+    cased = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text])
+    listed = [{"path": "inside", "type": "x.Transformer"}]
+    listed += [{"path": f"{number}_{kind}", "type": f"x.{kind}"} for number, kind in enumerate(modules, 1)]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
+    (tmp_path / "inside" / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    features = TokenFeatures.load(tmp_path, device="cpu")
+    found = everything(features, [text])
+    assert found.token == text.split()
+    lower = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text.lower()])
+    np.testing.assert_allclose(found.vectors, lower.vectors, atol=1e-6)
+    assert np.abs(found.vectors - cased.vectors).max() > 0.01
+    if modules == ["Pooling"]:
+        embedder = Embedder.load(tmp_path, device="cpu")
+        assert embedder.encoder.settings(embedder.choice) == features.encoder.settings(features.choice)
 
 
 def test_impossible_settings_are_refused(folder):

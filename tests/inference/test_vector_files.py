@@ -157,6 +157,52 @@ def test_an_existing_file_needs_a_word_to_be_replaced(tmp_path):
     assert sorted(content(tmp_path)) == ["x.npy", "x.npy.json"]
 
 
+@pytest.mark.parametrize("beside", ["x.tokens.jsonl", "x.npy.json"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_file_beside_the_vectors_needs_a_word_to_be_replaced(tmp_path, beside, resume):
+    (tmp_path / beside).write_text("mine\n")
+    with pytest.raises(RunError, match=rf"no file at '.*{beside}'.*--replace"):
+        write(tmp_path / "x.npy", resume=resume)
+    assert content(tmp_path) == {beside: b"mine\n"}
+    if beside == "x.tokens.jsonl":
+        write(tmp_path / "x.npy", index=False)
+        assert (tmp_path / beside).read_text() == "mine\n", "vectors without columns do not touch it"
+    (tmp_path / "y.tokens.jsonl").mkdir()
+    with pytest.raises(InputError, match="a folder"):
+        write(tmp_path / "y.npy", resume=resume)
+
+
+def test_an_index_goes_with_the_vectors_that_it_belongs_to(tmp_path):
+    path, tokens = tmp_path / "x.npy", tmp_path / "x.tokens.jsonl"
+    write(path)
+    write(path, 1, finish=False, index=False, replace=True)
+    assert tokens.exists(), "the old files stay until the new one is whole"
+    write(path, index=False, resume=True)
+    assert sorted(content(tmp_path)) == ["x.npy", "x.npy.json"]
+    tokens.write_text("mine\n")
+    write(path, index=False, replace=True)
+    assert tokens.read_text() == "mine\n", "the vectors before had no index"
+    (tmp_path / "x.npy.json").write_text("{")
+    write(path, index=False, replace=True)
+    assert np.load(path).shape == (12, 3), "a damaged record is replaced with its file"
+
+
+def test_what_is_lost_in_closing_a_full_disk_hides_no_error(tmp_path, monkeypatch):
+    writer = NpyWriter(tmp_path / "x.npy", 3)
+    writer.begin({})
+    file = writer._files[0]
+
+    class Full:
+        def close(self) -> None:
+            file.close()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer, "_files", [Full()])
+    writer.close()
+    assert file.closed
+    assert writer._files == []
+
+
 def test_the_beginning_of_a_file_needs_a_word_too(tmp_path):
     write(tmp_path / "x.parquet", 1, finish=False)
     with pytest.raises(RunError, match="--resume"):

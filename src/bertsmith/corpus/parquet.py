@@ -1,6 +1,6 @@
 """Records of Parquet files, a few at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,18 +11,27 @@ from bertsmith.corpus.sources import BLOCK_BYTES, SourceStream, UnreadableError
 _ROWS = 64
 
 
-def parquet_blocks(stream: SourceStream, column: str) -> Iterator[list[Any]]:
+# The column to read, out of the names of all columns and of those that hold texts.
+Choice = Callable[[Sequence[str], Sequence[str]], str]
+
+
+def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[Any]]:
     """Lists of about a megabyte of the values of one column: texts, or lists of sentences.
 
     Args:
-        column: its name; "" takes `text`, or `sentences`, or the only column that can be meant.
+        column: its name; "" takes `text`, or `sentences`, or the only column that can be meant. Or a function that
+            chooses it.
 
     Raises:
         UnreadableError: the file is damaged, or has no such column.
     """
     try:
         file = pq.ParquetFile(stream.whole(), buffer_size=BLOCK_BYTES)
-        name = _column(file.schema_arrow, column)
+        schema = file.schema_arrow
+        if isinstance(column, str):
+            name = _column(schema, column)
+        else:
+            name = column(schema.names, [field.name for field in schema if _is_text(field.type)])
         values: list[Any] = []
         size = 0
         # Without a buffer size, or with threads, whole row groups would be held in memory.
@@ -39,16 +48,17 @@ def parquet_blocks(stream: SourceStream, column: str) -> Iterator[list[Any]]:
 
 
 def _column(schema: pa.Schema, wanted: str) -> str:
-    def is_text(kind: Any) -> bool:
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
     def is_usable(kind: Any) -> bool:
         inside = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        return is_text(kind) or (inside and is_text(kind.value_type))
+        return _is_text(kind) or (inside and _is_text(kind.value_type))
 
     usable = [field.name for field in schema if is_usable(field.type)]
     for name in [wanted] if wanted else ["text", "sentences", *(usable if len(usable) == 1 else [])]:
         if name in usable:
             return name
     raise UnreadableError(f"no column {wanted or 'text'!r} of text among {', '.join(map(repr, schema.names))}")
+
+
+def _is_text(kind: Any) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))

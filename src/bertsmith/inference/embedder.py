@@ -9,19 +9,16 @@ how its texts are read and pooled, and gives the vectors that it gives there.
 Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
 """
 
-import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.inference.pooling import SentenceRecipe, read_recipe
+from bertsmith.inference.pooling import SentenceRecipe, load_encoder
 from bertsmith.settings import require
 from bertsmith.tasks.frozen_encoder import FrozenEncoder, Vectors
 from bertsmith.text.pack import pack_rows
-from bertsmith.text.wordpiece import Tokenizer
 
 BLOCK = 1024  # texts that are sorted by length and computed together
 _LEAST_LENGTH = 1e-12  # a vector of zeros stays one
@@ -103,16 +100,8 @@ class Embedder:
             CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
             ConfigError: a setting is impossible.
         """
-        recipe = read_recipe(Path(source))
-        folder = load_any(source if recipe is None else recipe.encoder)
-        if recipe is None:
-            recipe = read_recipe(folder.path)
-        if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
-            before = folder.tokenizer.rules
-            rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-            folder = dataclasses.replace(folder, tokenizer=Tokenizer(folder.tokenizer.vocabulary, rules))
-        encoder = FrozenEncoder.load(folder, device=device, precision=precision)
-        said = recipe or SentenceRecipe(encoder=folder.path)
+        encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
+        said = recipe or SentenceRecipe(encoder=Path(source))
         limit = encoder.model.config.max_position_embeddings
         return Embedder(
             encoder,

@@ -10,6 +10,8 @@ import numpy as np
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import InputError
 from bertsmith.files import digest_bytes, digest_file
+from bertsmith.inference.text_lines import TextLines
+from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.tasks import catalogue
 from bertsmith.tasks.examples import Example, TextExample
@@ -134,15 +136,14 @@ def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
 
 
 def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
-    """The lines of a text file, a row each; what is longer than the model reads is cut, and told in `about`."""
-    try:
-        content = data.read_bytes().decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        found = error.strerror or "unreadable" if isinstance(error, OSError) else f"other bytes at {error.start}"
-        raise InputError(
-            expected=f"a text a line in '{data}', in UTF-8", found=found, fix="name another file with --data"
-        ) from None
-    texts = [line for line in content.splitlines() if line.strip()]
+    """The texts of a file as `TextLines` reads them, a row each, without blank ones.
+
+    What is longer than the model reads is cut, and told in `about`.
+    """
+    source = TextLines(data)
+    texts = [text for text in source if text.strip()]
+    for note in source.notes():
+        warn(f"{data}: {note}")
     if not texts:
         raise InputError(expected=f"a text a line in '{data}'", found="none", fix="name another file with --data")
     limit = folder.config.max_position_embeddings

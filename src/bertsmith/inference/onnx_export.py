@@ -3,7 +3,6 @@
 Source: `quantize_dynamic` of onnxruntime (weights of each column in int8, activations in uint8 as they come).
 """
 
-import platform
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,12 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.export_check import Runner
 from bertsmith.inference.onnx_graph import INPUTS, build_graph, package
+from bertsmith.runtime import choose_inference
 
 MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
 # A protobuf file may not reach 2 GiB; what is around the weights takes some thousands of bytes.
 LARGEST_FILE = 2**31 - 2**20
 QUANTISED = ("MatMul", "Gather")
-PROCESSOR = Path("/proc/cpuinfo")
-# Instructions that add products of 8 bits to 32 bits at once; without them sums of two are kept in 16 bits.
-EXACT_PRODUCTS = {"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"}
 
 
 def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
@@ -71,22 +68,13 @@ def write_int8(
     onnx.checker.check_model(str(path), full_check=True)
 
 
-def needs_reduced_range(processor: Path = PROCESSOR) -> bool:
+def needs_reduced_range() -> bool:
     """Whether this processor adds two products of uint8 and int8 in 16 bits, where large ones are cut off.
 
     So it is on x86 without VNNI. Where nobody can say, the answer is yes, which costs one bit.
-
-    Args:
-        processor: the file in which Linux lists what the processor can do.
     """
-    try:
-        with open(processor, encoding="ascii", errors="replace") as file:
-            for line in file:
-                if line.lower().startswith(("flags", "features")):
-                    return not EXACT_PRODUCTS & set(line.split(":", 1)[1].split())
-    except OSError:
-        pass
-    return platform.machine().lower() not in ("arm64", "aarch64")
+    runtime = choose_inference("cpu", "int8")
+    return runtime.precision != "int8" or runtime.int8_bits == 7
 
 
 def session_runner(path: Path) -> Runner:

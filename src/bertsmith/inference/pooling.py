@@ -10,8 +10,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import CheckpointError
 from bertsmith.files import read_json
+from bertsmith.tasks.frozen_encoder import FrozenEncoder
+from bertsmith.text.wordpiece import Tokenizer
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
@@ -48,8 +51,37 @@ class SentenceRecipe:
     prompt: str = ""
 
 
-def read_recipe(folder: Path) -> SentenceRecipe | None:
+def load_encoder(
+    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
+) -> tuple[FrozenEncoder, SentenceRecipe | None]:
+    """The encoder of a source, which reads texts as its recipe says, and the recipe where there is one.
+
+    Args:
+        source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+        pooled: texts get one vector each, so the recipe has to be one that is computed here from end to end.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: of the matrix products.
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or asks for something that is not computed here.
+        ConfigError: the device is absent or the precision unknown.
+    """
+    recipe = read_recipe(Path(source), pooled=pooled)
+    folder = load_any(source if recipe is None else recipe.encoder)
+    if recipe is None:
+        recipe = read_recipe(folder.path, pooled=pooled)
+    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
+        before = folder.tokenizer.rules
+        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
+        folder = dataclasses.replace(folder, tokenizer=Tokenizer(folder.tokenizer.vocabulary, rules))
+    return FrozenEncoder.load(folder, device=device, precision=precision), recipe
+
+
+def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
     """What the folder says, or None where it is none of sentence-transformers.
+
+    Args:
+        pooled: False asks for the encoder and how it reads alone, whatever the folder does with its vectors.
 
     Raises:
         InputError: a file is no JSON.
@@ -63,6 +95,8 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
         place = _inside(folder, str(module.get("path", "")))
         if kind == "Transformer":
             encoder = place
+        elif not pooled:
+            continue
         elif kind == "Pooling":
             pooling, includes_prompt = _pooling(place / "config.json")
         elif kind == "Normalize":
@@ -73,11 +107,16 @@ def read_recipe(folder: Path) -> SentenceRecipe | None:
                 found=f"a module {kind or '?'}, which is not computed here",
                 fix="name a model without it, or the folder of its encoder alone",
             )
+    said = _object(encoder / _ENCODER_SETTINGS)
+    if not pooled:
+        return SentenceRecipe(
+            encoder=encoder, max_length=_max_length(encoder, said), lowercase=bool(said.get("do_lower_case"))
+        )
     if not pooling:
         raise CheckpointError(
             expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name the folder of the encoder alone"
         )
-    said, prompt = _object(encoder / _ENCODER_SETTINGS), _prompt(folder / _PROMPTS)
+    prompt = _prompt(folder / _PROMPTS)
     if prompt and not includes_prompt:
         raise CheckpointError(
             expected=f"the prompt among what '{folder}' pools",

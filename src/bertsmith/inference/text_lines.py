@@ -24,10 +24,11 @@ from bertsmith.corpus.sources import (
     shown,
 )
 from bertsmith.errors import ConfigError, InputError, nearest
-from bertsmith.tasks.file_text import brief, clean, suffix_of
+from bertsmith.tasks.file_text import brief, clean, looks_like_json, suffix_of
 from bertsmith.tasks.table_files import TEXT_COLUMNS, show_columns
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+JSON_HEAD = 4096  # bytes that tell whether a file holds JSON
 BLOCK_TEXTS = 4096
 BLOCK_CHARACTERS = 2**24
 
@@ -47,12 +48,15 @@ class TextLines:
 
     Raises:
         ConfigError: there is a column for a file that is no table.
+        InputError: the name ends in .json, which has no text a line.
     """
 
     def __init__(self, path: str | Path, column: str | None = None) -> None:
         self.path, self.column = str(path), column
         self.is_stdin = self.path == STDIN
         self.kind = ".jsonl" if self.is_stdin and column else "" if self.is_stdin else suffix_of(Path(self.path))
+        if self.kind == ".json":
+            raise self._json()
         if column and self.kind not in TABLES:
             raise ConfigError(
                 expected=f"a table for the column {column!r}, a file that ends in {', '.join(TABLES)}",
@@ -92,11 +96,17 @@ class TextLines:
 
     def _texts(self, stream: SourceStream) -> Iterator[str]:
         if self.kind == ".parquet":
-            number = 0
-            for block in parquet_blocks(stream, self.column or ""):
+            number, column = 0, ""
+
+            def choose(names: Sequence[str], texts: Sequence[str]) -> str:
+                nonlocal column
+                column = self._parquet_column(names, texts)
+                return column
+
+            for block in parquet_blocks(stream, choose):
                 for value in block:
                     number += 1
-                    yield _text(value, self.column or "text", f"row {number:,} of '{shown(self.path)}'")
+                    yield _text(value, column, f"row {number:,} of '{shown(self.path)}'")
         elif self.kind == ".jsonl":
             yield from self._records(self._lines(stream))
         elif self.kind in (".csv", ".tsv"):
@@ -107,7 +117,14 @@ class TextLines:
 
     def _lines(self, stream: SourceStream) -> Iterator[str]:
         """Decoded lines with their line feeds."""
-        for number, raw in enumerate(_raw_lines(stream), start=1):
+        head = stream.read(BLOCK_BYTES)
+        if not head:
+            raise UnreadableError("an empty file")
+        if reason := refusal(head):
+            raise UnreadableError(reason)
+        if self.kind != ".jsonl" and looks_like_json(head[:JSON_HEAD].decode("utf-8-sig", errors="replace")):
+            raise self._json()
+        for number, raw in enumerate(_raw_lines(stream, head), start=1):
             try:
                 yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError:
@@ -169,6 +186,28 @@ class TextLines:
                 found=str(error),
                 fix="close and double its quotes",
             ) from None
+
+    def _json(self) -> InputError:
+        """Why JSON is not read line by line, and what to do."""
+        table = f"a {self.kind[1:].upper()} table" if self.kind in TABLES else "plain text"
+        fix = "give it as JSON lines, a record {...} a line, "
+        fix += "and say --column" if self.is_stdin else "in a file whose name ends in .jsonl"
+        return InputError(expected=f"{table} in '{shown(self.path)}'", found="JSON", fix=fix)
+
+    def _parquet_column(self, names: Sequence[str], texts: Sequence[str]) -> str:
+        """The column with the texts, found as in other tables, but among those alone that hold texts.
+
+        Raises:
+            InputError: it is not there or holds no texts, or nobody can tell which it is.
+        """
+        column = self._column(names if self.column is not None or not texts else texts)
+        if column not in texts:
+            raise InputError(
+                expected=f"texts in the column {column!r} of '{shown(self.path)}'",
+                found="values of another type",
+                fix=f"name one of the {show_columns(texts)}" if texts else "name a file that holds texts",
+            )
+        return column
 
     def _column(self, names: Sequence[str]) -> str:
         """The column with the texts.
@@ -240,13 +279,8 @@ def text_blocks(
         yield block
 
 
-def _raw_lines(stream: SourceStream) -> Iterator[bytes]:
-    """Lines with their line feeds; the last one may lack it."""
-    data = stream.read(BLOCK_BYTES)
-    if not data:
-        raise UnreadableError("an empty file")
-    if reason := refusal(data):
-        raise UnreadableError(reason)
+def _raw_lines(stream: SourceStream, data: bytes) -> Iterator[bytes]:
+    """Lines with their line feeds, of `data` and what follows it; the last one may lack it."""
     waiting: list[bytes] = []
     number, size = 0, 0
     while data:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import ConfigError, nearest
+from bertsmith.inference.pooling import load_encoder
 from bertsmith.settings import require
 from bertsmith.tasks.frozen_encoder import FrozenEncoder, Vectors
 from bertsmith.text.encoded import Encoded
@@ -150,13 +151,15 @@ class TokenFeatures:
         device: str = "auto",
         precision: str = "fp32",
     ) -> "TokenFeatures":
-        """The features of a model folder, Google checkpoint, run folder or hub id.
+        """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+
+        A folder of sentence-transformers says which folder its encoder is in and whether texts are lower-cased.
 
         Raises:
             CheckpointError: the model cannot be read or has no vocabulary.
             ConfigError: a setting is impossible.
         """
-        encoder = FrozenEncoder.load(source, device=device, precision=precision)
+        encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
         return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
 
     @property

@@ -51,11 +51,11 @@ class VectorFile:
         resume: bool = False,
         replace: bool = False,
     ) -> None:
-        require_place(path, resume=resume, replace=replace)
+        require_place(path, index=index, resume=resume, replace=replace)
         self.path = path
         self.made_of = {**made_of, "width": width, "numbers": "float16" if half else "float32"}
         self.writer = writer_for(path)(path, width, half=half, index=index)
-        self.record_path = path.with_name(f"{path.name}.json")
+        self.record_path = _record_path(path)
         self.state_path = _state_path(path)
         self.done: dict[str, Any] = {}
         self._position: dict[str, int] = {}
@@ -108,6 +108,9 @@ class VectorFile:
 
     def _place(self) -> None:
         self.writer.end(self._position)
+        stale = stale_index(self.path)
+        if stale is not None and not self.writer.index:
+            stale.unlink(missing_ok=True)
         os.replace(self.state_path, self.record_path)
         self.is_complete = True
 
@@ -151,22 +154,70 @@ class VectorFile:
         return str(state["stage"])
 
 
-def require_place(path: Path, *, resume: bool = False, replace: bool = False) -> None:
+def require_place(path: Path, *, index: bool = False, resume: bool = False, replace: bool = False) -> None:
     """Refuses a place where no file of vectors can be written, before work is spent on its content.
+
+    Args:
+        index: there are columns beside the vectors, which may go to a file of their own.
 
     Raises:
         ConfigError: the ending is none of a format.
         InputError: the place cannot be written.
         RunError: there is a file, or the beginning of one, that nobody wants to go on with or to replace.
     """
-    writer_for(path)
-    require_file_place(path)
-    for there, found, fix in (
-        (path, "one that exists", "name another file, or say --replace"),
-        (_state_path(path), "the beginning of one", "go on with --resume, or say --replace"),
-    ):
-        if os.path.lexists(there) and not (resume or replace):
-            raise RunError(expected=f"no file at '{path}'", found=found, fix=fix)
+    places = final_places(path, index=index)
+    for place in places:
+        require_file_place(place)
+    begun = os.path.lexists(path) or os.path.lexists(_state_path(path))
+    if replace or (resume and begun):
+        return
+    for place in places:
+        if os.path.lexists(place):
+            raise RunError(
+                expected=f"no file at '{place}'", found="one that exists", fix="name another file, or say --replace"
+            )
+    if begun:
+        raise RunError(
+            expected=f"no file at '{path}'", found="the beginning of one", fix="go on with --resume, or say --replace"
+        )
+
+
+def final_places(path: Path, *, index: bool = False) -> list[Path]:
+    """The files that there are in the end: the vectors, the columns where they have a file of their own, the record.
+
+    Raises:
+        ConfigError: the ending is none of a format.
+    """
+    beside = writer_for(path)(path, 0).index_path if index else None
+    return [path, *([] if beside is None else [beside]), _record_path(path)]
+
+
+def written_places(path: Path, *, index: bool = False) -> list[Path]:
+    """All that may be written or removed for a file of vectors, while it is written and in the end.
+
+    Raises:
+        ConfigError: the ending is none of a format.
+    """
+    stale = stale_index(path)
+    final = [*final_places(path, index=index), *([] if stale is None else [stale])]
+    return [*final, *(place.with_name(f"{place.name}.partial") for place in final), _state_path(path)]
+
+
+def stale_index(path: Path) -> Path | None:
+    """The file of columns that the record of an earlier file at `path` says it has; None where it says none."""
+    beside, record = writer_for(path)(path, 0).index_path, _record_path(path)
+    if beside is None or not record.is_file():
+        return None
+    try:
+        state = read_json(record)
+    except InputError:
+        return None
+    position = state.get("position") if isinstance(state, dict) else None
+    return beside if isinstance(position, dict) and "token_bytes" in position else None
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.json")
 
 
 def _state_path(path: Path) -> Path:

@@ -21,7 +21,7 @@ from bertsmith.files import require_outside
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.text_lines import RunningDigest, TextLines, text_blocks
 from bertsmith.inference.token_features import TokenFeatures
-from bertsmith.inference.vector_files import VectorFile, require_place
+from bertsmith.inference.vector_files import VectorFile, require_place, written_places
 from bertsmith.inference.vector_writers import Columns, Vectors
 from bertsmith.progress import Progress, amount
 
@@ -214,37 +214,48 @@ def write_vectors(
 
     Raises:
         InputError: the texts cannot be read, or the place cannot be written.
-        RunError: there is a file at `out`, or it was begun with other settings or texts, or the disk is full.
+        RunError: there is a file at `out`, or it was begun with other settings or texts, or the texts change
+            while they are read, or the disk is full.
         ConfigError: `out` has an ending of no format.
     """
-    require_place(out, resume=resume, replace=replace)
+    if not source.is_stdin:
+        for place in written_places(out, index=job.index):
+            require_outside(place, [source.path], fix="name another file")
+    require_place(out, index=job.index, resume=resume, replace=replace)
     made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
     if not source.is_stdin:
-        require_outside(out, [source.path], fix="name another file")
         total, made_of["texts"] = _survey(source)
-    file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
-    with file:
-        before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))
-        texts = iter(source)
-        read = RunningDigest()
-        done = _skip(texts, file, read)
-        started = time.monotonic()
-        if file.is_complete:
-            if next(texts, None) is not None:
-                raise _other_texts(out)
-        else:
-            with _full_disk_in_words(out), Progress(out.name, total=total, unit="texts", done=done) as progress:
-                for block in text_blocks(texts, job.block):
-                    for vectors, columns in job.vectors(block, done):
-                        file.append(vectors, columns)
-                    done += len(block)
-                    read.add(block)
-                    counts = {name: before[name] + count for name, count in job.counts().items()}
-                    file.commit({"texts": done, "digest": str(read), "counts": counts})
-                    progress.advance(len(block), f"{amount(file.rows)} vectors")
-            if not done:
-                raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some")
-            with _full_disk_in_words(out):
+    with _full_disk_in_words(out):
+        file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
+        with file:
+            before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))
+            texts = iter(source)
+            read = RunningDigest()
+            done = _skip(texts, file, read)
+            started = time.monotonic()
+            if file.is_complete:
+                if next(texts, None) is not None:
+                    raise _other_texts(out)
+            else:
+                with Progress(out.name, total=total, unit="texts", done=done) as progress:
+                    for block in text_blocks(texts, job.block):
+                        for vectors, columns in job.vectors(block, done):
+                            file.append(vectors, columns)
+                        done += len(block)
+                        read.add(block)
+                        counts = {name: before[name] + count for name, count in job.counts().items()}
+                        file.commit({"texts": done, "digest": str(read), "counts": counts})
+                        progress.advance(len(block), f"{amount(file.rows)} vectors")
+                if not source.is_stdin and str(read) != made_of["texts"]:
+                    raise RunError(
+                        expected=f"the {total:,} texts that '{source.path}' held at the start",
+                        found=f"{done:,} others, since it was changed meanwhile",
+                        fix="begin anew with --replace when it is whole",
+                    )
+                if not done:
+                    raise InputError(
+                        expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some"
+                    )
                 file.finish()
     return VectorSummary(
         out=out,

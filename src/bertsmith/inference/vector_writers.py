@@ -48,6 +48,11 @@ class VectorWriter(ABC):
         self.partial = path.with_name(f"{path.name}.partial")
         self.rows = 0
 
+    @property
+    def index_path(self) -> Path | None:
+        """The file beside the final place that columns go to; None where they stand in the same file."""
+        return None
+
     @abstractmethod
     def begin(self, position: Position) -> None:
         """Makes ready to write behind `position`, which `whole` gave, or from nothing; what lies behind it goes.
@@ -82,12 +87,16 @@ class NpyWriter(VectorWriter):
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         super().__init__(path, width, half=half, index=index)
-        tokens = path.with_suffix(".tokens.jsonl")
         self._places = {self.partial: path}
         if index:
+            tokens = self.index_path
             self._places[tokens.with_name(f"{tokens.name}.partial")] = tokens
-        self._open = contextlib.ExitStack()
         self._files: list[IO[bytes]] = []
+
+    @property
+    def index_path(self) -> Path:
+        """See `VectorWriter`."""
+        return self.path.with_suffix(".tokens.jsonl")
 
     def begin(self, position: Position) -> None:
         """See `VectorWriter`."""
@@ -98,10 +107,10 @@ class NpyWriter(VectorWriter):
             size = size if self.rows else 0
             partial.touch()
             _require_bytes(partial, size)
-            file = self._open.enter_context(partial.open("r+b"))
+            file = partial.open("r+b")
+            self._files.append(file)
             file.truncate(size)
             file.seek(size)
-            self._files.append(file)
         if not self.rows:
             self._files[0].write(header)
 
@@ -133,7 +142,11 @@ class NpyWriter(VectorWriter):
 
     def close(self) -> None:
         """See `VectorWriter`."""
-        self._open.close()
+        # What is not on the disk yet is not whole, so it may be lost; a full disk was told where it was met.
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                file.close()
+        self._files = []
 
     def clear(self) -> None:
         """See `VectorWriter`."""
