@@ -48,7 +48,7 @@ SETTINGS = ("default", "best")
 BATCHES = (1, 8, 32)  # a text by itself is not padded either
 MOST_DIFFERENCE = 1e-4
 WORK = Path(tempfile.gettempdir()) / "bertsmith-encode-models"
-_TRIED = 48  # rows on which the ways of a peer are tried
+TRIED_TOKENS = 1280  # on so many the ways of a peer are tried
 _DAY = "%Y-%m-%d"
 
 
@@ -135,24 +135,26 @@ class Bench:
         return Entrant(name, _runner(system, case, manner), how)
 
     def _quickest(self, kind: type[System], precision: str, case: Case) -> tuple[System, Manner]:
-        """The way and the batch with which a part of the case took the fewest seconds, warm."""
-        ways = kind.ways(precision, self.threads)
+        """The batch and then the way with which a part of the case took the fewest seconds, warm."""
+        first, *others = kind.ways(precision, self.threads)
         if case.fixed:
             # A call is one batch: there is nothing to sort, and nothing that could run beside it.
-            ways = [way for way in ways if "workers" not in way]
-        manners = [Manner(FIXED_ROWS)] if case.fixed else [Manner(batch, by_length=True) for batch in BATCHES]
-        tried = [(self._system(kind, precision, way), manner) for way in ways for manner in manners]
-        if len(tried) == 1:
-            return tried[0]
-        part = case._replace(calls=[call[: max(_TRIED, len(call) // 4)] for call in case.calls[: _TRIED // FIXED_ROWS]])
-        seconds = []
-        for system, manner in tried:
-            run = _runner(system, part, manner)
+            others = [way for way in others if "workers" not in way]
+        rows = max(FIXED_ROWS, TRIED_TOKENS * case.rows // case.tokens)
+        part = case._replace(calls=[call[:rows] for call in case.calls[:2]])
+
+        def seconds(tried: tuple[System, Manner]) -> float:
+            run = _runner(tried[0], part, tried[1])
             run()
             start = self.clock()
             run()
-            seconds.append(self.clock() - start)
-        return tried[int(np.argmin(seconds))]
+            return self.clock() - start
+
+        manners = [Manner(FIXED_ROWS)] if case.fixed else [Manner(batch, by_length=True) for batch in BATCHES]
+        found = [(self._system(kind, precision, first), manner) for manner in manners]
+        best = min(found, key=seconds) if len(found) > 1 else found[0]
+        found = [best, *((self._system(kind, precision, way), best[1]) for way in others)]
+        return min(found, key=seconds) if others else best
 
     def _system(self, kind: type[System], precision: str, way: dict[str, Any]) -> System:
         key = f"{kind.engine} {precision} {way}"
