@@ -120,7 +120,9 @@ class Ours(System):
     def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
         super().__init__(files, precision, threads)
         try:
-            self.embedder = Embedder.load(files.folder, pooling=files.pooling, normalize=False, precision=precision)
+            self.embedder = Embedder.load(
+                files.folder, pooling=files.pooling, normalize=False, device="cpu", precision=precision
+            )
         except ConfigError as error:
             raise UnavailableError(str(error)) from error
         runtime = self.embedder.encoder.runtime

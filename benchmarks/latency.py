@@ -40,14 +40,18 @@ TORCH_BEGIN = "import torch; torch.set_num_threads(threads); dtype = {'fp32': to
 WITH_TOKENIZER = """
 import numpy as np
 from tokenizers import Tokenizer
-ids = np.array([Tokenizer.from_file(folder + "/tokenizer.json").encode(text).ids])
+tokenizer = Tokenizer.from_file(folder + "/tokenizer.json")
+tokenizer.no_padding()
+tokenizer.no_truncation()
+ids = np.array([tokenizer.encode(text).ids])
 inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
 """
 SCRIPTS = {
     "ours": TORCH_BEGIN
     + """
 from bertsmith.inference.embedder import Embedder
-vector = Embedder.load(folder, pooling=pooling, normalize=False, precision=precision).embed([text])[0]
+embedder = Embedder.load(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
+vector = embedder.embed([text])[0]
 """,
     "transformers": TORCH_BEGIN
     + """
