@@ -50,6 +50,7 @@ def create_app(models: Mapping[str, Model], settings: ServerSettings | None = No
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
+        redirect_slashes=False,
     )
     endpoints = {route.path: route.endpoint(service) for route in ROUTES}
     for route in ROUTES:

@@ -224,11 +224,14 @@ class WorkQueue:
         try:
             answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
         except BertsmithError as error:
-            if len(parts) == 1:
-                self._fail(work, of_user_error(error))
+            if len(parts) > 1:
+                for part in parts:
+                    self._compute([part])
                 return
-            for part in parts:
-                self._compute([part])
+            refusal = of_user_error(error)
+            if parts[0].begin:
+                refusal.message = f"counted from number {parts[0].begin + 1} of the request: {refusal.message}"
+            self._fail(work, refusal)
             return
         assert len(answers) == len(items), "an answer for each item"
         self._count(parts, time.perf_counter() - start)

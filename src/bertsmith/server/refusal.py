@@ -24,6 +24,8 @@ KINDS: Mapping[int, str] = {
     504: "timeout_error",
 }
 _LONGEST = 400  # characters of a sentence
+# What pydantic puts into a place beside names and numbers, where a value may be of several kinds.
+_KINDS_OF_VALUES = ("str", "int")
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -77,14 +79,14 @@ def of_user_error(error: BertsmithError) -> RefusalError:
 def of_invalid_body(error: ValidationError) -> RefusalError:
     """The refusal for a body that is no JSON, 400, or not of the form that is asked for, 422.
 
-    Where a value may be one of several kinds, and is none of them, the complaints are about each kind; the one is told
-    that came furthest.
+    Where a value may be one of several kinds, there are complaints about each of them. Told is the one about the kind
+    that it is, as far as it is one, and of several such ones that which came furthest.
     """
-    found = max(
-        error.errors(include_url=False, include_input=False, include_context=False), key=lambda e: len(e["loc"])
-    )
+    complaints = error.errors(include_url=False, include_input=False, include_context=False)
+    found = max(complaints, key=lambda one: (not one["type"].endswith("_type"), len(one["loc"])))
     message = found["msg"].removeprefix("Value error, ")
     if found["type"] == "json_invalid":
         return RefusalError(400, f"expected a body of JSON in UTF-8; found: {message.removeprefix('Invalid JSON: ')}")
-    place = ".".join(str(part) for part in found["loc"] if isinstance(part, int) or part.isidentifier())
+    parts = [str(part) for part in found["loc"] if isinstance(part, int) or part.isidentifier()]
+    place = ".".join(part for part in parts if part not in _KINDS_OF_VALUES)
     return RefusalError(422, f"{place}: {message[0].lower()}{message[1:]}" if place else message)

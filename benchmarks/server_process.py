@@ -1,0 +1,108 @@
+"""A server as a process of its own, and clients that cost little: each asks, waits for its reply, goes on."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+_ADDRESS = re.compile(r"serving .* at http://([\d.]+):(\d+)")
+_LENGTH = re.compile(rb"content-length: (\d+)")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Process(NamedTuple):
+    """A server that is ready."""
+
+    host: str
+    port: int
+    pid: int
+
+    def seconds_worked(self) -> float:
+        """Seconds that the processor has worked for it so far."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS
+
+    def resident_mb(self) -> float:
+        """The memory that it has, in millions of bytes."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 1e6
+
+
+@contextlib.contextmanager
+def served(models: Sequence[str | Path], *options: str, threads: int) -> Iterator[Process]:
+    """A server of some models; it is told to stop at the end, and must end well.
+
+    Args:
+        models: folders, or NAME=FOLDER.
+        options: of `bertsmith serve`.
+        threads: for each model.
+    """
+    named = [part for model in models for part in ("--model", str(model))]
+    command = [sys.executable, "-m", "bertsmith", "serve", "--port", "0", *named, *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    try:
+        said = []
+        for line in process.stderr:
+            said.append(line)
+            if found := _ADDRESS.search(line):
+                yield Process(found[1], int(found[2]), process.pid)
+                break
+        else:
+            raise SystemExit("".join(said))
+    finally:
+        process.terminate()
+        rest = process.communicate(timeout=60)[1]
+    if process.returncode or rest:
+        raise SystemExit(f"the server ended with code {process.returncode}: {rest}")
+
+
+class Reply(NamedTuple):
+    """What a request got, and after how many seconds."""
+
+    status: int
+    body: bytes
+    seconds: float
+
+
+def request_bytes(path: str, body: Any) -> bytes:
+    """A POST of JSON as it goes over the wire."""
+    content = json.dumps(body).encode()
+    lines = ("host: here", "content-type: application/json", f"content-length: {len(content)}")
+    return "\r\n".join((f"POST {path} HTTP/1.1", *lines, "", "")).encode() + content
+
+
+async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> Reply:
+    """The reply to a request, over a connection that stays open."""
+    start = time.perf_counter()
+    writer.write(request)
+    head = await reader.readuntil(b"\r\n\r\n")
+    length = _LENGTH.search(head)
+    assert length is not None, head
+    body = await reader.readexactly(int(length[1]))
+    return Reply(int(head[9:12]), body, time.perf_counter() - start)
+
+
+async def ask_all(process: Process, requests: Sequence[bytes], clients: int) -> list[Reply]:
+    """The replies to some requests in their order, by so many clients, each with a connection that it keeps."""
+    replies: dict[int, Reply] = {}
+    left = iter(range(len(requests)))
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection(process.host, process.port)
+        for number in left:
+            replies[number] = await converse(reader, writer, requests[number])
+        writer.close()
+        await writer.wait_closed()
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return [replies[number] for number in range(len(requests))]

@@ -1,0 +1,158 @@
+"""Ten minutes of 64 clients on a server: nothing is lost, nothing hangs, and memory stays where it is.
+
+    python benchmarks/server_soak.py --data DIR --model DIR [--model DIR ...] [--minutes 10] [--clients 64]
+
+Each client asks whatever the models can do, one request after another, with one to eight texts of any length. One
+request in twenty is no JSON or asks for what is not there, and in one of twenty the client hangs up before the reply.
+Memory is what the process has resident, every two seconds; its growth is that of the mean of the last quarter over the
+mean of the second, for in the first quarter caches fill.
+"""
+
+import argparse
+import asyncio
+import collections
+import json
+import os
+import statistics
+import time
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from encode_texts import read_pools
+from harness import machine, machine_label, write_result
+from server_process import Process, converse, request_bytes, served
+
+SECONDS_BETWEEN_LOOKS = 2.0
+BAD, HANG_UP = 0.05, 0.05
+ROUTES = {
+    "embed": ("/v1/embeddings", lambda texts: {"input": texts, "encoding_format": "base64"}),
+    "classify": ("/predict", lambda texts: {"texts": texts}),
+    "score": ("/predict", lambda texts: {"texts": texts}),
+    "choose": ("/predict", lambda texts: {"questions": [{"context": texts[0], "endings": [*texts, "so"]}]}),
+    "tag": ("/tag", lambda texts: {"texts": texts}),
+    "answer": (
+        "/answer",
+        lambda texts: {"questions": [{"question": "Who was it?", "context": text} for text in texts]},
+    ),
+    "fill": ("/fill", lambda texts: {"texts": [f"{text[:200]} [MASK]" for text in texts]}),
+    "next_sentence": ("/next", lambda texts: {"pairs": [[text, texts[0]] for text in texts]}),
+    "rerank": ("/rerank", lambda texts: {"query": texts[0][:100], "passages": texts}),
+    "tokenize": ("/tokenize", lambda texts: {"texts": texts}),
+}
+
+
+class Soak:
+    """What clients do, and what comes of it.
+
+    Args:
+        process: the server.
+        texts: to ask about.
+        ends: when no new request is sent, in seconds of `time.monotonic`.
+    """
+
+    def __init__(self, process: Process, texts: list[str], ends: float) -> None:
+        self.process, self.texts, self.ends = process, texts, ends
+        with urllib.request.urlopen(f"http://{process.host}:{process.port}/models") as reply:
+            models = json.load(reply)["models"]
+        self.asked = [
+            (model["name"], ability)
+            for model in models
+            for ability in (*model["abilities"], "tokenize")
+            if ability in ROUTES
+        ]
+        self.statuses: collections.Counter[str] = collections.Counter()
+        self.seconds: list[float] = []
+        self.memory: list[float] = []
+
+    def request(self, draw: np.random.Generator) -> bytes:
+        """A random request."""
+        name, ability = self.asked[draw.integers(len(self.asked))]
+        path, shape = ROUTES[ability]
+        texts = [self.texts[number] for number in draw.integers(len(self.texts), size=draw.integers(1, 9))]
+        if draw.random() < BAD:
+            return request_bytes(path, [{}, {"texts": [1]}, {"model": "absent"}, "x" * 9000][draw.integers(4)])
+        return request_bytes(path, {"model": name, **shape(texts)})
+
+    async def client(self, number: int) -> None:
+        """One client until the end."""
+        draw = np.random.default_rng(number)
+        while time.monotonic() < self.ends:
+            reader, writer = await asyncio.open_connection(self.process.host, self.process.port)
+            while time.monotonic() < self.ends:
+                request = self.request(draw)
+                if draw.random() < HANG_UP:
+                    writer.write(request[: draw.integers(1, len(request) + 1)])
+                    await asyncio.sleep(draw.random() * 0.05)
+                    self.statuses["hung up"] += 1
+                    break
+                reply = await converse(reader, writer, request)
+                self.statuses[str(reply.status)] += 1
+                self.seconds.append(reply.seconds)
+            writer.close()
+            await writer.wait_closed()
+
+    async def run(self, clients: int) -> None:
+        """All clients, and a look at the memory now and then."""
+        working = asyncio.gather(*(self.client(number) for number in range(clients)))
+        while not working.done():
+            self.memory.append(self.process.resident_mb())
+            await asyncio.wait([working], timeout=SECONDS_BETWEEN_LOOKS)
+        await working
+
+
+def main() -> None:
+    """Soaks, prints and writes the result."""
+    options = _options()
+    pools = read_pools(options.data)
+    texts = [text for pool in pools.texts.values() for text in pool[: options.texts]]
+    with served(options.model, "--precision", options.precision, threads=options.threads) as process:
+        soak = Soak(process, texts, time.monotonic() + 60 * options.minutes)
+        asyncio.run(soak.run(options.clients))
+        with urllib.request.urlopen(f"http://{process.host}:{process.port}/metrics") as reply:
+            counted = reply.read().decode()
+    left = {
+        line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1])
+        for line in counted.splitlines()
+        if line.startswith(("bertsmith_waiting_texts", "bertsmith_held_bytes"))
+    }
+    memory = soak.memory
+    quarters = [memory[len(memory) * part // 4 : max(1, len(memory) * (part + 1) // 4)] for part in range(4)]
+    means = [round(statistics.mean(quarter or memory), 1) for quarter in quarters]
+    latencies = np.percentile(soak.seconds, (50, 90, 99)).tolist()
+    found: dict[str, Any] = {
+        "minutes": options.minutes,
+        "clients": options.clients,
+        "asked": sorted({ability for _, ability in soak.asked}),
+        "statuses": dict(soak.statuses),
+        "latency_ms": {
+            f"p{share}": round(1000 * latencies[len(latencies) * share // 100], 1) for share in (50, 90, 99)
+        },
+        "resident_mb_by_quarter": means,
+        "growth_share": round(means[3] / means[1] - 1, 4),
+        "left_behind": left,
+    }
+    print(json.dumps(found, indent=1))
+    assert "500" not in soak.statuses, "a mistake of the server"
+    described = machine()
+    threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
+    out = f"server_soak_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"
+    write_result(options.out or out, {"machine": described, **found, "resident_mb": [round(one, 1) for one in memory]})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and squad/, or a file of lines")
+    parser.add_argument("--model", action="append", required=True, help="model folder, or NAME=FOLDER; once a model")
+    parser.add_argument("--precision", default="fp32", help="[fp32]")
+    parser.add_argument("--minutes", type=float, default=10, help="[10]")
+    parser.add_argument("--clients", type=int, default=64, help="[64]")
+    parser.add_argument("--texts", type=int, default=1000, help="texts of each mix [1000]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each model [the cores]")
+    parser.add_argument("--out", help="name of the result file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

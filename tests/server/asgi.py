@@ -1,0 +1,111 @@
+"""Requests to an application in this process, without sockets: what ASGI servers do, in a few lines."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NamedTuple
+
+from bertsmith.server.gate import Gate
+
+
+class Reply(NamedTuple):
+    """What a request got."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """The sentence of a refusal, which has exactly the agreed form."""
+        error = self.json["error"]
+        assert set(self.json) == {"error"}
+        assert set(error) == {"message", "type"}
+        assert "\n" not in error["message"]
+        return error["message"]
+
+
+class Client:
+    """Somebody who asks an application.
+
+    Attributes:
+        gone: when set, the connection is closed by the client.
+    """
+
+    def __init__(self, app: Gate) -> None:
+        self.app, self.gone = app, asyncio.Event()
+
+    async def send(
+        self, method: str, path: str, chunks: Sequence[bytes] = (b"",), headers: dict[str, str] | None = None
+    ) -> Reply:
+        """The reply to a request whose body comes in chunks."""
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode(),
+            "root_path": "",
+            "scheme": "http",
+            "query_string": b"",
+            "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
+            "server": ("here", 80),
+            "client": ("there", 1),
+            "state": {},
+        }
+        left = list(chunks)
+        messages: list[Any] = []
+
+        async def receive() -> Any:
+            if left:
+                return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+            await self.gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            messages.append(message)
+
+        await self.app(scope, receive, send)
+        assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
+        start, body = messages
+        names = [name.decode() for name, _ in start["headers"]]
+        assert len(set(names)) == len(names), "no header comes twice"
+        return Reply(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"])
+
+    async def get(self, path: str, headers: dict[str, str] | None = None) -> Reply:
+        return await self.send("GET", path, headers=headers)
+
+    async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        named = {"content-type": "application/json", "content-length": str(len(data)), **(headers or {})}
+        return await self.send("POST", path, [data], named)
+
+
+@contextlib.asynccontextmanager
+async def running(app: Gate) -> AsyncIterator[Client]:
+    """A client of an application that has been started, and is stopped in the end."""
+    events: asyncio.Queue[Any] = asyncio.Queue()
+    said: asyncio.Queue[Any] = asyncio.Queue()
+    scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
+    task = asyncio.ensure_future(app(scope, events.get, said.put))
+    await events.put({"type": "lifespan.startup"})
+    assert (await said.get())["type"] == "lifespan.startup.complete"
+    try:
+        yield Client(app)
+    finally:
+        await events.put({"type": "lifespan.shutdown"})
+        assert (await said.get())["type"] == "lifespan.shutdown.complete"
+        await task
+
+
+async def until(condition: Any, seconds: float = 20) -> None:
+    """Returns when something has become true."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)

@@ -1,0 +1,81 @@
+"""Tiny models of every kind to serve, and one whose answers a test decides."""
+
+import dataclasses
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.errors import InputError
+from bertsmith.library import Model, load
+from bertsmith.model.heads import BertForTask
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
+
+KINDS = {
+    "reviews": "single",
+    "pairs": "pair",
+    "topics": "several labels",
+    "long": "windows",
+    "stars": "number",
+    "endings": "choice",
+    "names": "tags",
+    "answers": "answer",
+    "doubts": "answer or none",
+}
+
+
+def write_models(folder: Path) -> dict[str, Path]:
+    """An untrained model of each kind of task, and one with the heads of pre-training, "novels"."""
+    paths = {name: folder / name for name in KINDS}
+    for name, kind in KINDS.items():
+        spec = dataclasses.replace(SPECS[kind], settings=dataclasses.replace(SPECS[kind].settings, max_question=9))
+        task = task_for(spec)
+        info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+        trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
+        save_pretrained(paths[name], BertForTask(CONFIG, task.head, seed=4), TOKENIZER, info, trained=trained)
+    return {**paths, "novels": Path(write_base_model(folder / "novels"))}
+
+
+def load_models(folder: Path) -> dict[str, Model]:
+    """Those models, loaded."""
+    return {name: load(path, device="cpu") for name, path in write_models(folder).items()}
+
+
+class FakeModel:
+    """A model whose vectors are the lengths of the texts; it works only while it is let, and keeps what it was given.
+
+    A text "wrong" is a mistake of the user, a text "broken" one of ours.
+    """
+
+    task, labels, width, max_length, embed_length = None, (), 1, 8, 8
+    abilities = ("embed",)
+    tokenizer = None
+    encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"))
+
+    def __init__(self) -> None:
+        self.let = threading.Event()
+        self.let.set()
+        self.began = threading.Semaphore(0)
+        self.calls: list[list[str]] = []
+
+    def tokens(self, texts: Sequence[str]) -> list[int]:
+        return [len(text) for text in texts]
+
+    def embed(self, texts: Sequence[str]) -> np.ndarray:
+        self.calls.append(list(texts))
+        self.began.release()
+        assert self.let.wait(30), "somebody lets the model work"
+        if "wrong" in texts:
+            raise InputError(expected="a right text", found="a wrong one", fix="write another")
+        if "broken" in texts:
+            raise ZeroDivisionError("a mistake of ours")
+        return np.array([[len(text)] for text in texts], dtype=np.float32)
+
+    def as_model(self) -> Any:
+        """Itself, for functions that want a `Model`."""
+        return self

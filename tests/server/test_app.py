@@ -1,0 +1,324 @@
+"""The routes beside those that the random requests ask: OpenAI's form, usage, the key, who watches, the documents."""
+
+import asyncio
+import base64
+from collections.abc import Awaitable, Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.library import Model
+from bertsmith.server.app import create_app
+from bertsmith.server.files import read_page
+from bertsmith.server.run import load_models, read_key
+from bertsmith.server.settings import ServerSettings
+from server.asgi import Client, running
+from server.models import write_models
+
+KEY = "0123456789abcdef0123"
+
+
+def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None) -> Any:
+    async def run() -> Any:
+        async with asyncio.timeout(60), running(create_app(models, None, key)) as client:
+            return await script(client)
+
+    return asyncio.run(run())
+
+
+def test_embeddings_have_the_form_of_openai(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.post("/v1/embeddings", {"model": "novels", "input": "the film", "user": "me", "more": [1]})
+        body = reply.json
+        assert set(body) == {"object", "data", "model", "usage"}
+        assert (body["object"], body["model"]) == ("list", "novels")
+        assert [set(item) for item in body["data"]] == [{"object", "index", "embedding"}]
+        assert body["usage"] == {
+            "prompt_tokens": 4, "total_tokens": 4, "tokens_in": 4, "tokens_used": 4, "tokens_cut": 0
+        }  # fmt: skip
+        vector = models["novels"].embed(["the film"])[0]
+        assert np.array_equal(np.array(body["data"][0]["embedding"], dtype=np.float32), vector)
+
+    serve(models, script)
+
+
+def test_token_ids_are_the_text_that_they_spell(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        texts = ["the films", "a plot"]
+        ids = [models["novels"].tokenizer.encode(text).tolist() for text in texts]
+        for given in (ids, ids[0]):
+            by_ids = await client.post("/v1/embeddings", {"model": "novels", "input": given})
+            by_text = await client.post(
+                "/v1/embeddings", {"model": "novels", "input": texts[: len(by_ids.json["data"])]}
+            )
+            assert by_ids.json == by_text.json
+
+    serve(models, script)
+
+
+def test_vectors_can_be_shortened(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        asked = {"model": "novels", "input": ["the film", "a"]}
+        whole = (await client.post("/v1/embeddings", asked)).json["data"]
+        short = (await client.post("/v1/embeddings", {**asked, "dimensions": 5})).json["data"]
+        same = (await client.post("/v1/embeddings", {**asked, "dimensions": 32})).json["data"]
+        assert [item["embedding"] for item in short] == [item["embedding"][:5] for item in whole]
+        assert same == whole
+
+    serve(models, script)
+
+
+def test_shortened_vectors_of_length_one_have_length_one(models: dict[str, Model], monkeypatch: Any) -> None:
+    plain = models["novels"].embed
+    monkeypatch.setattr(models["novels"], "embed", lambda texts: plain(texts, normalize=True))
+
+    async def script(client: Client) -> None:
+        asked = {"model": "novels", "input": "the film", "dimensions": 5, "encoding_format": "base64"}
+        value = (await client.post("/v1/embeddings", asked)).json["data"][0]["embedding"]
+        vector = np.frombuffer(base64.b64decode(value), dtype="<f4")
+        assert len(vector) == 5
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-6)
+
+    serve(models, script)
+
+
+CUTS = [
+    ("/predict", "reviews", {"texts": ["the " * 40, "the"]}, 45, 10),
+    ("/predict", "pairs", {"texts": [["the " * 40, "a " * 10]]}, 53, 21),
+    ("/predict", "long", {"texts": ["the " * 40]}, 42, 0),
+    ("/predict", "endings", {"questions": [{"context": "the " * 40, "endings": ["a", "a film"]}]}, 44 + 45, 12 + 13),
+    ("/tag", "names", {"texts": ["the " * 40]}, 42, 0),
+    ("/answer", "answers", {"questions": [{"question": "who ?" * 10, "context": "the " * 90}]}, 113, 20 - 9),
+    ("/fill", "novels", {"texts": ["the [MASK]"]}, 4, 0),
+    ("/next", "novels", {"pairs": [["the " * 60, "a " * 10]]}, 73, 9),
+    ("/rerank", "novels", {"query": "the " * 70, "passages": ["a", "a " * 65]}, 72 + 3 + 67, 8 + 3),
+    ("/rerank", "pairs", {"query": "the " * 20, "passages": ["a", "a " * 20]}, 24 + 43, 11),
+    ("/tokenize", "novels", {"texts": ["the " * 90]}, 92, 0),
+    ("/attention", "novels", {"text": "the", "pair": "film"}, 5, 0),
+    ("/v1/embeddings", "novels", {"input": ["the " * 70, "a"]}, 75, 8),
+    ("/v1/embeddings", "reviews", {"input": ["the " * 70, "a"]}, 75, 8),
+]
+
+
+@pytest.mark.parametrize(("path", "model", "body", "came", "cut"), CUTS)
+def test_a_reply_says_what_came_in_was_used_and_was_cut(
+    models: dict[str, Model], path: str, model: str, body: dict[str, Any], came: int, cut: int
+) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.post(path, {**body, "model": model})
+        usage = {key: value for key, value in reply.json["usage"].items() if key.startswith("tokens_")}
+        assert usage == {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
+        counted = client.app.service.metrics.text().decode()
+        assert f'bertsmith_tokens_total{{kind="cut",model="{model}"}} {float(cut)}' in counted
+
+    serve(models, script)
+
+
+def test_a_request_without_a_model_goes_to_the_first_that_can(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.post("/fill", {"texts": ["the [MASK]"]})
+        assert reply.json["model"] == "novels"
+        reply = await client.post("/predict", {"texts": ["the"]})
+        assert reply.json["model"] == "reviews"
+
+    serve(models, script)
+
+    async def nobody(client: Client) -> None:
+        reply = await client.post("/fill", {"texts": ["the [MASK]"]})
+        assert reply.status == 400
+        assert reply.error.startswith("no model that is served here can fill; 'reviews' can classify, embed")
+
+    serve({"reviews": models["reviews"]}, nobody)
+
+
+def test_the_best_passages_come_first(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        asked = {"model": "novels", "query": "the film", "passages": ["bad", "the film", "oslo"], "top": 2}
+        results = (await client.post("/rerank", asked)).json["results"]
+        assert [len(results), results[0]["index"]] == [2, 1]
+        assert results[0]["score"] == pytest.approx(1)
+
+    serve(models, script)
+
+
+def test_the_models_are_listed(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        shown = {one["name"]: one for one in (await client.get("/models")).json["models"]}
+        assert list(shown) == list(models)
+        assert shown["reviews"] == {
+            "name": "reviews", "task": "classification", "abilities": list(models["reviews"].abilities),
+            "labels": ["negative", "positive"], "max_length": 32, "width": 32,
+        }  # fmt: skip
+        ids = [one["id"] for one in (await client.get("/v1/models")).json["data"]]
+        assert ids == list(models)
+
+    serve(models, script)
+
+
+def test_a_key_is_asked_for_everywhere_but_for_the_page_and_the_watch(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        body = {"texts": ["the [MASK]"]}
+        for headers in ({}, {"authorization": KEY}, {"authorization": f"Bearer {KEY}x"}, {"authorization": "Bearer "}):
+            reply = await client.post("/fill", body, headers)
+            assert (reply.status, reply.headers["www-authenticate"]) == (401, "Bearer")
+            assert reply.json["error"]["type"] == "authentication_error"
+            assert KEY not in reply.error
+        assert (await client.post("/fill", body, {"authorization": f"Bearer {KEY}"})).status == 200
+        for path in ("/models", "/metrics", "/docs", "/openapi.json", "/absent", "/pages"):
+            assert (await client.get(path)).status == 401
+            assert (await client.get(path, {"authorization": f"Bearer {KEY}"})).status in (200, 404)
+        for path in ("/", "/health", "/ready", "/page/page.js"):
+            assert (await client.get(path)).status != 401
+
+    serve(models, script, KEY)
+
+
+def test_a_server_that_is_leaving_says_so_and_closes_its_connections(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        before = await client.post("/fill", {"texts": ["the [MASK]"]})
+        assert (await client.get("/ready")).status == 200
+        client.app.service.leave()
+        ready = await client.get("/ready")
+        assert (ready.status, ready.error) == (503, "the server is stopping")
+        after = await client.post("/fill", {"texts": ["the [MASK]"]})
+        assert (after.status, after.body) == (200, before.body)
+        assert (before.headers.get("connection"), after.headers["connection"]) == (None, "close")
+        assert (await client.get("/health")).status == 200
+
+    serve(models, script)
+
+
+def test_every_reply_forbids_what_is_from_elsewhere(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        for reply in (await client.get("/"), await client.get("/absent"), await client.post("/fill", b"")):
+            policy = reply.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "http" not in policy
+            assert reply.headers["x-content-type-options"] == "nosniff"
+
+    serve(models, script)
+
+
+def test_what_is_counted_can_be_read(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> str:
+        for _ in range(3):
+            await client.post("/fill", {"texts": ["the [MASK]", "[MASK]"]})
+        await client.get("/somewhere/else")
+        reply = await client.get("/metrics")
+        assert reply.headers["content-type"].startswith("text/plain")
+        return reply.body.decode()
+
+    lines = serve(models, script).splitlines()
+    for line in (
+        'bertsmith_requests_total{route="/fill",status="200"} 3.0',
+        'bertsmith_requests_total{route="other",status="404"} 1.0',
+        'bertsmith_texts_total{ability="fill",model="novels"} 6.0',
+        'bertsmith_tokens_total{kind="in",model="novels"} 21.0',
+        'bertsmith_batch_seconds_count{model="novels"} 3.0',
+        "bertsmith_held_bytes 0.0",
+        "bertsmith_open_requests 1.0",
+        "bertsmith_ready 1.0",
+    ):
+        assert line in lines
+
+
+class _Page(HTMLParser):
+    """The addresses that a page names, and its headings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        assert not {name for name, _ in attributes} & {"style", "onclick", "onload"}, "the policy forbids it"
+        self.addresses += [value for name, value in attributes if name in ("href", "src") and value]
+
+
+def test_the_routes_are_documented_without_anything_from_elsewhere(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        document = (await client.get("/openapi.json")).json
+        asked = [path for path, methods in document["paths"].items() if "post" in methods]
+        assert sorted(asked) == sorted(
+            "/v1/embeddings /predict /tag /answer /fill /next /rerank /tokenize /attention".split()
+        )
+        page = (await client.get("/docs")).body.decode()
+        parser = _Page()
+        parser.feed(page)
+        assert {"docs.css", "openapi.json", "./"} == set(parser.addresses)
+        for path in document["paths"]:
+            assert f"{path}</code>" in page
+        style = await client.get("/docs.css")
+        assert style.headers["content-type"] == "text/css; charset=utf-8"
+        assert b"url(" not in style.body
+
+    serve(models, script)
+
+
+def test_the_examples_of_the_documents_are_answered(models: dict[str, Model]) -> None:
+    from bertsmith.server.documents import EXAMPLES
+
+    async def script(client: Client) -> None:
+        for path, body in EXAMPLES.items():
+            named = {**body, "model": "reviews"} if "model" in body else body
+            reply = await client.post(path, named)
+            assert reply.status == 200, (path, reply)
+
+    serve(models, script)
+
+
+def test_the_files_of_the_page_come_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "index.html").write_text("<p>é</p>", encoding="utf-8")
+    (tmp_path / "inner" / "a.js").write_text("1", encoding="utf-8")
+    files = read_page(tmp_path)
+    assert sorted(files) == ["index.html", "inner/a.js"]
+    assert files["index.html"].kind == "text/html; charset=utf-8"
+    assert files["inner/a.js"].kind == "text/javascript; charset=utf-8"
+    assert read_page(tmp_path / "absent") == {}
+
+
+def test_a_file_of_the_page_that_is_known_is_not_sent_again(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        page = await client.get("/")
+        if page.status == 404:
+            pytest.skip("the page is not installed")
+        again = await client.get("/", {"if-none-match": page.headers["etag"]})
+        assert (again.status, again.body) == (304, b"")
+
+    serve(models, script)
+
+
+def test_models_are_named_by_folder_or_by_the_user(tmp_path: Path) -> None:
+    paths = write_models(tmp_path)
+    models = load_models([str(paths["reviews"]), f"mine={paths['reviews']}"], device="cpu")
+    assert list(models) == ["reviews", "mine"]
+    with pytest.raises(ConfigError, match=r"two models called 'reviews'.*--model NAME="):
+        load_models([str(paths["reviews"]), str(paths["reviews"])], device="cpu")
+
+
+def test_a_key_is_the_first_line_of_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(f"  {KEY} \nmore\n", encoding="utf-8")
+    assert read_key(file) == KEY
+    for content in ("", "short", "a key with spaces in it", "ключключключключ"):
+        file.write_text(content, encoding="utf-8")
+        with pytest.raises(InputError, match="expected a key of at least 16 letters"):
+            read_key(file)
+    with pytest.raises(InputError, match="no such file"):
+        read_key(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(("name", "value"), [("max_texts", 0), ("request_seconds", 0.0), ("batch_tokens", -1)])
+def test_impossible_limits_are_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"expected {name} of at least"):
+        ServerSettings(**{name: value})
+
+
+def test_the_budget_of_a_batch_goes_by_the_device() -> None:
+    assert ServerSettings().tokens_of_batch("cpu") < ServerSettings().tokens_of_batch("cuda:0")
+    assert ServerSettings(batch_tokens=7).tokens_of_batch("cuda:0") == 7

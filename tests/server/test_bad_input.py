@@ -1,0 +1,229 @@
+"""Whatever is sent, the reply is a refusal in one sentence, and the server goes on."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bertsmith.library import Model
+from bertsmith.server.app import create_app
+from bertsmith.server.settings import ServerSettings
+from server.asgi import Client, Reply, running
+
+JSON = {"content-type": "application/json"}
+DEEP = b"[" * 100_000
+LIMITS = {"max_texts": 8, "max_characters": 2000, "max_body": 20_000, "read_seconds": 0.3}
+
+
+def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
+    async def run() -> Any:
+        app = create_app(models, ServerSettings(**{**LIMITS, **limits}))
+        async with asyncio.timeout(60), running(app) as client:
+            found = await script(client)
+            assert (await client.post("/fill", {"texts": ["the [MASK]"]})).status == 200, "the server goes on"
+            return found
+
+    return asyncio.run(run())
+
+
+BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
+    ("/fill", b"", 400, "expected a body of JSON in UTF-8"),
+    ("/fill", b"{", 400, "expected a body of JSON in UTF-8"),
+    ("/fill", b'{"texts": ["a"]} and more', 400, "trailing characters"),
+    ("/fill", b'{"texts": ["\xff\xfe"]}', 400, "expected a body of JSON in UTF-8"),
+    ("/fill", b'{"texts": ["\\ud800"]}', 400, "hex escape"),
+    ("/fill", b'{"texts": ["a\nb"]}', 400, "control character"),
+    ("/fill", b'{"texts": ' + DEEP[:9000], 400, "recursion limit"),
+    ("/fill", b'{"texts": ' + b'{"a":' * 3000, 400, "recursion limit"),
+    ("/fill", b"[]", 422, "object"),
+    ("/fill", b"null", 422, "object"),
+    ("/fill", b"NaN", 422, "object"),
+    ("/fill", {}, 422, "texts: field required"),
+    ("/fill", {"texts": None}, 422, "texts: input should be a valid array"),
+    ("/fill", {"texts": "one"}, 422, "texts: input should be a valid array"),
+    ("/fill", {"texts": []}, 422, "at least 1 item"),
+    ("/fill", {"texts": [1]}, 422, "texts.0: input should be a valid string"),
+    ("/fill", {"texts": ["the"]}, 422, "write [MASK] where a word is missing"),
+    ("/fill", {"texts": ["[MASK] " * 70]}, 422, "expected at most 62 pieces in text 1"),
+    ("/fill", {"texts": ["[MASK]"], "top": 0}, 422, "top: input should be greater than or equal to 1"),
+    ("/fill", {"texts": ["[MASK]"], "top": 10**400}, 422, "top:"),
+    ("/fill", {"texts": ["[MASK]"], "top": float("nan")}, 422, "top: input should be a valid integer"),
+    ("/fill", {"texts": ["[MASK]"], "top": float("inf")}, 422, "top: input should be a valid integer"),
+    ("/fill", {"texts": ["[MASK]"], "top": 1e308}, 422, "top: input should be a valid integer"),
+    ("/fill", {"texts": ["[MASK]"], "top": True}, 422, "top: input should be a valid integer"),
+    ("/fill", {"texts": ["[MASK]"], "top": "3"}, 422, "top: input should be a valid integer"),
+    ("/fill", {"texts": ["[MASK]"], "tops": 3}, 422, "tops: extra inputs are not permitted"),
+    ("/fill", {"texts": ["[MASK]"] * 9}, 413, "the request has 9 texts, and may have 8; split it"),
+    ("/fill", {"texts": ["x" * 2001]}, 413, "the request has 2,001 characters, and may have 2,000; split it"),
+    ("/fill", {"texts": ["x" * 21_000]}, 413, "the body is larger than 20,000 bytes; split the request"),
+    ("/fill", {"texts": ["[MASK]"], "model": "absent"}, 404, "no model 'absent' is served here; there are 'reviews'"),
+    ("/fill", {"texts": ["[MASK]"], "model": "reviews"}, 400, "model 'reviews' cannot fill; it can classify, embed"),
+    ("/tag", {"texts": ["a"], "model": "novels"}, 400, "model 'novels' cannot tag; it can fill, next_sentence"),
+    ("/tag", {"texts": [""]}, 422, "expected a sentence in text 1; found no words"),
+    ("/tag", {"texts": [[]]}, 422, "at least 1 item"),
+    ("/predict", {}, 422, "expected either 'texts' or 'questions'"),
+    ("/predict", {"texts": ["a"], "questions": []}, 422, "at least 1 item"),
+    ("/predict", {"texts": [["a", "b", "c"]]}, 422, "texts.0"),
+    ("/predict", {"texts": [["a", "b"]], "model": "reviews"}, 422, "expected a single text in text 1; found two"),
+    ("/predict", {"texts": ["a"], "model": "pairs"}, 422, "expected a pair of texts in text 1; found one text"),
+    ("/predict", {"texts": ["a"], "model": "endings"}, 400, "model 'endings' cannot classify or score; it can choose"),
+    ("/predict", {"questions": [{"context": "a", "endings": ["b"]}]}, 422, "at least 2 items"),
+    ("/predict", {"questions": [{"context": "a", "endings": ["b"] * 9}]}, 413, "9 texts"),
+    ("/answer", {"questions": [{"question": "", "context": "a"}], "model": "answers"}, 422, "expected a question"),
+    ("/answer", {"questions": [{"question": "a", "context": ""}], "model": "answers"}, 422, "expected a context"),
+    ("/next", {"pairs": [["a"]]}, 422, "pairs.0"),
+    ("/next", {"pairs": [["a", ""]]}, 422, "expected two texts"),
+    ("/rerank", {"query": "a", "passages": []}, 422, "at least 1 item"),
+    ("/rerank", {"query": "a" * 1000, "passages": ["b", "c"]}, 413, "2,002 characters"),
+    ("/attention", {"text": "the " * 70}, 422, "expected at most 64 tokens"),
+    ("/attention", {"text": ""}, 422, "expected a text to look at"),
+    ("/v1/embeddings", {"input": []}, 422, "input"),
+    ("/v1/embeddings", {"input": [[]]}, 422, "input"),
+    ("/v1/embeddings", {"input": [-1]}, 422, "input"),
+    ("/v1/embeddings", {"input": [10**30]}, 422, "input"),
+    ("/v1/embeddings", {"input": [999]}, 422, "the ids of this model go up to 31; found 999"),
+    ("/v1/embeddings", {"input": ["a", 1]}, 422, "input"),
+    ("/v1/embeddings", {"input": "a", "encoding_format": "binary"}, 422, "encoding_format"),
+    ("/v1/embeddings", {"input": "a", "dimensions": 33}, 422, "have 32 numbers"),
+    ("/v1/embeddings", {"input": "a", "dimensions": 0}, 422, "dimensions"),
+    ("/v1/embeddings", {"input": "a", "model": "text-embedding-3-small"}, 404, "no model 'text-embedding-3-small'"),
+]  # fmt: skip
+
+
+def test_every_bad_body_is_refused_in_one_sentence(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        unexpected: list[Any] = []
+        for path, body, status, words in BODIES:
+            reply = await client.post(path, body)
+            if (reply.status, words in reply.error) != (status, True):
+                unexpected.append((path, str(body)[:80], reply))
+            assert len(reply.error) <= 400
+        assert unexpected == [], unexpected
+
+    serve(models, script)
+
+
+def test_bad_bodies_that_come_together_with_good_ones_hurt_nobody(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        good = [client.post("/fill", {"texts": ["the [MASK] film"]}) for _ in range(30)]
+        bad = [client.post(path, body) for path, body, _, _ in BODIES]
+        replies = await asyncio.gather(*good, *bad)
+        assert [reply.status for reply in replies] == [200] * 30 + [status for _, _, status, _ in BODIES]
+        gaps = [reply.json["predictions"][0]["gaps"][0] for reply in replies[:30]]
+        assert len({tuple(found["piece"] for found in gap) for gap in gaps}) == 1
+
+    serve(models, script)
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_body_of_another_type_is_refused(models: dict[str, Model], kind: str | None) -> None:
+    async def script(client: Client) -> None:
+        headers = {} if kind is None else {"content-type": kind}
+        reply = await client.send("POST", "/fill", [b'{"texts": ["[MASK]"]}'], headers)
+        assert reply.status == 415
+        assert "application/json" in reply.error
+
+    serve(models, script)
+
+
+@pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "application/vnd.here+json", "Application/JSON"])
+def test_json_may_be_called_by_its_other_names(models: dict[str, Model], kind: str) -> None:
+    async def script(client: Client) -> Reply:
+        return await client.send("POST", "/fill", [b'{"texts": ["[MASK]"]}'], {"content-type": kind})
+
+    assert serve(models, script).status == 200
+
+
+def test_a_body_in_chunks_is_limited_while_it_is_read(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        body = json.dumps({"texts": ["[MASK] the film"]}).encode()
+        whole = await client.send("POST", "/fill", [body[i : i + 3] for i in range(0, len(body), 3)], JSON)
+        assert whole.status == 200
+        held = []
+        reader = client.app.service.reader
+        before = reader.hold
+        reader.hold = lambda count: (before(count), held.append(reader._held))[0]  # type: ignore[method-assign]
+        reply = await client.send("POST", "/fill", [b"x" * 1000] * 100, JSON)
+        assert reply.status == 413
+        assert max(held) <= 20_000, "what is too much is not kept"
+        assert reader._held == 0
+
+    serve(models, script)
+
+
+def test_a_client_that_says_beforehand_how_much_it_will_send_is_told_beforehand(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        headers = {**JSON, "content-length": "10000000", "expect": "100-continue"}
+        reply = await client.send("POST", "/fill", [], headers)  # nothing is read, so nothing need come
+        assert reply.status == 413
+        false = await client.send("POST", "/fill", [b'{"texts": ["[MASK]"]}'], {**JSON, "content-length": "a lot"})
+        assert false.status == 200
+
+    serve(models, script)
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.send("POST", "/fill", [], JSON)
+        assert reply.status == 408
+        assert reply.error == "the body did not arrive within 0.3 s"
+        assert reply.headers["connection"] == "close"
+
+    serve(models, script)
+
+
+def test_a_client_that_goes_away_while_it_sends_is_forgotten(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        gone = Client(client.app)
+        gone.gone.set()
+        assert (await gone.send("POST", "/fill", [], JSON)).body == b""
+        assert client.app.service.reader._held == 0
+
+    serve(models, script)
+
+
+def test_open_requests_together_are_limited_in_bytes(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        reader = client.app.service.reader
+        reader.hold(50_001)
+        reply = await client.post("/fill", {"texts": ["[MASK]"]})
+        assert reply.status == 429
+        assert reply.headers["retry-after"] == "1"
+        reader.hold(-50_001)
+
+    serve(models, script, max_held=50_000)
+
+
+def test_thousands_of_tiny_texts_are_answered_or_refused_as_the_limit_says(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        few = await client.post("/v1/embeddings", {"input": ["a"] * 3000, "encoding_format": "base64"})
+        assert len(few.json["data"]) == 3000
+        many = await client.post("/v1/embeddings", {"input": ["a"] * 3001})
+        assert many.status == 413
+
+    serve(models, script, max_texts=3000, max_characters=10_000, max_body=100_000)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/fill", 405),
+        ("PUT", "/fill", 405),
+        ("DELETE", "/models", 405),
+        ("GET", "/absent", 404),
+        ("POST", "/fill/", 404),
+        ("GET", "/page/../settings.py", 404),
+        ("GET", "/page/\x00", 404),
+        ("GET", "/page/%2e%2e/settings.py", 404),
+        ("GET", "//", 404),
+        ("BREW", "/fill", 405),
+    ],
+)
+def test_there_is_nothing_elsewhere(models: dict[str, Model], method: str, path: str, status: int) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.send(method, path)
+        assert (reply.status, bool(reply.error)) == (status, True)
+
+    serve(models, script)

@@ -1,0 +1,57 @@
+"""Whatever fits the OpenAPI document, or nearly fits it, gets a reply that the document knows, and never a 500."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from bertsmith.library import Model
+from bertsmith.server.app import create_app
+from bertsmith.server.settings import ServerSettings
+from server.threads import in_a_thread
+
+schemathesis = pytest.importorskip("schemathesis", reason="needs schemathesis")
+
+MANY = 150
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("examples", [8, pytest.param(MANY, marks=pytest.mark.slow)])
+def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], examples: int) -> None:
+    app = create_app(models, ServerSettings(max_characters=5000, max_texts=50))
+    tried: dict[str, set[int]] = {}
+    with in_a_thread(app) as address:
+        schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
+        for result in schema.get_all_operations():
+            operation = result.ok()
+            # A request without a body has nothing that could be wrong.
+            modes = list(schemathesis.GenerationMode)[: 2 if operation.method == "post" else 1]
+            for mode in sorted(modes, key=lambda mode: mode.value):
+                tried.setdefault(operation.label, set()).update(statuses(operation, mode, examples))
+    assert len(tried) == 14, "every operation was asked"
+    assert all(tried[label] == {200} for label in tried if label.startswith("GET")), tried
+    assert all({200, 422} & tried[label] for label in tried if label.startswith("POST")), tried
+
+
+def statuses(operation: Any, mode: Any, examples: int) -> set[int]:
+    """The statuses of random requests, which all are as the document says."""
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+        status_code_conformance,
+    )
+
+    checks = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+    found = set()
+
+    @settings(max_examples=examples, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: Any) -> None:
+        reply = case.call()
+        found.add(reply.status_code)
+        case.validate_response(reply, checks=checks)
+
+    ask()
+    return found

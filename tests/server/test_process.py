@@ -1,0 +1,284 @@
+"""The server as a process: the command, clients that behave and others, and that SIGTERM loses nothing."""
+
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from server.models import write_models
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
+
+ADDRESS = re.compile(rb"serving (.*) at http://127\.0\.0\.1:(\d+)")
+
+
+class Server(NamedTuple):
+    """A running process."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        with contextlib.closing(connection):
+            data = None if body is None else json.dumps(body)
+            connection.request(method, path, data, {"content-type": "application/json", **headers})
+            reply = connection.getresponse()
+            return reply.status, json.loads(reply.read())
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """The exit code after a signal, and what was written to stderr meanwhile."""
+        self.process.send_signal(number)
+        err = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, err.decode()
+
+
+@contextlib.contextmanager
+def started(*arguments: object) -> Iterator[Server]:
+    # Where the tests run in the background, SIGINT is ignored, and a child inherits that.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    program += "from bertsmith.cli.app import main; main()"
+    command = [sys.executable, "-c", program, "serve", "--port", "0", *map(str, arguments)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    try:
+        assert process.stderr is not None
+        said = b""
+        for line in process.stderr:
+            said += line
+            if found := ADDRESS.search(line):
+                yield Server(process, int(found[2]))
+                break
+        else:
+            raise AssertionError(said.decode())
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return write_models(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def server(paths: dict[str, Path]) -> Iterator[Server]:
+    limits = ("--read-seconds", "1", "--write-seconds", "1", "--max-characters", "200000")
+    with started("--model", paths["novels"], "--model", f"mine={paths['reviews']}", *limits) as found:
+        yield found
+
+
+def test_the_command_serves_models_by_their_names(server: Server) -> None:
+    status, reply = server.ask("GET", "/models")
+    assert (status, [model["name"] for model in reply["models"]]) == (200, ["novels", "mine"])
+    assert server.ask("POST", "/predict", {"texts": ["the film"]})[1]["model"] == "mine"
+    assert server.ask("GET", "/ready") == (200, {"status": "ready"})
+
+
+def test_the_client_of_openai_gets_its_vectors(server: Server) -> None:
+    openai = pytest.importorskip("openai", reason="needs the package openai")
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="any", max_retries=0) as client:
+        texts = ["the film", "a plot", "the film"]
+        packed = client.embeddings.create(model="novels", input=texts)  # the client asks for base64 by itself
+        plain = client.embeddings.create(model="novels", input=texts, encoding_format="float")
+        assert [item.index for item in packed.data] == [0, 1, 2]
+        for one, other in zip(packed.data, plain.data, strict=True):
+            assert one.embedding == pytest.approx(other.embedding, abs=1e-6)
+        assert packed.data[0].embedding == packed.data[2].embedding
+        assert (packed.usage.prompt_tokens, packed.usage.total_tokens) == (12, 12)
+        assert [model.id for model in client.models.list()] == ["novels", "mine"]
+        short = client.embeddings.create(model="novels", input="the film", dimensions=7)
+        assert len(short.data[0].embedding) == 7
+        with pytest.raises(openai.NotFoundError, match="no model 'absent' is served here"):
+            client.embeddings.create(model="absent", input="the film")
+        with pytest.raises(openai.UnprocessableEntityError, match="input"):
+            client.embeddings.create(model="novels", input=[])
+
+
+def test_a_key_is_asked_for(paths: dict[str, Path], tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text("0123456789abcdef\n", encoding="utf-8")
+    with started("--model", paths["novels"], "--api-key-file", file) as server:
+        assert server.ask("GET", "/models")[0] == 401
+        assert server.ask("GET", "/models", authorization="Bearer 0123456789abcdef")[0] == 200
+        assert server.ask("GET", "/health") == (200, {"status": "ok"})
+
+
+def test_ten_megabytes_are_refused_with_a_reply(server: Server) -> None:
+    status, reply = server.ask("POST", "/fill", {"texts": ["x" * 10_000_000]})
+    assert status == 413
+    assert "split the request" in reply["error"]["message"]
+
+
+def test_a_body_in_chunks_is_read(server: Server) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    with contextlib.closing(connection):
+        parts = [b'{"texts": ["the ', b'[MASK] film"]}']
+        connection.request("POST", "/fill", iter(parts), {"content-type": "application/json"}, encode_chunked=True)
+        assert connection.getresponse().status == 200
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET\r\n\r\n",
+        b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-length: -5\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: a\r\n\r\n",
+        b"POST /fill HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_not_http_is_refused(server: Server, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100).startswith(b"HTTP/1.1 40")
+    assert server.ask("GET", "/health")[0] == 200
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /fill HT", b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-type: a\r\n"])
+def test_a_client_that_does_not_finish_its_request_is_hung_up_on(server: Server, sent: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(sent)
+        assert connection.recv(100) == b""
+
+
+def test_a_client_that_does_not_finish_its_body_is_told(server: Server) -> None:
+    head = b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+        connection.sendall(head + b'{"texts":')
+        reply = connection.recv(10_000)
+        assert reply.startswith(b"HTTP/1.1 408")
+        assert b"connection: close" in reply.lower()
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux ends such connections, and shows them")
+def test_a_client_that_never_reads_is_cut_off_and_hurts_nobody(server: Server) -> None:
+    body = json.dumps({"texts": ["the " * 49_000]}).encode()
+    head = f"POST /tokenize HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(30)
+        connection.connect(("127.0.0.1", server.port))
+        connection.sendall(head.encode() + b"\r\n\r\n" + body)
+        mine = connection.getsockname()[1]
+        _until(lambda: _unread_bytes(server.port, mine) > 0)
+        assert server.ask("POST", "/fill", {"texts": ["the [MASK]"]})[0] == 200
+        _until(lambda: _unread_bytes(server.port, mine) == 0)
+
+
+def _unread_bytes(port: int, client: int) -> int:
+    """What a server has sent to a client that has not taken it; 0 where they are no longer connected."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, queues = line.split()[:5]
+        if (int(local.split(":")[1], 16), int(remote.split(":")[1], 16), state) == (port, client, "01"):
+            return int(queues.split(":")[0], 16)
+    return 0
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < ends
+        time.sleep(0.02)
+
+
+def test_sigterm_under_load_loses_no_accepted_request(paths: dict[str, Path]) -> None:
+    answered: list[int] = []
+    lost: list[BaseException] = []
+    told = []
+    with started("--model", paths["novels"], "--batch-tokens", "64") as server:
+
+        def client(number: int) -> None:
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+            body = json.dumps({"input": [f"the film {number}", "a plot"] * 4})
+            while number not in told:
+                try:
+                    connection.request("POST", "/v1/embeddings", body, {"content-type": "application/json"})
+                    reply = connection.getresponse()
+                    assert len(json.loads(reply.read())["data"]) == 8
+                except (OSError, http.client.HTTPException) as error:
+                    lost.append(error)
+                    return
+                answered.append(reply.status)
+                if reply.getheader("connection") == "close":
+                    told.append(number)
+
+        clients = [threading.Thread(target=client, args=(number,)) for number in range(16)]
+        for thread in clients:
+            thread.start()
+        while len(answered) < 100:
+            time.sleep(0.01)
+        code, err = server.end()
+        for thread in clients:
+            thread.join()
+    assert lost == []
+    assert set(answered) == {200}
+    assert sorted(told) == list(range(16)), "each was told that the server leaves"
+    assert (code, err) == (0, "")
+
+
+def test_what_is_being_computed_when_sigterm_comes_is_still_answered(paths: dict[str, Path]) -> None:
+    replies: list[tuple[int, Any]] = []
+    with started("--model", paths["novels"], "--batch-tokens", "1", "--leave-seconds", "0") as server:
+        asked = {"model": "novels", "input": ["the film was good " * 10] * 1000, "encoding_format": "base64"}
+        clients = [
+            threading.Thread(target=lambda: replies.append(server.ask("POST", "/v1/embeddings", asked)))
+            for _ in range(3)
+        ]
+        for thread in clients:
+            thread.start()
+        while not _metric(server, "bertsmith_waiting_texts"):
+            time.sleep(0.01)
+        code, err = server.end()
+        for thread in clients:
+            thread.join()
+    assert [(status, len(reply["data"])) for status, reply in replies] == [(200, 1000)] * 3
+    assert (code, err) == (0, "")
+
+
+def _metric(server: Server, name: str) -> float:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    with contextlib.closing(connection):
+        connection.request("GET", "/metrics")
+        text = connection.getresponse().read().decode()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if line.startswith(name))
+
+
+def test_ctrl_c_ends_it_with_code_130(paths: dict[str, Path]) -> None:
+    with started("--model", paths["novels"]) as server:
+        assert server.ask("GET", "/health")[0] == 200
+        code, err = server.end(signal.SIGINT)
+    assert code == 130
+    assert "Traceback" not in err
+
+
+def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "bertsmith", "serve", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_an_address_that_is_taken_is_one_line(paths: dict[str, Path]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        result = run("--model", paths["novels"], "--port", other.getsockname()[1])
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "expected to listen at 127.0.0.1" in result.stderr
+    assert "Address already in use" in result.stderr
+
+
+def test_a_model_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    result = run("--model", tmp_path / "absent")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "absent" in result.stderr

@@ -1,0 +1,255 @@
+"""The way through a model: what is merged, what is dropped, and that nothing is lost or waits for ever."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bertsmith.server.app import create_app
+from bertsmith.server.settings import ServerSettings
+from server.asgi import Client, Reply, running, until
+from server.models import FakeModel
+
+
+def serve(model: FakeModel, script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
+    """What a script with a client gives, on a server of one model."""
+
+    async def run() -> Any:
+        app = create_app({"fake": model.as_model()}, ServerSettings(**limits))
+        async with asyncio.timeout(60), running(app) as client:
+            return await script(client)
+
+    return asyncio.run(run())
+
+
+def embed(client: Client, *texts: str) -> Awaitable[Reply]:
+    return client.post("/v1/embeddings", {"input": list(texts)})
+
+
+def vectors(reply: Reply) -> list[float]:
+    assert reply.status == 200, reply
+    return [item["embedding"][0] for item in reply.json["data"]]
+
+
+async def begun(model: FakeModel) -> None:
+    """Returns when the model has begun with a batch."""
+    await until(lambda: model.began.acquire(blocking=False))
+
+
+async def behind_a_closed_door(
+    client: Client, model: FakeModel, requests: list[tuple[str, ...]]
+) -> list["asyncio.Future[Reply]"]:
+    """Requests that have all arrived while the model is busy with the first of them."""
+    model.let.clear()
+    asked = [asyncio.ensure_future(embed(client, *requests[0]))]
+    await begun(model)
+    asked += [asyncio.ensure_future(embed(client, *texts)) for texts in requests[1:]]
+    await until(lambda: waiting(client) >= sum(map(len, requests[1:])))
+    return asked
+
+
+def waiting(client: Client) -> float:
+    return sample(client, 'bertsmith_waiting_texts{model="fake"}')
+
+
+def sample(client: Client, name: str) -> float:
+    lines = client.app.service.metrics.text().decode().splitlines()
+    return next((float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} ")), 0.0)
+
+
+def test_an_idle_model_begins_at_once_and_what_comes_meanwhile_goes_together() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        asked = await behind_a_closed_door(client, model, [("a",), ("bb",), ("ccc", "d"), ("ee",)])
+        model.let.set()
+        assert [vectors(await one) for one in asked] == [[1], [2], [3, 1], [2]]
+
+    serve(model, script)
+    assert model.calls == [["a"], ["bb", "ccc", "d", "ee"]]
+
+
+def test_a_batch_is_as_large_as_the_budget_of_tokens() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        asked = await behind_a_closed_door(client, model, [("a",), ("bbb", "ccc"), ("ddd",), ("e" * 20,), ("f",)])
+        model.let.set()
+        assert [vectors(await one) for one in asked] == [[1], [3, 3], [3], [20], [1]]
+
+    serve(model, script, batch_tokens=7)
+    # A row is never longer than the 8 tokens that the model reads, so a text of 20 counts 8: more than the budget.
+    assert model.calls == [["a"], ["bbb", "ccc"], ["ddd"], ["e" * 20], ["f"]]
+
+
+def test_a_large_request_does_not_keep_small_ones_waiting() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        large = tuple("x" * 4 for _ in range(6))
+        asked = await behind_a_closed_door(client, model, [("a",), large, ("bb",), ("cc",)])
+        model.let.set()
+        assert [vectors(await one) for one in asked] == [[1], [4] * 6, [2], [2]]
+
+    serve(model, script, batch_tokens=8)
+    assert model.calls == [["a"], ["xxxx"] * 2, ["bb", "cc", "xxxx"], ["xxxx"] * 2, ["xxxx"]]
+
+
+def test_too_many_waiting_texts_are_refused_with_when_to_come_back() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        asked = await behind_a_closed_door(client, model, [("a",), ("b", "c"), ("d",)])
+        refused = await embed(client, "e", "f")
+        assert refused.status == 429
+        assert 1 <= int(refused.headers["retry-after"]) <= 60
+        assert "try again in" in refused.error
+        fits = asyncio.ensure_future(embed(client, "g"))
+        model.let.set()
+        assert [vectors(await one) for one in (*asked, fits)] == [[1], [1, 1], [1], [1]]
+        assert vectors(await embed(client, *"abcdefg")) == [1] * 7  # where nothing waits, one request may be larger
+
+    serve(model, script, max_waiting=4)
+
+
+def test_what_a_client_no_longer_waits_for_is_never_computed() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        other = Client(client.app)
+        model.let.clear()
+        first = asyncio.ensure_future(embed(client, "first"))
+        await begun(model)
+        lost = asyncio.ensure_future(embed(other, "lost", "lost"))
+        kept = asyncio.ensure_future(embed(client, "kept"))
+        await until(lambda: waiting(client) == 3)
+        other.gone.set()
+        await lost
+        assert waiting(client) == 1
+        model.let.set()
+        assert vectors(await first) == [5]
+        assert vectors(await kept) == [4]
+        assert sample(client, 'bertsmith_dropped_requests_total{model="fake",reason="client gone"}') == 1
+
+    serve(model, script)
+    assert model.calls == [["first"], ["kept"]]
+
+
+def test_a_client_that_goes_away_in_the_middle_drops_the_rest_of_its_texts() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        [asked] = await behind_a_closed_door(client, model, [("xxxx",) * 6])
+        client.gone.set()
+        assert (await asked).body == b""
+        model.let.set()
+        assert vectors(await embed(Client(client.app), "y")) == [1]
+
+    serve(model, script, batch_tokens=8)
+    assert model.calls == [["xxxx"] * 2, ["y"]]
+
+
+def test_a_time_out_says_whether_the_model_had_begun() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        model.let.clear()
+        begins = asyncio.ensure_future(embed(client, "begins"))
+        await begun(model)
+        waits = asyncio.ensure_future(embed(client, "waits"))
+        slow, late = await begins, await waits
+        assert (slow.status, late.status) == (504, 503)
+        assert "fewer or shorter texts" in slow.error
+        assert "try again later" in late.error
+        assert late.headers["retry-after"]
+        model.let.set()
+        assert vectors(await embed(client, "next")) == [4]
+
+    serve(model, script, request_seconds=0.3)
+    assert model.calls == [["begins"], ["next"]]
+
+
+def test_a_mistake_in_one_request_is_told_to_that_one_only() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        asked = await behind_a_closed_door(client, model, [("a",), ("bb",), ("ok", "wrong"), ("cc",)])
+        model.let.set()
+        first, second, third, fourth = [await one for one in asked]
+        assert [vectors(one) for one in (first, second, fourth)] == [[1], [2], [2]]
+        assert third.status == 422
+        assert third.error == "expected a right text; found a wrong one; write another"
+
+    serve(model, script)
+
+
+def test_a_mistake_in_a_later_part_of_a_request_says_from_where_it_is_counted() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        reply = await embed(client, "xxxx", "xxxx", "yyy", "wrong")
+        assert reply.status == 422
+        assert reply.error.startswith("counted from number 3 of the request: expected a right text")
+        assert waiting(client) == 0
+
+    serve(model, script, batch_tokens=8)
+
+
+def test_a_mistake_of_ours_is_a_500_in_the_agreed_form_and_the_server_goes_on() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        asked = await behind_a_closed_door(client, model, [("a",), ("broken",), ("bb",)])
+        model.let.set()
+        assert vectors(await asked[0]) == [1]
+        for one in asked[1:]:  # they were computed together
+            with pytest.raises(ZeroDivisionError):  # which the server process writes to its log
+                await one
+        assert sample(client, 'bertsmith_requests_total{route="/v1/embeddings",status="500"}') == 2
+        assert vectors(await embed(client, "next")) == [4]
+
+    serve(model, script)
+
+
+def test_requests_of_other_options_or_abilities_are_not_mixed(models: dict[str, Any]) -> None:
+    async def script() -> None:
+        app = create_app({"novels": models["novels"]}, ServerSettings())
+        async with running(app) as client:
+            gaps = [client.post("/fill", {"texts": ["the [MASK]"], "top": top}) for top in (1, 2, 3, 2)]
+            others = [embed(client, "the"), client.post("/next", {"pairs": [["the", "film"]]})]
+            replies = await asyncio.gather(*gaps, *others)
+            assert [reply.status for reply in replies] == [200] * 6
+            found = [len(reply.json["predictions"][0]["gaps"][0]) for reply in replies[:4]]
+            assert found == [1, 2, 3, 2]
+
+    asyncio.run(script())
+
+
+def test_the_tokens_of_a_request_are_limited() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        refused = await embed(client, "x" * 6, "y" * 5)
+        assert refused.status == 413
+        assert refused.error == "the request has 11 tokens, and may have 10; split it"
+        assert vectors(await embed(client, "x" * 5, "y" * 5)) == [5, 5]
+
+    serve(model, script, max_tokens=10)
+    assert model.calls == [["xxxxx", "yyyyy"]]
+
+
+def test_many_clients_get_each_what_they_asked_for() -> None:
+    model = FakeModel()
+
+    async def one_client(client: Client, number: int) -> None:
+        for turn in range(10):
+            texts = ["z" * (1 + (number + turn + place) % 7) for place in range(1 + number % 3)]
+            assert vectors(await embed(client, *texts)) == [len(text) for text in texts]
+
+    async def script(client: Client) -> None:
+        await asyncio.gather(*(one_client(client, number) for number in range(64)))
+
+    serve(model, script, batch_tokens=64)
+    assert sum(map(len, model.calls)) == sum(10 * (1 + number % 3) for number in range(64))
+    assert len(model.calls) < 640, "requests were merged"

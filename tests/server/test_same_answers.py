@@ -1,0 +1,304 @@
+"""served = library: whatever is asked together with whatever else, each item gets the answer it gets alone."""
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import BertsmithError
+from bertsmith.library import Model
+from bertsmith.randomness import generator
+from bertsmith.server.app import create_app
+from bertsmith.server.settings import ServerSettings
+from server.asgi import Reply, running
+from tasks.task_samples import WORDS
+
+STRANGE = [
+    "",
+    " ",
+    "Ünïcödé",
+    "漢字",
+    "word" * 30,
+    "\u0000",
+    "é",
+    "🙂",
+    "a\tb\nc",
+    "[CLS]",
+    "[SEP] [PAD]",
+    "-",
+    "ﬀ",
+    "\u202e",
+]
+CLOSE = 1e-5
+
+
+class Asked(NamedTuple):
+    """A request, and what the library says to it."""
+
+    path: str
+    body: dict[str, Any]
+    check: Callable[[Any], None]
+    library: Callable[[], Any]
+
+
+def close(served: Any, bare: Any) -> None:
+    """Numbers are equal but for the last digits, everything else exactly."""
+    if isinstance(bare, float):
+        assert served == pytest.approx(bare, abs=CLOSE)
+    elif isinstance(bare, dict):
+        assert served.keys() == bare.keys()
+        for key, value in bare.items():
+            close(served[key], value)
+    elif isinstance(bare, list | tuple):
+        assert len(served) == len(bare)
+        for one, other in zip(served, bare, strict=True):
+            close(one, other)
+    else:
+        assert served == bare
+
+
+class Draw:
+    """Random requests, a function of the seed."""
+
+    def __init__(self, models: dict[str, Model], seed: int) -> None:
+        self.models, self.draw = models, generator(seed, "requests")
+
+    def text(self, words: int = 12) -> str:
+        count = int(self.draw.integers(0, words))
+        found = [WORDS[int(self.draw.integers(len(WORDS)))] for _ in range(count)]
+        if self.draw.random() < 0.2:
+            found.insert(0, STRANGE[int(self.draw.integers(len(STRANGE)))])
+        return " ".join(found) * (20 if self.draw.random() < 0.05 else 1)
+
+    def some(self, make: Callable[[], Any]) -> list[Any]:
+        return [make() for _ in range(int(self.draw.integers(1, 5)))]
+
+    def pair(self) -> list[str]:
+        return [self.text(), self.text()]
+
+    def asked(self) -> Asked:
+        name = self.draw.choice([*"embed base64 classify pair topics long score choose tag words answer doubt".split(),
+                                 *"fill next rerank cosine tokenize attention".split()]).item()  # fmt: skip
+        return getattr(self, f"_{name}")()
+
+    def _embed(self, encoding: str = "float") -> Asked:
+        name = self.draw.choice(list(self.models)).item()
+        texts = self.some(lambda: self.text(40))
+
+        def check(reply: Any, bare: Any) -> None:
+            assert [item["index"] for item in reply["data"]] == list(range(len(texts)))
+            for item, vector in zip(reply["data"], bare, strict=True):
+                value = item["embedding"]
+                served = np.frombuffer(base64.b64decode(value), "<f4") if encoding == "base64" else np.array(value)
+                np.testing.assert_allclose(served, vector[0], atol=CLOSE, rtol=0)
+
+        model = self.models[name]
+        body = {"model": name, "input": texts, "encoding_format": encoding}
+        return self._with("/v1/embeddings", body, check, lambda: [model.embed([text]) for text in texts])
+
+    def _base64(self) -> Asked:
+        return self._embed("base64")
+
+    def _classify(self, name: str = "reviews", pair: bool = False, method: str = "classify") -> Asked:
+        texts = self.some(self.pair if pair else self.text)
+
+        def bare() -> Any:
+            found = [getattr(self.models[name], method)([text])[0].to_dict() for text in map(_tuple, texts)]
+            return [{key: value for key, value in one.items() if key != "cut_tokens"} for one in found]
+
+        return self._with("/predict", {"model": name, "texts": texts}, _predictions, bare)
+
+    def _pair(self) -> Asked:
+        return self._classify("pairs", pair=True)
+
+    def _topics(self) -> Asked:
+        return self._classify("topics")
+
+    def _long(self) -> Asked:
+        return self._classify("long")
+
+    def _score(self) -> Asked:
+        return self._classify("stars", method="score")
+
+    def _choose(self) -> Asked:
+        questions = self.some(lambda: {"context": self.text(), "endings": [self.text() for _ in range(3)]})
+        model = self.models["endings"]
+
+        def bare() -> Any:
+            found = [model.choose([(one["context"], one["endings"])])[0] for one in questions]
+            return [{"index": one.index, "text": one.text, "probabilities": list(one.probabilities)} for one in found]
+
+        return self._with("/predict", {"questions": questions}, _predictions, bare)
+
+    def _tag(self, words: bool = False) -> Asked:
+        texts = self.some(lambda: self.text(30).split() or ["the"] if words else self.text(30))
+        model = self.models["names"]
+
+        def check(reply: Any, bare: Any) -> None:
+            for text, found, alone in zip(texts, reply["predictions"], bare, strict=True):
+                assert [word["text"] for word in found["words"]] == list(alone.words)
+                assert [word["tag"] for word in found["words"]] == list(alone.tags)
+                close([word["probability"] for word in found["words"]], list(alone.probabilities))
+                for entity, one in zip(found["entities"], alone.entities, strict=True):
+                    assert (entity["type"], entity["text"], tuple(entity["words"])) == (
+                        one.type,
+                        one.text,
+                        (one.start, one.end),
+                    )
+                    assert (entity["begin"], entity["end"]) == (one.characters or (None, None))
+                for word in found["words"] if isinstance(text, str) else ():
+                    assert text[word["begin"] : word["end"]] == word["text"]
+
+        return self._with("/tag", {"texts": texts}, check, lambda: [model.tag([text])[0] for text in texts])
+
+    def _words(self) -> Asked:
+        return self._tag(words=True)
+
+    def _answer(self, name: str = "answers") -> Asked:
+        questions = self.some(lambda: {"question": self.text(9), "context": self.text(60)})
+        n_best = int(self.draw.integers(1, 30))
+        model = self.models[name]
+
+        def check(reply: Any, bare: Any) -> None:
+            for found, alone in zip(reply["predictions"], bare, strict=True):
+                spans = [span for span in alone.n_best if span[0]][:n_best]
+                assert [(one["text"], one["begin"], one["end"]) for one in found["answers"]] == [s[:3] for s in spans]
+                close([one["probability"] for one in found["answers"]], [span[3] for span in spans])
+                assert found["has_answer"] == alone.has_answer
+                assert ("no_answer_probability" in found) == (name == "doubts")
+
+        body = {"model": name, "questions": questions, "n_best": n_best}
+        pairs = [(one["question"], one["context"]) for one in questions]
+        return self._with("/answer", body, check, lambda: [model.answer([pair], n_best=1000)[0] for pair in pairs])
+
+    def _doubt(self) -> Asked:
+        return self._answer("doubts")
+
+    def _fill(self) -> Asked:
+        texts = self.some(
+            lambda: f"{self.text(5)} [MASK] {self.text(5)} {'[MASK]' if self.draw.random() < 0.3 else ''}"
+        )
+        top = int(self.draw.integers(1, 9))
+        model = self.models["novels"]
+
+        def bare() -> Any:
+            found = [model.fill([text], top)[0] for text in texts]
+            return [{"gaps": [[vars(one) for one in gap] for gap in gaps]} for gaps in found]
+
+        return self._with("/fill", {"texts": texts, "top": top}, _predictions, bare)
+
+    def _next(self) -> Asked:
+        pairs = self.some(self.pair)
+        model = self.models["novels"]
+        bare = lambda: [{"probability": model.next_sentence([tuple(pair)])[0].probability} for pair in pairs]  # noqa: E731
+        return self._with("/next", {"pairs": pairs}, _predictions, bare)
+
+    def _rerank(self, name: str = "pairs") -> Asked:
+        query, passages = self.text(), self.some(self.text)
+
+        def check(reply: Any, bare: Any) -> None:
+            scores = {item["index"]: item["score"] for item in reply["results"]}
+            close([scores[index] for index in range(len(passages))], [score[0] for score in bare])
+            assert [item["score"] for item in reply["results"]] == sorted(scores.values(), reverse=True)
+
+        body = {"model": name, "query": query, "passages": passages}
+        return self._with("/rerank", body, check, lambda: [self.models[name].rerank(query, [one]) for one in passages])
+
+    def _cosine(self) -> Asked:
+        return self._rerank("novels")
+
+    def _tokenize(self) -> Asked:
+        texts = self.some(self.text)
+
+        def check(reply: Any, bare: Any) -> None:
+            assert [found["pieces"] for found in reply["texts"]] == bare
+            for text, found in zip(texts, reply["texts"], strict=True):
+                assert all(0 <= begin < end <= len(text) for begin, end in found["offsets"])
+
+        return self._with("/tokenize", {"texts": texts}, check, lambda: self.models["reviews"].pieces(texts))
+
+    def _attention(self) -> Asked:
+        text = f"the {self.text(8)}"
+        pieces = ["[CLS]", *self.models["reviews"].pieces([text])[0], "[SEP]"]
+
+        def check(reply: Any, bare: Any) -> None:
+            assert reply["pieces"] == bare
+            assert np.array(reply["attention"]).shape == (2, 4, len(bare), len(bare))
+            np.testing.assert_allclose(np.array(reply["attention"]).sum(-1), 1, atol=0.01)
+
+        return self._with("/attention", {"text": text}, check, lambda: pieces)
+
+    def _with(self, path: str, body: Any, check: Callable[[Any, Any], None], bare: Callable[[], Any]) -> Asked:
+        found: list[Any] = []
+
+        def library() -> Any:
+            found.append(bare())
+            return found[0]
+
+        return Asked(path, body, lambda reply: check(reply, found[0]), library)
+
+
+def _predictions(reply: Any, bare: Any) -> None:
+    close(reply["predictions"], bare)
+
+
+def _tuple(text: str | list[str]) -> Any:
+    return text if isinstance(text, str) else tuple(text)
+
+
+def _check(asked: Asked, reply: Reply) -> bool:
+    """Whether it was answered; what the library refuses, the server refuses in the same words."""
+    refusal = _refusal(asked)
+    if refusal:
+        assert reply.status == 422, (asked, reply)
+        assert _wanted(reply.error) == _wanted(refusal)
+        return False
+    assert reply.status == 200, (asked, reply)
+    usage = reply.json["usage"]
+    assert usage["tokens_in"] == usage["tokens_used"] + usage["tokens_cut"]
+    assert usage["tokens_in"] > 0
+    assert usage["tokens_cut"] >= 0
+    asked.check(reply.json)
+    return True
+
+
+def _refusal(asked: Asked) -> str:
+    """What the library says against a request; nothing if it answers."""
+    try:
+        asked.library()
+    except BertsmithError as error:
+        return str(error)
+    return ""
+
+
+def _wanted(sentence: str) -> str:
+    """What was expected, without where."""
+    return sentence[sentence.index("expected") :].split("; found", maxsplit=1)[0].split(" in ", maxsplit=1)[0]
+
+
+def _serve_and_compare(models: dict[str, Model], seed: int, count: int, **limits: int) -> int:
+    draw = Draw(models, seed)
+    asked = [draw.asked() for _ in range(count)]
+
+    async def serve() -> Sequence[Reply]:
+        async with running(create_app(models, ServerSettings(**limits))) as client:
+            return await asyncio.gather(*(client.post(one.path, one.body) for one in asked))
+
+    replies = asyncio.run(serve())
+    return sum(_check(one, reply) for one, reply in zip(asked, replies, strict=True))
+
+
+@pytest.mark.parametrize(("seed", "batch_tokens"), [(0, 2048), (1, 64), (2, 1)])
+def test_random_requests_are_answered_as_the_library_answers_each_item_alone(
+    models: dict[str, Model], seed: int, batch_tokens: int
+) -> None:
+    answered = _serve_and_compare(models, seed, 100, batch_tokens=batch_tokens)
+    assert answered > 80, "only a few of these requests are mistakes"
+
+
+@pytest.mark.slow
+def test_a_thousand_random_requests_are_answered_as_the_library_does(models: dict[str, Model]) -> None:
+    assert _serve_and_compare(models, 3, 1000) > 800
