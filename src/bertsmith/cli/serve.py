@@ -1,6 +1,7 @@
 """The command that answers over HTTP."""
 
 import importlib.util
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -47,6 +48,10 @@ def serve(
             found=f"no {', '.join(missing)}",
             fix="pip install 'bertsmith[serve]'",
         )
+    if precision == "fp32":
+        # oneDNN keeps a prepared product for each number of tokens that it has met, a hundred megabytes after some
+        # minutes. In fp32 they are as quickly made anew; what a user has set stays.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
     from bertsmith.server import run
     from bertsmith.server.settings import ServerSettings
 
