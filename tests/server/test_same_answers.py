@@ -221,7 +221,7 @@ class Draw:
         return self._with("/tokenize", {"texts": texts}, check, lambda: self.models["reviews"].pieces(texts))
 
     def _attention(self) -> Asked:
-        text = f"the {self.text(8)}"
+        text = f"the {self.text(8)[:60]}"
         pieces = ["[CLS]", *self.models["reviews"].pieces([text])[0], "[SEP]"]
 
         def check(reply: Any, bare: Any) -> None:
