@@ -1,12 +1,13 @@
 """Senses of a word: where it stands, what vector it has there, how its occurrences are grouped."""
 
+from collections.abc import Iterable
+
 import numpy as np
 import pytest
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.senses import (
     Occurrence,
-    find_occurrences,
     find_words,
     group_senses,
     occurrence_vectors,
@@ -27,6 +28,10 @@ UNCASED, CASED = TextRules(), TextRules(lowercase=False)
 @pytest.fixture(scope="module")
 def encoder() -> FrozenEncoder:
     return FrozenEncoder(BertModel(CONFIG, seed=2), TOKENIZER, choose("cpu", "fp32"))
+
+
+def find_occurrences(sentences: Iterable[str], word: str, rules: TextRules, **options: int) -> list[Occurrence]:
+    return find_words(sentences, [word], rules, **options)[0]
 
 
 def found_words(sentences: list[str], word: str, rules: TextRules = UNCASED) -> list[str]:

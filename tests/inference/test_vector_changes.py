@@ -14,7 +14,7 @@ from bertsmith.inference.vector_changes import (
     fit_change,
     read_vectors,
     require_finite,
-    write_vectors,
+    write_npy,
 )
 from bertsmith.metrics.vectors import describe
 from bertsmith.randomness import generator
@@ -91,7 +91,7 @@ def test_a_change_comes_back_from_its_file(vectors: np.ndarray, tmp_path: Path) 
 
 def test_vectors_are_written_in_blocks_as_numpy_writes_them(vectors: np.ndarray, tmp_path: Path) -> None:
     blocks = iter([vectors[:250], vectors[250:]])
-    write_vectors(tmp_path / "x.npy", blocks, vectors.shape)
+    write_npy(tmp_path / "x.npy", blocks, vectors.shape)
     np.save(tmp_path / "y.npy", vectors)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
     assert isinstance(read_vectors(tmp_path / "x.npy"), np.memmap)

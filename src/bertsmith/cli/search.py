@@ -170,7 +170,7 @@ def senses(
     number = None if clusters == "auto" else int(clusters)
     result = group_senses(found, vectors, clusters=number, method=method, seed=seed)
     other_vectors = occurrence_vectors(encoder, others, layers) if others else vectors[:0]
-    near = (result.centres @ unit(other_vectors).mean(axis=0)).tolist() if others else None
+    near = (result.centres @ unit(other_vectors.astype("float64")).mean(axis=0)).tolist() if others else None
     groups = [
         {
             "occurrences": int((result.groups == group).sum()),
@@ -242,7 +242,7 @@ def vectors(
         read_vectors,
         report_rows,
         require_finite,
-        write_vectors,
+        write_npy,
     )
     from bertsmith.metrics.vectors import describe, in_words, sample_rows
 
@@ -272,7 +272,7 @@ def vectors(
     if change is not None:
         after = describe(change.apply(given[sample_rows(len(given))]))
         if out is not None:
-            write_vectors(out, change.stream(given), (len(given), change.width))
+            write_npy(out, change.stream(given), (len(given), change.width))
         if save_changes is not None:
             change.save(save_changes)
     if json:

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from bertsmith.inference.pooling import SentenceRecipe, load_encoder
+from bertsmith.metrics.vectors import unit
 from bertsmith.settings import require
 from bertsmith.tasks.frozen_encoder import FrozenEncoder, Vectors
 from bertsmith.text.pack import pack_rows
 
 BLOCK = 1024  # texts that are sorted by length and computed together
-_LEAST_LENGTH = 1e-12  # a vector of zeros stays one
 
 
 class Embedder:
@@ -149,7 +149,7 @@ class Embedder:
         self.empty_texts += int(np.count_nonzero(encoded.lengths[inverse] == 0))
         vectors = encoder.row_vectors(rows, self.choice, self.pooling)
         if self.normalize:
-            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _LEAST_LENGTH)
+            vectors = unit(vectors)
         return vectors if len(places) == len(texts) else vectors[inverse]
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:

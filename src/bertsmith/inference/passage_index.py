@@ -24,6 +24,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.inference.embedder import BLOCK, Embedder
 from bertsmith.inference.ranking import NOBODY, Ranking, nearest_vectors
+from bertsmith.metrics.vectors import unit
 from bertsmith.progress import Progress, tell, warn
 
 Vectors = npt.NDArray[np.float32]
@@ -142,7 +143,7 @@ def index_passages(
 def query_vectors(queries: Sequence[str], embedder: Embedder) -> Vectors:
     """The vectors of queries at length 1, float32 [Q, D]; how many are too long to be read whole is told."""
     cut_before = embedder.cut_texts, embedder.cut_tokens
-    vectors = _unit(embedder.embed(queries))
+    vectors = unit(embedder.embed(queries))
     _warn_of_cuts("queries", embedder, *cut_before)
     return vectors
 
@@ -163,7 +164,7 @@ def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: Passa
     with Progress("vectors of passages", total=len(missing), unit="passages") as progress:
         for start in range(0, len(missing), BLOCK):
             part = missing[start : start + BLOCK]
-            vectors[part] = _unit(embedder.embed([texts[place] for place in part]))
+            vectors[part] = unit(embedder.embed([texts[place] for place in part]))
             progress.advance(len(part))
     _warn_of_cuts("passages", embedder, *cut_before)
     return vectors
@@ -176,11 +177,6 @@ def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_befor
             f"{cut:,} {what} are longer than the {embedder.max_length} tokens that are read; "
             f"{embedder.cut_tokens - tokens_before:,} tokens are cut"
         )
-
-
-def _unit(vectors: npt.NDArray[np.float32]) -> Vectors:
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
 def _keys(texts: Sequence[str]) -> Keys:

@@ -16,7 +16,7 @@ from bertsmith.inference.passages import Judgements, TextSet
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.ranking import NOBODY, Ranking, best, fused, joined, shortened
 from bertsmith.metrics.ranking import RANKING_METRICS
-from bertsmith.progress import Progress, tell, warn
+from bertsmith.progress import Progress, quiet, tell, warn
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.examples import TextExample
 from bertsmith.tasks.regression import NumberPrediction
@@ -81,7 +81,8 @@ def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], r
     with Progress("re-ranking", total=len(queries), unit="queries") as progress:
         for number, query in enumerate(queries):
             places = ranking.places[number][ranking.places[number] != NOBODY]
-            scores = scorer.scores(query, [texts[place] for place in places])
+            with quiet():  # one line for all queries, not one for each
+                scores = scorer.scores(query, [texts[place] for place in places])
             parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))
             progress.advance()
     if scorer.cut > before:

@@ -111,13 +111,6 @@ def read_sentences(path: Path) -> Iterator[str]:
         )
 
 
-def find_occurrences(
-    sentences: Iterable[str], word: str, rules: TextRules, *, most: int | None = None, seed: int = 0
-) -> list[Occurrence]:
-    """Where a word stands in sentences, as a whole word, by the case rule of the tokenizer; see `find_words`."""
-    return find_words(sentences, [word], rules, most=most, seed=seed)[0]
-
-
 def find_words(
     sentences: Iterable[str], words: Sequence[str], rules: TextRules, *, most: int | None = None, seed: int = 0
 ) -> list[list[Occurrence]]:
@@ -247,7 +240,7 @@ def group_senses(
         found=clusters,
         fix="ask for fewer groups",
     )
-    directions = unit(vectors)
+    directions = unit(vectors.astype(np.float64))
     tried = range(2, min(MOST_CLUSTERS, count - 1) + 1) if clusters is None else [clusters]
     divisions = {number: _divide(directions, number, method, seed) for number in tried}
     silhouettes = {
@@ -292,7 +285,7 @@ def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Flo
         vectors: [O, D], of the occurrences.
         others: those of the other word, which are the last group.
     """
-    points, shown = plane(np.concatenate([unit(vectors), unit(others)]))
+    points, shown = plane(unit(np.concatenate([vectors, others]).astype(np.float64)))
     return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centres))])
 
 

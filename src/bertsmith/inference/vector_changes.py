@@ -22,7 +22,8 @@ from safetensors.numpy import save
 
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
-from bertsmith.metrics.vectors import VectorReport
+from bertsmith.inference.vector_writers import npy_header
+from bertsmith.metrics.vectors import VectorReport, unit
 from bertsmith.settings import from_dict, help_field, require, to_dict
 
 Vectors = npt.NDArray[np.floating[Any]]
@@ -124,8 +125,7 @@ class VectorChange:
             if self.matrix is not None:
                 changed = changed @ self.matrix
             if self.settings.normalize:
-                lengths = np.linalg.norm(changed, axis=1, keepdims=True)
-                np.divide(changed, lengths, out=changed, where=lengths > 0)
+                changed = unit(changed)
             yield changed.astype(np.float32)
 
     def save(self, path: Path) -> None:
@@ -223,11 +223,10 @@ def require_finite(vectors: Vectors, name: str) -> None:
         pass
 
 
-def write_vectors(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]) -> None:
+def write_npy(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]) -> None:
     """Writes blocks of vectors as one .npy file of a known shape, float32, atomically."""
     with atomic_file(path) as file:
-        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
+        file.write(npy_header(*shape, np.dtype("<f4")))
         rows = 0
         for block in blocks:
             assert block.shape[1] == shape[1], block.shape

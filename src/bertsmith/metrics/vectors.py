@@ -9,7 +9,7 @@ word representations?" (2019); Roy and Vetterli, "The effective rank" (2007).
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from bertsmith.randomness import generator
 
 Vectors = npt.NDArray[np.floating[Any]]
 Floats = npt.NDArray[np.float64]
+Number = TypeVar("Number", bound=np.floating[Any])
 
 QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 50  # of the histogram, equally wide from -1 to 1
@@ -120,19 +121,18 @@ def cosines(first: Vectors, second: Vectors) -> Floats:
         first: [P, D].
         second: [P, D].
     """
-    left, right = unit(first), unit(second)
+    left, right = (unit(np.asarray(side, dtype=np.float64)) for side in (first, second))
     return np.asarray(np.einsum("pd,pd->p", left, right))
 
 
-def unit(vectors: Vectors) -> Floats:
-    """The vectors at length 1, float64 [E, D]; one without length stays zero.
+def unit(vectors: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """The vectors [E, D] at length 1, in their type; one without length stays zero.
 
     >>> unit(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
     """
-    values = np.asarray(vectors, dtype=np.float64)
-    lengths = np.linalg.norm(values, axis=1, keepdims=True)
-    return np.asarray(np.divide(values, lengths, out=np.zeros_like(values), where=lengths > 0))
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.asarray(np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0))
 
 
 def random_cosines(vectors: Vectors, *, pairs: int = MOST_PAIRS, seed: int = 0) -> Floats:
