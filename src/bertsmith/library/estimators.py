@@ -90,7 +90,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         return self
 
     def transform(self, X: Sequence[str]) -> Vectors:
-        """One vector a text, float32 [E, D]; raises as `fit`."""
+        """One vector a text, float32 [E, D], of its first `max_length` tokens; raises as `fit`."""
         texts, embedder = checked_texts(X), self._load()
         with silently():
             return embedder.embed(texts)

@@ -228,7 +228,7 @@ class Model:
         """How well each passage answers the query; higher is better.
 
         A model of pairs reads query and passage together (see `PairScorer`); of other models it is the cosine of
-        their vectors.
+        their vectors. What is longer than the model reads loses its end, as in `embed`.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -246,6 +246,8 @@ class Model:
 
     def embed(self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None) -> Vectors:
         """One vector a text, float32 [E, D].
+
+        A text of more than `embed_length` tokens loses its end; `tokens` tells beforehand how many each has.
 
         Args:
             pooling: mean, max, cls or pooler; None is what the folder says, else mean.
