@@ -10,7 +10,7 @@ import torch
 
 import bertsmith
 from bertsmith.checkpoints.pretrained import load_for_task, save_pretrained, untrained
-from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretrained import PretrainedPredictor
@@ -136,11 +136,13 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
     pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
     for tokens in (4096, 12):
         monkeypatch.setattr("bertsmith.inference.pretrained.MICRO_TOKENS", tokens)
-        for (first, second), found in zip(pairs, base.next_sentence(pairs), strict=True):
+        with pytest.warns(CutWarning, match="their end: 1, 39 tokens in all"):
+            every = base.next_sentence(pairs)
+        for (first, second), found in zip(pairs, every, strict=True):
             (wanted,) = alone.next_sentence(first, [second])
             assert (found.text, found.cut_tokens) == (wanted.text, wanted.cut_tokens)
             assert found.probability == pytest.approx(wanted.probability, abs=1e-6)
-    assert base.next_sentence(pairs)[2].cut_tokens == 100 - 61
+        assert every[2].cut_tokens == 100 - 61
 
 
 @pytest.mark.parametrize("kind", ["base", "single", "tags"])
@@ -175,11 +177,31 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
     model = load(folder, device="cpu")
     assert (model.abilities, model.max_length, model.embed_length) == (("embed", "features", "rerank"), 7, 7)
-    np.testing.assert_array_equal(model.embed(TEXTS), Embedder.load(folder, device="cpu").embed(TEXTS))
-    np.testing.assert_allclose(np.linalg.norm(model.embed(TEXTS), axis=1), 1, atol=1e-6)
+    with pytest.warns(CutWarning, match="their end: 1, 2 tokens in all") as caught:
+        vectors = model.embed(TEXTS)
+    assert caught[0].filename == __file__
+    np.testing.assert_array_equal(vectors, Embedder.load(folder, device="cpu").embed(TEXTS))
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert model.tokens(["the [SEP] film"]) == [5]
+    said = '{"prompts": {"query": "who ? "}, "default_prompt_name": "query"}'
+    (folder / "config_sentence_transformers.json").write_text(said)
+    assert load(folder, device="cpu").tokens(["the [SEP] film", ""]) == [7, 4]
     with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without the head of a task"):
         model.fill(["[MASK]"])
+
+
+def test_a_text_that_is_cut_is_told_where_the_caller_stands(folders, base):
+    long = "film " * 70
+    with pytest.warns(CutWarning, match="their end: 2, 16 tokens in all") as caught:
+        base.embed([long, "film", long])
+    assert [one.filename for one in caught] == [__file__]
+    for kind, asked in (("single", "classify"), ("number", "score")):
+        with pytest.warns(CutWarning, match="their end: 1") as caught:
+            getattr(load(folders[kind], device="cpu"), asked)(["film", long])
+        assert [one.filename for one in caught] == [__file__]
+    with pytest.warns(CutWarning, match="their end: 1"):
+        load(folders["pair"], device="cpu").rerank("a film", ["film", long])
+    load(folders["windows"], device="cpu").classify([long])  # reads all of it
 
 
 def test_a_model_of_pairs_reranks_by_its_last_label_and_an_encoder_by_the_cosine(folders, base):

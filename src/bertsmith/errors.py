@@ -61,6 +61,14 @@ class TrainingError(BertsmithError):
     """Training cannot go on."""
 
 
+class CutWarning(UserWarning):
+    """Texts were longer than a model reads and lost their end; what was asked for was done with the rest.
+
+    Python's filters of warnings apply: each place in a program tells it once, and
+    `warnings.simplefilter("error", CutWarning)` makes it an error.
+    """
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """What to do about an unknown `name`: the nearest known one, or all of them.
 

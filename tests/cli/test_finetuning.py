@@ -138,3 +138,14 @@ def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:
         assert result.code == 0, result.err
         labels = json.loads((tmp_path / name / "model" / "bertsmith.json").read_text())["labels"]
         assert len(labels) == (4 if name == "spam4" else 2)
+
+
+def test_prediction_tells_how_far_it_is(run, tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.progress.SECONDS_BETWEEN_PLAIN_LINES", 0)
+    monkeypatch.setattr("bertsmith.cli.finetuning.count_lines", lambda stream: 3)
+    answer = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n{HAM}\n{HAM}\n".encode())
+    *_, last, end = answer.err.splitlines()
+    assert last.startswith("predicting: 3 of 3 texts (100%), ")
+    assert last.endswith(" left")
+    assert end.startswith("predicting: 3 texts in ")

@@ -1,9 +1,12 @@
 """tokenize, inputs and vocab as a user types them."""
 
+import io
+import os
 from pathlib import Path
 
 import pytest
 
+from bertsmith.cli.text import count_lines
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer, Vocabulary
 
@@ -113,3 +116,17 @@ def test_an_input_that_is_too_long_is_cut_and_says_so(run, vocabulary: Path) -> 
     result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
     assert len(result.out.splitlines()) == 1 + 5
     assert "tokens that do not fit into 5, cut: 2\n" in result.err
+
+
+def test_the_lines_of_a_redirected_file_are_known_beforehand(tmp_path: Path) -> None:
+    path = tmp_path / "lines.txt"
+    for data, lines in ((b"", 0), (b"one\ntwo\n", 2), (b"one\n\nthree", 3), (b"x" * (2 << 20) + b"\ny", 2)):
+        path.write_bytes(data)
+        with path.open("rb") as stream:
+            assert count_lines(stream) == lines
+            assert stream.read() == data
+    reading, writing = os.pipe()
+    os.close(writing)
+    with os.fdopen(reading, "rb") as stream:
+        assert count_lines(stream) is None
+    assert count_lines(io.BytesIO(b"one\n")) is None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json, settings_from
-from bertsmith.cli.text import line_blocks
+from bertsmith.cli.text import count_lines, line_blocks
 from bertsmith.errors import RunError
 from bertsmith.settings import require
 
@@ -212,15 +212,17 @@ def predict(
     predictor = Predictor.load(model, device=device, precision=precision)
     if test is None:
         require(submission is None, expected="--test with --submission", found="none", fix="name the test file")
+        total = count_lines(sys.stdin.buffer)
         examples = _examples(predictor.task.spec)
     else:
         name = catalogue.glue_test(predictor.task.spec, task)
-        examples = iter(catalogue.read_test(name, test))
+        read = catalogue.read_test(name, test)
+        total, examples = len(read), iter(read)
         if submission is not None:
-            typer.echo(str(catalogue.submit(name, predictor.stream(examples), submission)))
+            typer.echo(str(catalogue.submit(name, predictor.stream(examples, total=total), submission)))
             return
     cut = Counter[str]()
-    for example, prediction in predictor.stream(examples):
+    for example, prediction in predictor.stream(examples, total=total):
         _count_cut(cut, prediction)
         if json:
             print_json({"id": example.id, **prediction.to_dict()})

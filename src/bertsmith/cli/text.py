@@ -1,6 +1,8 @@
 """Commands on text: split lines into pieces, show what the model reads."""
 
 import itertools
+import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +113,21 @@ def _tokenizer_of(model: str) -> "Tokenizer":
     if tokenizer is None:
         raise InputError(expected=f"a vocabulary in '{model}'", found="none", fix="put the model's vocab.txt there")
     return tokenizer
+
+
+def count_lines(stream: BinaryIO) -> int | None:
+    """The lines from here to the end of a file that is redirected to stdin; None of a pipe or a terminal."""
+    try:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            return None
+    except OSError:  # a stream in memory
+        return None
+    start = stream.tell()
+    count, last = 0, b"\n"
+    while block := stream.read(_READ_BYTES):
+        count, last = count + block.count(b"\n"), block[-1:]
+    stream.seek(start)
+    return count + (last != b"\n")
 
 
 def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:

@@ -18,7 +18,9 @@ import numpy as np
 from bertsmith.inference.pooling import SentenceRecipe, load_encoder
 from bertsmith.metrics.vectors import unit
 from bertsmith.settings import require
+from bertsmith.tasks.features import Ints
 from bertsmith.tasks.frozen_encoder import FrozenEncoder, Vectors
+from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
 
 BLOCK = 1024  # texts that are sorted by length and computed together
@@ -127,22 +129,28 @@ class Embedder:
 
     def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector a text, float32 [E, width], in their order."""
+        return self.embed_counting(texts)[0]
+
+    def encode(self, texts: Sequence[str]) -> Encoded:
+        """The pieces of each text, of its prompt too, without [CLS] and [SEP], before anything is cut."""
+        return self.encoder.tokenizer.encode_batch(
+            [self.prompt + text for text in texts] if self.prompt else list(texts), special_tokens=self.special_tokens
+        )
+
+    def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:
+        """One vector a text, float32 [E, width], and the tokens that each lost at its end, int64 [E]."""
         places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         inverse = np.array([places[text] for text in texts], dtype=np.int64)
         if not places:
-            return np.empty((0, self.width), dtype=np.float32)
-        encoder = self.encoder
-        encoded = encoder.tokenizer.encode_batch(
-            [self.prompt + text for text in places] if self.prompt else list(places),
-            special_tokens=self.special_tokens,
-        )
+            return np.empty((0, self.width), dtype=np.float32), inverse
+        encoder, encoded = self.encoder, self.encode(list(places))
         rows = pack_rows(
             encoded,
             vocabulary=encoder.tokenizer.vocabulary,
             max_length=self.max_length,
             model_limit=encoder.model.config.max_position_embeddings,
         )
-        cut = rows.cut_by_row[inverse]
+        cut = rows.cut_by_row[inverse].astype(np.int64)
         self.texts += len(texts)
         self.cut_texts += int(np.count_nonzero(cut))
         self.cut_tokens += int(cut.sum())
@@ -150,7 +158,7 @@ class Embedder:
         vectors = encoder.row_vectors(rows, self.choice, self.pooling)
         if self.normalize:
             vectors = unit(vectors)
-        return vectors if len(places) == len(texts) else vectors[inverse]
+        return (vectors if len(places) == len(texts) else vectors[inverse]), cut
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
         """The vectors of any number of texts, float32 [e, width] for each block of texts, in their order."""

@@ -4,7 +4,7 @@ Letters: R positions that the head reads, K outputs of the head.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
@@ -13,7 +13,7 @@ from bertsmith.checkpoints.passport import kept_layers
 from bertsmith.checkpoints.pretrained import load_for_task
 from bertsmith.model.heads import BertForTask
 from bertsmith.model.prepared import prepare
-from bertsmith.progress import warn
+from bertsmith.progress import Progress, warn
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.tasks.examples import Example
 from bertsmith.tasks.finetuning import task_logits
@@ -69,8 +69,11 @@ class Predictor:
         )
         return Predictor(loaded.model, task, loaded.tokenizer, runtime)
 
-    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+    def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
         """One prediction an example, in their order; gold labels, where there are any, are not looked at.
+
+        Args:
+            advance: as of `task_logits`.
 
         Raises:
             InputError: an example cannot be read by this task; the message names it.
@@ -79,14 +82,26 @@ class Predictor:
             return []
         self.task.check(examples, gold=False)
         features = self.task.encode(examples, self.tokenizer)
-        logits = task_logits(self.model, features, self.runtime)
+        logits = task_logits(self.model, features, self.runtime, advance=advance)
         return list(self.task.decode(examples, features, logits, self.tokenizer))
 
-    def stream(self, examples: Iterable[Example], block: int = BLOCK) -> Iterator[tuple[Example, Prediction]]:
-        """Each example with its prediction, in order, a block in memory at a time."""
+    def stream(
+        self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
+    ) -> Iterator[tuple[Example, Prediction]]:
+        """Each example with its prediction, in order, a block in memory at a time.
+
+        Args:
+            total: how many there are, for the time left; None where nobody knows.
+        """
         source = iter(examples)
-        while part := list(itertools.islice(source, block)):
-            yield from zip(part, self.predict(part), strict=True)
+        with Progress("predicting", total, unit="texts") as progress:
+            while part := list(itertools.islice(source, block)):
+                size = len(part)
+
+                def advance(share: float, size: int = size) -> None:
+                    progress.advance(share * size)
+
+                yield from zip(part, self.predict(part, advance), strict=True)
 
     def evaluate(self, examples: Sequence[Example]) -> tuple[dict[str, float], list[Prediction]]:
         """The official scores of the task on labelled examples, and the predictions.

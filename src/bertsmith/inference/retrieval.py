@@ -38,6 +38,7 @@ class PairScorer:
     Attributes:
         label: whose probability is the score; "" for a regression.
         cut: pairs so far that were longer than the model reads.
+        cut_tokens: the tokens that they lost.
 
     Raises:
         ConfigError: the model's task does not read pairs of texts, or gives several labels.
@@ -52,7 +53,7 @@ class PairScorer:
                 fix="fine-tune one on pairs of query and passage",
             )
         self.predictor = predictor
-        self.cut = 0
+        self.cut = self.cut_tokens = 0
         self.label = ""
         if spec.kind == "classification":
             self.label = RELEVANT if RELEVANT in spec.labels else spec.labels[-1]
@@ -71,6 +72,7 @@ class PairScorer:
                 assert isinstance(prediction, NumberPrediction), "a regression gives numbers"
                 scores.append(prediction.value)
             self.cut += prediction.cut_tokens > 0
+            self.cut_tokens += prediction.cut_tokens
         return scores
 
 

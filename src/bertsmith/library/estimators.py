@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from bertsmith.errors import InputError
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.predictor import Predictor
-from bertsmith.library.inputs import Text, checked_texts, silently, texts_or_pairs
+from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, texts_or_pairs, warn_cut
 from bertsmith.library.training import split_settings
 from bertsmith.settings import require
 from bertsmith.tasks.classification import LabelPrediction
@@ -90,10 +90,15 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         return self
 
     def transform(self, X: Sequence[str]) -> Vectors:
-        """One vector a text, float32 [E, D], of its first `max_length` tokens; raises as `fit`."""
+        """One vector a text, float32 [E, D]; raises as `fit`.
+
+        A text of more than `max_length` tokens loses its end, with a `CutWarning`.
+        """
         texts, embedder = checked_texts(X), self._load()
         with silently():
-            return embedder.embed(texts)
+            vectors, cut = embedder.embed_counting(texts)
+        warn_cut(*cut_counts(cut.tolist()))
+        return vectors
 
     @property
     def _n_features_out(self) -> int:
@@ -231,7 +236,9 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         ]
         with silently():
             found = self.predictor_.predict(examples)
-        rows = [prediction.probabilities for prediction in found if isinstance(prediction, LabelPrediction)]
+        answers = [prediction for prediction in found if isinstance(prediction, LabelPrediction)]
+        warn_cut(*cut_counts(answer.cut_tokens for answer in answers))
+        rows = [answer.probabilities for answer in answers]
         return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
 
     def _numbers(self, y: Sequence[Any], count: int) -> npt.NDArray[np.int64]:

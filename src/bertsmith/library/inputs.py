@@ -2,10 +2,13 @@
 
 import contextlib
 import reprlib
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from types import FrameType
 from typing import Any, TypeGuard
 
-from bertsmith.errors import InputError
+from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import quiet
 
 Text = str | tuple[str, str]
@@ -129,6 +132,34 @@ def require_count(count: object, name: str) -> None:
 def wrong(expected: str, value: object, place: str) -> InputError:
     """The error for a value of a wrong type."""
     return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
+
+
+def cut_counts(cut: Iterable[int]) -> tuple[int, int]:
+    """How many texts lost tokens and how many tokens in all, of the tokens that each lost."""
+    lost = [tokens for tokens in cut if tokens]
+    return len(lost), sum(lost)
+
+
+def warn_cut(texts: int, tokens: int) -> None:
+    """Warns the caller of this library if texts lost tokens; other rooms of the package count and tell it themselves.
+
+    Args:
+        texts: how many lost some.
+        tokens: how many all of them lost.
+    """
+    if not texts:
+        return
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and _module_of(frame).startswith(f"{__package__}."):
+        level, frame = level + 1, frame.f_back
+    if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
+        return
+    message = f"texts longer than the model reads, which lost their end: {texts:,}, {tokens:,} tokens in all"
+    warnings.warn(message, CutWarning, stacklevel=level)
+
+
+def _module_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:

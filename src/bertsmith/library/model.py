@@ -26,12 +26,14 @@ from bertsmith.library.inputs import (
     checked_text,
     checked_texts,
     checked_words,
+    cut_counts,
     is_list,
     listed,
     require_count,
     silently,
     texts_or_pairs,
     two,
+    warn_cut,
     wrong,
 )
 from bertsmith.tasks.choice import ChoicePrediction
@@ -144,7 +146,9 @@ class Model:
         """
         self._require("next_sentence")
         assert self._pretrained is not None
-        return self._pretrained.judge_pairs(checked_pairs(pairs, "two texts"))
+        found = self._pretrained.judge_pairs(checked_pairs(pairs, "two texts"))
+        warn_cut(*cut_counts(one.cut_tokens for one in found))
+        return found
 
     def classify(self, texts: Sequence[Text]) -> list[LabelPrediction]:
         """The label of each text or pair, with the probabilities of all labels.
@@ -228,7 +232,7 @@ class Model:
         """How well each passage answers the query; higher is better.
 
         A model of pairs reads query and passage together (see `PairScorer`); of other models it is the cosine of
-        their vectors. What is longer than the model reads loses its end, as in `embed`.
+        their vectors. What is longer than the model reads loses its end, with a `CutWarning`.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -241,13 +245,17 @@ class Model:
         if self._predictor is None:
             vectors = self.embed([query, *passages], normalize=True)
             return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
+        scorer = PairScorer(self._predictor)
         with silently():
-            return PairScorer(self._predictor).scores(query, passages)
+            scores = scorer.scores(query, passages)
+        warn_cut(scorer.cut, scorer.cut_tokens)
+        return scores
 
     def embed(self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None) -> Vectors:
         """One vector a text, float32 [E, D].
 
-        A text of more than `embed_length` tokens loses its end; `tokens` tells beforehand how many each has.
+        A text of more than `embed_length` tokens loses its end, with a `CutWarning`; `tokens` tells beforehand how
+        many each has.
 
         Args:
             pooling: mean, max, cls or pooler; None is what the folder says, else mean.
@@ -259,7 +267,9 @@ class Model:
         """
         embedder = self._embedder_of(pooling, normalize)
         with silently():
-            return embedder.embed(checked_texts(texts))
+            vectors, cut = embedder.embed_counting(checked_texts(texts))
+        warn_cut(*cut_counts(cut.tolist()))
+        return vectors
 
     def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> list[Tensor]:
         """One vector a word, whatever pieces it is made of: a tensor float32 [w, D] for each sentence.
@@ -281,12 +291,15 @@ class Model:
             return features.word_vectors(checked)
 
     def tokens(self, texts: Sequence[Text]) -> list[int]:
-        """The tokens that each text or pair has before anything is cut, [CLS] and [SEP] included."""
+        """The tokens that each text or pair has before anything is cut, [CLS] and [SEP] included.
+
+        Of a model for vectors with a prompt, that of each text is counted too.
+        """
         flat, counts = [], []
         for first, second in texts_or_pairs(texts):
             flat += [first] if second is None else [first, second]
             counts.append(1 if second is None else 2)
-        lengths = self._encode(flat)
+        lengths = self._lengths(flat)
         ends = np.cumsum(counts).tolist()
         return [sum(lengths[end - count : end]) + 1 + count for end, count in zip(ends, counts, strict=True)]
 
@@ -319,9 +332,12 @@ class Model:
     def _reads_specials(self) -> bool:
         return "fill" in self.abilities or self._embedder.special_tokens
 
-    def _encode(self, texts: Sequence[str]) -> list[int]:
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
         """The pieces in each text."""
-        lengths = self.tokenizer.encode_batch(texts, special_tokens=self._reads_specials).lengths
+        if "fill" in self.abilities:
+            lengths = self.tokenizer.encode_batch(texts, special_tokens=True).lengths
+        else:
+            lengths = self._embedder.encode(texts).lengths
         return cast("list[int]", lengths.tolist())
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None) -> Embedder:
@@ -357,5 +373,6 @@ class Model:
         assert self._predictor is not None
         with silently():
             found = self._predictor.predict(examples)
+        warn_cut(*cut_counts(getattr(one, "cut_tokens", 0) for one in found))
         assert all(isinstance(one, kind) for one in found), kind
         return cast("list[Found]", found)

@@ -7,6 +7,7 @@ in order, across the borders of epochs, so no unit is dropped.
 Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in the original run_classifier.py.
 """
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
@@ -121,18 +122,32 @@ class Finetuning:
 
 
 @torch.inference_mode()
-def task_logits(model: BertForTask, features: Features, runtime: Runtime, micro_tokens: int = 4096) -> Logits:
+def task_logits(
+    model: BertForTask,
+    features: Features,
+    runtime: Runtime,
+    micro_tokens: int = 4096,
+    advance: Callable[[float], None] | None = None,
+) -> Logits:
     """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
 
     This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
+
+    Args:
+        advance: is told the share of the rows that was done since it was last told, for a progress that covers more;
+            without it there is a progress of these rows.
     """
     found = np.empty((features.num_read, model.head.outputs), dtype=np.float32)
     everything = np.arange(len(features), dtype=np.int64)
-    with Progress("evaluating", total=len(features.rows), unit="rows") as progress:
+    progress = Progress("evaluating", total=len(features.rows), unit="rows")
+    with progress if advance is None else contextlib.nullcontext():
         for part in micro_batches(features, everything, micro_tokens=micro_tokens, device=runtime.device):
             logits = model(part.batch, read=part.read, dtype=runtime.dtype)
             found[part.chosen] = logits.float().cpu().numpy()
-            progress.advance(part.batch.num_rows)
+            if advance is None:
+                progress.advance(part.batch.num_rows)
+            else:
+                advance(part.batch.num_rows / len(features.rows))
     return found
 
 
