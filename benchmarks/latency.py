@@ -6,9 +6,9 @@ Warm, the systems, settings, checks and turns are those of `encode_speed.py`; a 
 one text after another, and the result is milliseconds for one. A peer's best setting is the quickest of its ways.
 
 Cold, each system is the shortest script that a user would write for one text, tokenizer included: imports, loading,
-tokenizing, encoding. The scripts run one after another in processes of their own, in turn; the files they read have
-been read before. Converted models are converted beforehand. Both the seconds of the clock and those that the processor
-worked are written down.
+tokenizing, encoding; its vector is compared with ours in fp32. The scripts run one after another in processes of their
+own, in turn; the files they read have been read before. Converted models are converted beforehand. Both the seconds of
+the clock and those that the processor worked are written down.
 """
 
 import argparse
@@ -19,16 +19,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, System, UnavailableError, versions
-from encode_speed import MODELS, add_shared_options, benches, table
+from encode_peers import PEERS, OnnxRuntime, OpenVino, Ours, System, UnavailableError, Vectors, versions
+from encode_speed import MODELS, MOST_DIFFERENCE, add_shared_options, benches, cosine, table
 from encode_texts import Case, Pools, read_pools, rows_of
 from harness import machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.inference.embedder import Embedder
 from bertsmith.progress import quiet
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -94,6 +96,13 @@ vector = states[0] if pooling == "cls" else states.mean(0)
 }
 
 
+# The answer: its bytes on stdout, by which it is compared with that of the others.
+END = """
+import numpy
+sys.stdout.buffer.write(numpy.asarray(vector, dtype=numpy.float32).tobytes())
+"""
+
+
 def row_case(pools: Pools, tokenizer: Tokenizer) -> Case:
     """Single rows of 32 tokens, cut from the longest texts."""
     rows = rows_of(list(pools.texts.values())[-1], tokenizer)
@@ -116,15 +125,17 @@ def converted(kind: type[System], files: ModelFiles, precision: str) -> Path:
 def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Seconds from the start of a process to its first vector, of every system that ran warm, and the ratios."""
     asked: list[type[System]] = [Ours, *PEERS]
-    commands, left_out = {}, {}
+    commands, checks, left_out = {}, {}, {}
+    reference = Embedder.load(files.folder, pooling=files.pooling, normalize=False, device="cpu").embed([TEXT])
     for kind in asked:
         name = f"{kind.engine} {precision}"
         if not any(system.startswith(name) for system in warm["systems"]):
             continue
         values = (files.folder, converted(kind, files, precision), files.pooling, precision, options.threads, TEXT)
-        command = [sys.executable, "-W", "ignore", "-c", BEGIN + SCRIPTS[kind.engine], *map(str, values)]
+        command = [sys.executable, "-W", "ignore", "-c", BEGIN + SCRIPTS[kind.engine] + END, *map(str, values)]
         try:
-            _seconds_of(command, options.threads)  # reads the files, and writes compiled modules
+            # This first run also reads the files, and writes compiled modules.
+            checks[name] = _check(_answer_of(command, options.threads).vector, reference, precision, options.bound)
             commands[name] = command
         except UnavailableError as reason:
             left_out[name] = str(reason)
@@ -132,15 +143,16 @@ def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options
     worked: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(options.cold):
         for name, command in commands.items():
-            seconds = _seconds_of(command, options.threads)
-            clock[name].append(seconds[0])
-            worked[name].append(seconds[1])
+            answer = _answer_of(command, options.threads)
+            clock[name].append(answer.seconds)
+            worked[name].append(answer.worked)
     ours, chosen = f"{Ours.engine} {precision}", worked if options.threads == 1 else clock
     peers = [name for name in chosen if name != ours and ours in chosen]
     return {
         "seconds": {name: spread(values) for name, values in clock.items()},
         "seconds_worked": {name: spread(values) for name, values in worked.items()},
         "times_as_soon": {name: ratio_summary(chosen[ours], chosen[name]) for name in peers},
+        "checks": checks,
         "left_out": left_out,
     }
 
@@ -155,8 +167,22 @@ def cold_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _seconds_of(command: list[str], threads: int) -> tuple[float, float]:
-    """(seconds of the clock, seconds worked) of a process that ends with its first vector.
+class Answer(NamedTuple):
+    """What a process gave that ended with its first vector.
+
+    Attributes:
+        vector: float32 [1, width].
+        seconds: of the clock.
+        worked: seconds that the processor worked.
+    """
+
+    vector: Vectors
+    seconds: float
+    worked: float
+
+
+def _answer_of(command: list[str], threads: int) -> Answer:
+    """Runs the process.
 
     Raises:
         UnavailableError: it failed; the last line of what it said.
@@ -164,12 +190,27 @@ def _seconds_of(command: list[str], threads: int) -> tuple[float, float]:
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
     seconds = time.perf_counter() - start
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise UnavailableError((done.stderr.strip().splitlines() or ["it failed"])[-1])
-    return seconds, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        raise UnavailableError((done.stderr.decode(errors="replace").strip().splitlines() or ["it failed"])[-1])
+    worked = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return Answer(np.frombuffer(done.stdout, dtype=np.float32)[None], seconds, worked)
+
+
+def _check(vector: Vectors, reference: Vectors, precision: str, bound: float) -> dict[str, float]:
+    """How far the vector [1, width] is from ours in fp32.
+
+    Raises:
+        UnavailableError: too far, by the bounds of `encode_speed.py`.
+    """
+    if vector.shape != reference.shape:
+        raise UnavailableError(f"gave {vector.shape[1]} numbers where {reference.shape[1]} were expected")
+    difference, likeness = float(np.abs(vector - reference).max()), float(cosine(vector, reference)[0])
+    if (precision == "fp32" and not difference <= MOST_DIFFERENCE) or not likeness >= bound:
+        raise UnavailableError(f"its vector differs from ours by {difference:.1e}, with a cosine of {likeness:.4f}")
+    return {"largest_difference": float(f"{difference:.2g}"), "cosine": round(likeness, 5)}
 
 
 def main() -> None:

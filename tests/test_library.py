@@ -19,6 +19,7 @@ from bertsmith.inference.token_features import TokenFeatures
 from bertsmith.library import Model, WordEncoder, load
 from bertsmith.library.inputs import silently
 from bertsmith.progress import quiet, tell
+from bertsmith.runtime import INFERENCE_TOKENS
 from bertsmith.tasks.examples import TextExample
 from bertsmith.tasks.kinds import task_for
 from model.examples import shake
@@ -121,7 +122,7 @@ def words_of(prediction):
 def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
     alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
     for tokens in (4096, 12):
-        monkeypatch.setattr("bertsmith.inference.pretrained.MICRO_TOKENS", tokens)
+        monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
         together = base.fill(GAPS * 3, top=4)
         assert [len(gaps) for gaps in together] == [1, 2, 1, 2] * 3
         for text, gaps in zip(GAPS * 3, together, strict=True):
@@ -135,7 +136,7 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
     alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
     pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
     for tokens in (4096, 12):
-        monkeypatch.setattr("bertsmith.inference.pretrained.MICRO_TOKENS", tokens)
+        monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
         with pytest.warns(CutWarning, match="their end: 1, 39 tokens in all"):
             every = base.next_sentence(pairs)
         for (first, second), found in zip(pairs, every, strict=True):

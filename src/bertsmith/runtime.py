@@ -16,6 +16,8 @@ import torch
 from bertsmith.errors import ConfigError, nearest
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+# On the processor the states of so many tokens stay in its caches between the layers.
+INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,11 @@ class Runtime:
         if self.precision == "int8":
             return torch.bfloat16 if "bf16" in fast_precisions(self.device) else torch.float32
         return DTYPES[self.precision]
+
+    @property
+    def inference_tokens(self) -> int:
+        """The tokens that are worked on at once where nothing is learned; changes speed and memory, not the result."""
+        return INFERENCE_TOKENS[self.device.split(":")[0]]
 
     @property
     def torch_device(self) -> torch.device:

@@ -26,7 +26,6 @@ from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
 
 MASK = "[MASK]"
-MICRO_TOKENS = 4096
 _GAP = 8  # tokens that a gap counts for: its logits are as many numbers as the vocabulary has pieces
 
 
@@ -206,7 +205,7 @@ class PretrainedPredictor:
             costs: what each row counts for, [N].
         """
         order = np.argsort(rows.lengths, kind="stable")
-        for part in cut_by_tokens(order, costs.astype(np.int64), MICRO_TOKENS):
+        for part in cut_by_tokens(order, costs.astype(np.int64), self.runtime.inference_tokens):
             index = rows_index(rows.lengths.astype(np.int64), part)
             batch = Batch.from_flat(
                 rows.token_ids[index],

@@ -126,7 +126,7 @@ def task_logits(
     model: BertForTask,
     features: Features,
     runtime: Runtime,
-    micro_tokens: int = 4096,
+    micro_tokens: int | None = None,
     advance: Callable[[float], None] | None = None,
 ) -> Logits:
     """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
@@ -134,6 +134,7 @@ def task_logits(
     This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
 
     Args:
+        micro_tokens: most tokens worked on at once; None: what suits the device.
         advance: is told the share of the rows that was done since it was last told, for a progress that covers more;
             without it there is a progress of these rows.
     """
@@ -141,7 +142,8 @@ def task_logits(
     everything = np.arange(len(features), dtype=np.int64)
     progress = Progress("evaluating", total=len(features.rows), unit="rows")
     with progress if advance is None else contextlib.nullcontext():
-        for part in micro_batches(features, everything, micro_tokens=micro_tokens, device=runtime.device):
+        tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
+        for part in micro_batches(features, everything, micro_tokens=tokens, device=runtime.device):
             logits = model(part.batch, read=part.read, dtype=runtime.dtype)
             found[part.chosen] = logits.float().cpu().numpy()
             if advance is None:

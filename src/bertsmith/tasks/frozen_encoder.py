@@ -73,7 +73,7 @@ class FrozenEncoder:
         tokenizer: of the model.
         runtime: device and precision.
         digests: of the model's files, by name.
-        micro_tokens: most tokens worked on at once.
+        micro_tokens: most tokens worked on at once; None: what suits the device.
         has_pooler: the layer on top of [CLS] was trained.
         kept: with int8, the linear layers that stay higher.
     """
@@ -85,13 +85,14 @@ class FrozenEncoder:
         runtime: Runtime,
         *,
         digests: Mapping[str, str] | None = None,
-        micro_tokens: int = 4096,
+        micro_tokens: int | None = None,
         has_pooler: bool = True,
         kept: Sequence[str] = (),
     ) -> None:
         self.has_pooler, self.kept = has_pooler, tuple(kept)
         self.model = model.to(runtime.torch_device).eval().requires_grad_(False)
-        self.tokenizer, self.runtime, self.micro_tokens = tokenizer, runtime, micro_tokens
+        self.tokenizer, self.runtime = tokenizer, runtime
+        self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
         self.digests = {"vocabulary": tokenizer.vocabulary.digest, **(digests or {})}
 
     @staticmethod
