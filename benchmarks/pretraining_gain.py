@@ -4,8 +4,9 @@
 
 All arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. `--arm` adds others,
 such as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first.
-Few labels get more passes (20 at most), for steps enough to learn from; all arms get the same. 0 stands for
-all labels (up to --most). The result is a table and a curve with its spread over seeds. S45, S69.
+Few labels get more passes (20 at most), for steps enough to learn from; all arms get the same, with the corrected
+optimizer that so few steps need (Mosbach et al., 2021). 0 stands for all labels (up to --most). The result is a table
+and a curve with its spread over seeds; tasks may be run one by one, the result file keeps the others. S45, S69.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.pretrained import save_pretrained, untrained
+from bertsmith.files import read_json
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
@@ -37,17 +39,15 @@ def main() -> None:
     options = _options()
     described = machine()
     name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
-    result: dict[str, Any] = {
-        "machine": described,
-        "command": {key: _without_folders(str(value)) for key, value in vars(options).items()},
-        "tasks": {},
-    }
+    command = {key: _without_folders(str(value)) for key, value in vars(options).items()}
     arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": ""}
     for given in options.task:
-        task, files = given.split("=", 1)
-        rows = _curve(task_name(task), files.split(","), options, arms)
-        result["tasks"][task] = rows
-        write_result(name, result)
+        title, files = given.split("=", 1)
+        task, _, form = title.partition(":")
+        rows = _curve(task_name(form or task), files.split(","), options, arms)
+        path = RESULTS / f"{name}.json"
+        before = read_json(path)["tasks"] if path.exists() else {}
+        write_result(name, {"machine": described, "tasks": {**before, task: {"command": command, "rows": rows}}})
         _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
 
 
@@ -82,7 +82,10 @@ def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[
             for seed in range(1, options.seeds + 1):
                 # An evaluation in the middle and one at the end; the better one counts, alike for both arms.
                 recipe = RecipeSettings(
-                    learning_rate=options.rate, evaluate_every=max(1, int(count / 32 * epochs) // 2)
+                    learning_rate=options.rate,
+                    bias_correction=True,
+                    epsilon=1e-8,
+                    evaluate_every=max(1, int(count / 32 * epochs) // 2),
                 )
                 settings = FinetuningSettings(epochs=epochs, dropout=0.1)
                 with quiet(), tempfile.TemporaryDirectory() as folder:
@@ -122,7 +125,12 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", required=True, help="a model that was pre-trained here")
     parser.add_argument("--arm", action="append", default=[], help="NAME=MODEL; several times")
-    parser.add_argument("--task", action="append", required=True, help="NAME=TRAIN,DEV; several times")
+    parser.add_argument(
+        "--task",
+        action="append",
+        required=True,
+        help="NAME=TRAIN,DEV or NAME:FORM=TRAIN,DEV, as in trec:classification=...",
+    )
     parser.add_argument("--labels", type=lambda text: [int(part) for part in text.split(",")], default=[100, 1000, 0])
     parser.add_argument("--most", type=int, default=8000, help="labels that count as all")
     parser.add_argument("--dev", type=int, default=1000)
