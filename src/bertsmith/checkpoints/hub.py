@@ -1,14 +1,13 @@
 """Models from the hub, asked for by an id such as `google-bert/bert-base-uncased`, and in no other case.
 
 A path that exists is always a path. What was fetched once is read from the cache when there is no network.
-Importing this module asks nothing of anybody.
+Importing this module asks nothing of anybody; the client is loaded when it is first needed.
 """
 
 import re
 from pathlib import Path
 
 import huggingface_hub
-from huggingface_hub import constants, errors
 
 import bertsmith
 from bertsmith.checkpoints.weights import WEIGHT_FILES
@@ -76,6 +75,8 @@ def resolve(
             found=f"'{source}', and no such path",
             fix="check the path",
         )
+    from huggingface_hub import constants
+
     constants.HF_HUB_DISABLE_TELEMETRY = True
     offline = offline or constants.HF_HUB_OFFLINE
     folder = Path(source)
@@ -99,6 +100,8 @@ def _fetch(
     revision: str | None,
     offline: bool,
 ) -> Path:
+    from huggingface_hub import errors
+
     try:
         return Path(
             huggingface_hub.snapshot_download(

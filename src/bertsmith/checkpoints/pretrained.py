@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
@@ -60,7 +61,8 @@ def load_pretrained(
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     config = dataclasses.replace(folder.config, **(changes or {}))
-    model = untrained(config, seed)
+    with torch.device("meta"):
+        model = BertForPreTraining(config, seed=None)
     state = model.state_dict()
     for name, tensor in folder.tensors.items():
         if name in state and state[name].shape != tensor.shape:
@@ -69,8 +71,8 @@ def load_pretrained(
                 found=str(list(state[name].shape)),
                 fix="leave the sizes of the model as they are",
             )
-    taken = {name: tensor.float() for name, tensor in folder.tensors.items() if name in state}
-    model.load_state_dict(taken, strict=False)
+    taken = {name: tensor for name, tensor in folder.tensors.items() if name in state}
+    give_memory(model, taken, seed)
     absent = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     return Pretrained(
         model=model, tokenizer=folder.tokenizer, new_heads=tuple(sorted(absent)), info=folder.info, report=folder.report
@@ -139,13 +141,11 @@ def load_for_task(
         )
     with torch.device("meta"):
         model = BertForTask(config, head, seed=None)
-    model.to_empty(device="cpu")
-    initialize(model, config.initializer_range, seed)
     state = model.state_dict()
     anew = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
     anew += ("bert.pooler.",) if reinit_layers else ()
     taken = {
-        name: tensor.float()
+        name: tensor
         for name, tensor in folder.tensors.items()
         if name in state and not name.startswith(anew or ("-",)) and (keep_head or part_of(name) != head.part)
     }
@@ -158,7 +158,7 @@ def load_for_task(
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="name a model that was fine-tuned for this task",
             )
-    model.load_state_dict(taken, strict=False)
+    give_memory(model, taken, seed)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
     return TaskModel(
@@ -197,6 +197,24 @@ def untrained(config: BertConfig, seed: int) -> BertForPreTraining:
     """A model at its random start."""
     with torch.device("meta"):
         model = BertForPreTraining(config, seed=None)
-    model.to_empty(device="cpu")
-    initialize(model, config.initializer_range, seed)
+    give_memory(model, {}, seed)
     return model
+
+
+def give_memory(model: BertForPreTraining | BertForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
+    """Gives each parameter of a model on the meta device its memory, in fp32, and its value.
+
+    Args:
+        tensors: values by name, which are copied; what is not among them stands at its random start.
+        seed: of the random start.
+    """
+    # `to_empty` and drawing on the meta device would load the compiler of torch, which takes seconds.
+    for name, blank in list(model.named_parameters()):
+        owner, _, last = name.rpartition(".")
+        values = torch.empty(blank.shape, dtype=torch.float32, device="cpu")
+        if name in tensors:
+            assert tensors[name].shape == blank.shape, name
+            values.copy_(tensors[name])
+        setattr(model.get_submodule(owner), last, nn.Parameter(values))
+    absent = {name for name, _ in model.named_parameters() if name not in tensors}
+    initialize(model, model.config.initializer_range, seed, absent)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.pretrained import load_for_task
+from bertsmith.checkpoints.pretrained import give_memory, load_for_task
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.export_sample import Sample, Scored, odd_rows
 from bertsmith.inference.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
@@ -169,10 +169,9 @@ def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
         return load_for_task(folder, task_for(spec).head, keep_head=True).model.eval()
     with torch.device("meta"):
         model = BertForPreTraining(folder.config, seed=None)
-    # What the folder lacks is never asked for.
-    model.to_empty(device="cpu")
     state = model.state_dict()
-    model.load_state_dict({name: tensor.float() for name, tensor in folder.tensors.items() if name in state}, False)
+    # What the folder lacks is never asked for.
+    give_memory(model, {name: tensor for name, tensor in folder.tensors.items() if name in state})
     return model.eval()
 
 

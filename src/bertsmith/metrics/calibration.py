@@ -9,8 +9,6 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import softmax
 
 from bertsmith.errors import InputError
 
@@ -92,6 +90,9 @@ def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     Raises:
         InputError: there are no examples, the shapes do not fit, a class is not one of K, or a logit is not finite.
     """
+    from scipy.optimize import brentq  # takes a second that no prediction should wait for
+    from scipy.special import softmax
+
     values, classes = _examples(logits, gold)
     right = values[np.arange(len(values)), classes]
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import rankdata
 
 from bertsmith.errors import InputError
 
@@ -36,6 +35,8 @@ def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     1.0
     """
     first, second = _same_examples(gold, predicted)
+    from scipy.stats import rankdata  # takes a second that no prediction should wait for
+
     return pearson(rankdata(first), rankdata(second))
 
 

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from bertsmith.errors import InputError
 from bertsmith.randomness import generator
@@ -165,6 +164,8 @@ def partition_ratio(vectors: Vectors) -> float:
     values = np.asarray(vectors, dtype=np.float64)
     _, directions = np.linalg.eigh(values.T @ values)
     along = values @ directions
+    from scipy.special import logsumexp  # takes a moment that no vector should wait for
+
     logs = np.concatenate([logsumexp(along, axis=0), logsumexp(-along, axis=0)])
     return float(np.exp(logs.min() - logs.max()))
 

@@ -12,6 +12,7 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 import abc
 import dataclasses
 import math
+from collections.abc import Collection
 
 import numpy as np
 import torch
@@ -92,16 +93,25 @@ class BertModel(nn.Module):
         return torch.tanh(linear(first, self.pooler))
 
 
+class Embedding(nn.Embedding):
+    """A table of vectors; on the meta device nothing is drawn for it, which would load the compiler of torch."""
+
+    def reset_parameters(self) -> None:
+        """Draws the vectors."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
 class Embeddings(nn.Module):
     """Word, segment and position vectors, summed, normed, dropped. S18, S19, S22, S23."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
-        self.word = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.segment = nn.Embedding(config.type_vocab_size, config.hidden_size)
+        self.word = Embedding(config.vocab_size, config.hidden_size)
+        self.segment = Embedding(config.type_vocab_size, config.hidden_size)
         if config.position_embedding_type == "absolute":
-            self.position = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+            self.position = Embedding(config.max_position_embeddings, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> Tensor:
@@ -225,13 +235,19 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
 
 
 @torch.no_grad()
-def initialize(module: nn.Module, deviation: float, seed: int) -> None:
+def initialize(module: nn.Module, deviation: float, seed: int, names: Collection[str] | None = None) -> None:
     """Draws every matrix and table from a normal cut at two deviations; biases 0, norms 1 and 0.
 
     Each parameter is a function of (seed, its name), so that an encoder starts alike alone and in a larger model.
+
+    Args:
+        names: the parameters to set; None: all.
+
     Source: `create_initializer` in the original modeling.py.
     """
     for name, parameter in module.named_parameters():
+        if names is not None and name not in names:
+            continue
         if name.endswith("bias"):
             parameter.zero_()
         elif "norm" in name:

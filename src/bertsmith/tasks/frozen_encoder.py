@@ -12,8 +12,9 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 
 import copy
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -72,7 +73,7 @@ class FrozenEncoder:
         model: the encoder; from here on in evaluation mode and without gradients.
         tokenizer: of the model.
         runtime: device and precision.
-        digests: of the model's files, by name.
+        base_digest: gives the digest of the model's parameters, when it is asked for.
         micro_tokens: most tokens worked on at once; None: what suits the device.
         has_pooler: the layer on top of [CLS] was trained.
         kept: with int8, the linear layers that stay higher.
@@ -84,7 +85,7 @@ class FrozenEncoder:
         tokenizer: Tokenizer,
         runtime: Runtime,
         *,
-        digests: Mapping[str, str] | None = None,
+        base_digest: Callable[[], str] | None = None,
         micro_tokens: int | None = None,
         has_pooler: bool = True,
         kept: Sequence[str] = (),
@@ -93,7 +94,7 @@ class FrozenEncoder:
         self.model = model.to(runtime.torch_device).eval().requires_grad_(False)
         self.tokenizer, self.runtime = tokenizer, runtime
         self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
-        self.digests = {"vocabulary": tokenizer.vocabulary.digest, **(digests or {})}
+        self._base_digest = base_digest
 
     @staticmethod
     def load(source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
@@ -109,18 +110,27 @@ class FrozenEncoder:
         if runtime.note:
             warn(runtime.note)
         weights = folder.path / "model.safetensors"
-        digests = {"base": digest_file(weights) if weights.is_file() else _digest_parameters(loaded.model.bert)}
+        if weights.is_file():
+            base_digest = functools.partial(digest_file, weights)
+        else:
+            base_digest = functools.partial(str, _digest_parameters(loaded.model.bert))
         has_pooler = "pooler" not in loaded.new_parts
         kept = kept_layers(folder.info, folder.path)
         prepare(loaded.model.bert.to(runtime.torch_device), runtime, kept)
         return FrozenEncoder(
-            loaded.model.bert, loaded.tokenizer, runtime, digests=digests, has_pooler=has_pooler, kept=kept
+            loaded.model.bert, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
         )
 
     @property
     def hidden_size(self) -> int:
         """D."""
         return self.model.config.hidden_size
+
+    @functools.cached_property
+    def digests(self) -> dict[str, str]:
+        """What the vectors are made of, by name."""
+        base = {} if self._base_digest is None else {"base": self._base_digest()}
+        return {"vocabulary": self.tokenizer.vocabulary.digest, **base}
 
     def settings(self, choice: LayerChoice) -> dict[str, object]:
         """What vectors of these layers depend on beside the rows, for JSON."""
