@@ -269,3 +269,12 @@ def test_real_tables_have_the_counts_of_their_makers(real_data: Path) -> None:
     assert counts == {"train": 9600, "dev": 1200}
     claims = [read_texts(real_data / "claims/claimbuster_clef" / f"{part}.json") for part in ("train", "test")]
     assert [len(file.examples) for file in claims] == [7976, 702]
+
+
+def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    read_texts(write(tmp_path / "pairs.tsv", "id\ttext\tpair\tlabel\n1\ta\tb\tx\n"))
+    assert capsys.readouterr().err == ""
+    read_texts(write(tmp_path / "more.tsv", "text\tabstract\tlabel\na\tb\tx\n"))
+    told = capsys.readouterr().err
+    assert told == f"'{tmp_path}/more.tsv': text from 'text', gold from 'label'; not read: columns 'abstract'\n"

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError, nearest
+from bertsmith.progress import tell
 from bertsmith.tasks.examples import ExampleFile, TextExample
 from bertsmith.tasks.file_text import (
     brief,
@@ -40,6 +41,7 @@ TEXT_COLUMNS = (
 PAIR_COLUMNS = (
     ("text", "text2"),
     ("text", "text_pair"),
+    ("text", "pair"),
     ("text1", "text2"),
     ("text_a", "text_b"),
     ("sentence", "sentence2"),
@@ -146,6 +148,7 @@ def read_texts(
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
     label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
     id_column = next((name for name in columns if _plain(name) in ID_COLUMNS and name not in (*texts, label)), None)
+    _tell_columns(path, [name for name in columns if name != id_column], texts, label)
     examples, skipped = [], []
     for number, row in enumerate(itertools.chain([first_row], rows)):
         cells = [_cell(row, name) for name in texts]
@@ -169,6 +172,14 @@ def read_texts(
             fix="name another file or text_column",
         )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+
+
+def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
+    """Says what is read of a table of which something is not."""
+    unread = [name for name in columns if name not in (*texts, label)]
+    if unread:
+        told = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
+        tell(f"'{shown(str(path))}': {told}; not read: {show_columns(unread)}")
 
 
 def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
