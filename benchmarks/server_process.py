@@ -75,8 +75,8 @@ class Reply(NamedTuple):
 
 
 def request_bytes(path: str, body: Any) -> bytes:
-    """A POST of JSON as it goes over the wire."""
-    content = json.dumps(body).encode()
+    """A POST of JSON as it goes over the wire; bytes go as they are."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = ("host: here", "content-type: application/json", f"content-length: {len(content)}")
     return "\r\n".join((f"POST {path} HTTP/1.1", *lines, "", "")).encode() + content
 

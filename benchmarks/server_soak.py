@@ -5,7 +5,7 @@
 Each client asks whatever the models can do, one request after another, with one to eight texts of any length. One
 request in twenty is no JSON or asks for what is not there, and in one of twenty the client hangs up before the reply.
 Memory is what the process has resident, every two seconds; its growth is that of the mean of the last quarter over the
-mean of the second, for in the first quarter caches fill.
+mean of the second, for in the first quarter caches fill. Whatever is left in a queue at the end is a mistake.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import os
 import statistics
 import time
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from harness import machine, machine_label, write_result
 from server_process import Process, converse, request_bytes, served
 
 SECONDS_BETWEEN_LOOKS = 2.0
+SECONDS_TO_SETTLE = 30.0
 BAD, HANG_UP = 0.05, 0.05
 ROUTES = {
     "embed": ("/v1/embeddings", lambda texts: {"input": texts, "encoding_format": "base64"}),
@@ -40,7 +42,11 @@ ROUTES = {
     "next_sentence": ("/next", lambda texts: {"pairs": [[text, texts[0]] for text in texts]}),
     "rerank": ("/rerank", lambda texts: {"query": texts[0][:100], "passages": texts}),
     "tokenize": ("/tokenize", lambda texts: {"texts": texts}),
+    "attention": ("/attention", lambda texts: {"text": texts[0][:200]}),
 }
+OF_ALL = ("tokenize", "attention")  # what a model does and does not name
+NO_JSON = b"{"
+LEFT = ("bertsmith_waiting_texts", "bertsmith_held_bytes")
 
 
 class Soak:
@@ -59,7 +65,7 @@ class Soak:
         self.asked = [
             (model["name"], ability)
             for model in models
-            for ability in (*model["abilities"], "tokenize")
+            for ability in (*model["abilities"], *OF_ALL)
             if ability in ROUTES
         ]
         self.statuses: collections.Counter[str] = collections.Counter()
@@ -72,7 +78,7 @@ class Soak:
         path, shape = ROUTES[ability]
         texts = [self.texts[number] for number in draw.integers(len(self.texts), size=draw.integers(1, 9))]
         if draw.random() < BAD:
-            return request_bytes(path, [{}, {"texts": [1]}, {"model": "absent"}, "x" * 9000][draw.integers(4)])
+            return request_bytes(path, [{}, {"texts": [1]}, {"model": "absent"}, "x" * 9000, NO_JSON][draw.integers(5)])
         return request_bytes(path, {"model": name, **shape(texts)})
 
     async def client(self, number: int) -> None:
@@ -102,6 +108,31 @@ class Soak:
         await working
 
 
+def left_behind(process: Process) -> dict[str, float]:
+    """What is left to do, over all models, once the server has had its time for clients that hung up."""
+    ends = time.monotonic() + SECONDS_TO_SETTLE
+    while True:
+        with urllib.request.urlopen(f"http://{process.host}:{process.port}/metrics") as reply:
+            left = sums(reply.read().decode(), LEFT)
+        if not any(left.values()) or time.monotonic() > ends:
+            return left
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+
+
+def sums(metrics: str, names: Sequence[str]) -> dict[str, float]:
+    r"""The values of some metrics, each added up over its labels.
+
+    >>> sums('texts{model="a"} 1.0\ntexts{model="b c"} 2.0\nbytes 4.0', ["texts", "bytes"])
+    {'texts': 3.0, 'bytes': 4.0}
+    """
+    found = dict.fromkeys(names, 0.0)
+    for line in metrics.splitlines():
+        name = line.split("{")[0].split(" ")[0]
+        if name in found:
+            found[name] += float(line.rsplit(" ", 1)[1])
+    return found
+
+
 def main() -> None:
     """Soaks, prints and writes the result."""
     options = _options()
@@ -110,13 +141,7 @@ def main() -> None:
     with served(options.model, "--precision", options.precision, threads=options.threads) as process:
         soak = Soak(process, texts, time.monotonic() + 60 * options.minutes)
         asyncio.run(soak.run(options.clients))
-        with urllib.request.urlopen(f"http://{process.host}:{process.port}/metrics") as reply:
-            counted = reply.read().decode()
-    left = {
-        line.split("{")[0].split(" ")[0]: float(line.rsplit(" ", 1)[1])
-        for line in counted.splitlines()
-        if line.startswith(("bertsmith_waiting_texts", "bertsmith_held_bytes"))
-    }
+        left = left_behind(process)
     memory = soak.memory
     quarters = [memory[len(memory) * part // 4 : max(1, len(memory) * (part + 1) // 4)] for part in range(4)]
     means = [round(statistics.mean(quarter or memory), 1) for quarter in quarters]
@@ -134,7 +159,9 @@ def main() -> None:
         "left_behind": left,
     }
     print(json.dumps(found, indent=1))
+    print(f"memory: {means[1]} MB in the second quarter, {means[3]} MB in the last: {found['growth_share']:+.2%}")
     assert "500" not in soak.statuses, "a mistake of the server"
+    assert not any(left.values()), f"left in queues: {left}"
     described = machine()
     threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
     out = f"server_soak_{machine_label(described)}_{threads}_torch-{described['packages']['torch']}"

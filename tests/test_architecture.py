@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.task_samples import write_base_model
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "bertsmith"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -30,6 +32,8 @@ SHORTEST, LONGEST = 25, 400
 NEVER_TORCH = ("text", "corpus", "metrics")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
+# What takes a moment to import, and few need: whoever does imports it where it is used.
+SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.training.report"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
 MODULES = {
@@ -101,10 +105,10 @@ def test_no_module_imports_itself_over_others() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
 def test_imports_stand_at_the_top(file: Path) -> None:
-    """Except optional packages; and in cli/, which imports a room when its command runs, so that --help is quick."""
+    """Except optional and slow packages; and in cli/, which imports a room when its command runs: --help is quick."""
     in_cli = file.relative_to(SOURCE).parts[0] == "cli"
     for module, at_top in _imports(file):
-        lazy = module in OPTIONAL or (in_cli and module.startswith("bertsmith."))
+        lazy = module in OPTIONAL | SLOW or (in_cli and module.startswith("bertsmith."))
         assert at_top or lazy, f"{_name(file)} imports {module} inside a function"
 
 
@@ -144,4 +148,20 @@ def test_the_command_line_starts_without_torch() -> None:
     heavy = {"torch", "matplotlib", "pyarrow"}
     program = f"import sys, bertsmith.cli.app; sys.exit(' '.join({heavy} & set(sys.modules)) or None)"
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_a_first_answer_waits_for_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+    """Beyond torch itself: its compiler, pictures, statistics and the hub's client."""
+    write_base_model(tmp_path / "model")
+    program = """
+import sys, torch, numpy
+before = set(sys.modules)
+import bertsmith
+bertsmith.load(sys.argv[1], device="cpu").embed(["the film"])
+slow = {"torch._dynamo", "sympy", "matplotlib", "sklearn", "httpx", "scipy.optimize", "scipy.sparse", "scipy.stats"}
+sys.exit(" ".join(slow & set(sys.modules) - before) or None)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "model")]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

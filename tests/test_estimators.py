@@ -143,6 +143,24 @@ def test_vectors_are_those_of_the_embedder(base):
     assert vectorizer.transform([]).shape == (0, 64)
 
 
+def test_what_is_cut_is_told_where_the_caller_stands(base):
+    texts, labels = sample(12)
+    long = [*texts, "film " * 40]
+    vectorizer = BertsmithVectorizer(base, device="cpu", max_length=32)
+    pipeline = make_pipeline(vectorizer, LogisticRegression())
+    classifier = BertsmithClassifier(base, **{**QUICK, "epochs": 1})
+    for ask in (
+        lambda: vectorizer.transform(long),
+        lambda: vectorizer.fit_transform(long),
+        lambda: pipeline.fit(long, [*labels, labels[0]]),
+        lambda: classifier.fit(long, [*labels, labels[0]]),
+        lambda: classifier.predict(long),
+    ):
+        with pytest.warns(CutWarning, match="lost tokens: 1, 10 tokens in all") as caught:
+            ask()
+        assert [one.filename for one in caught if one.category is CutWarning] == [__file__]
+
+
 def test_a_changed_parameter_is_heeded_without_a_new_fit(base):
     texts, _ = sample(3)
     vectorizer = BertsmithVectorizer(base, device="cpu").fit(texts)

@@ -12,15 +12,15 @@ import bertsmith
 from bertsmith.checkpoints.pretrained import load_for_task, save_pretrained, untrained
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
 from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretrained import PretrainedPredictor
-from bertsmith.inference.retrieval import PairScorer
 from bertsmith.inference.token_features import TokenFeatures
 from bertsmith.library import Model, WordEncoder, load
 from bertsmith.library.inputs import silently
 from bertsmith.progress import quiet, tell
 from bertsmith.runtime import INFERENCE_TOKENS
-from bertsmith.tasks.examples import TextExample
+from bertsmith.tasks.examples import TaggedExample, TextExample
 from bertsmith.tasks.kinds import task_for
 from model.examples import shake
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
@@ -137,7 +137,7 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
     pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
     for tokens in (4096, 12):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
-        with pytest.warns(CutWarning, match="their end: 1, 39 tokens in all"):
+        with pytest.warns(CutWarning, match="lost tokens: 1, 39 tokens in all"):
             every = base.next_sentence(pairs)
         for (first, second), found in zip(pairs, every, strict=True):
             (wanted,) = alone.next_sentence(first, [second])
@@ -178,29 +178,33 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
     model = load(folder, device="cpu")
     assert (model.abilities, model.max_length, model.embed_length) == (("embed", "features", "rerank"), 7, 7)
-    with pytest.warns(CutWarning, match="their end: 1, 2 tokens in all") as caught:
+    with pytest.warns(CutWarning, match="lost tokens: 1, 2 tokens in all") as caught:
         vectors = model.embed(TEXTS)
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(vectors, Embedder.load(folder, device="cpu").embed(TEXTS))
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert model.tokens(["the [SEP] film"]) == [5]
+    assert (model.pair, model.reads_at_most("rerank"), model.reads_at_most("features")) == (None, 7, None)
     said = '{"prompts": {"query": "who ? "}, "default_prompt_name": "query"}'
     (folder / "config_sentence_transformers.json").write_text(said)
-    assert load(folder, device="cpu").tokens(["the [SEP] film", ""]) == [7, 4]
+    model = load(folder, device="cpu")
+    for ability in (None, "embed", "rerank"):
+        assert model.tokens(["the [SEP] film", ""], ability) == [7, 4]
+    assert (model.tokens(["the [SEP] film"], "pieces"), model.pieces(["[SEP]"])) == ([5], [["[SEP]"]])
     with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without the head of a task"):
         model.fill(["[MASK]"])
 
 
 def test_a_text_that_is_cut_is_told_where_the_caller_stands(folders, base):
     long = "film " * 70
-    with pytest.warns(CutWarning, match="their end: 2, 16 tokens in all") as caught:
+    with pytest.warns(CutWarning, match="lost tokens: 2, 16 tokens in all") as caught:
         base.embed([long, "film", long])
     assert [one.filename for one in caught] == [__file__]
     for kind, asked in (("single", "classify"), ("number", "score")):
-        with pytest.warns(CutWarning, match="their end: 1") as caught:
+        with pytest.warns(CutWarning, match="lost tokens: 1") as caught:
             getattr(load(folders[kind], device="cpu"), asked)(["film", long])
         assert [one.filename for one in caught] == [__file__]
-    with pytest.warns(CutWarning, match="their end: 1"):
+    with pytest.warns(CutWarning, match="lost tokens: 1"):
         load(folders["pair"], device="cpu").rerank("a film", ["film", long])
     load(folders["windows"], device="cpu").classify([long])  # reads all of it
 
@@ -269,6 +273,49 @@ def test_tokens_are_counted_before_anything_is_cut(base, folders):
     assert base.pieces(["[MASK] films", ""]) == [["[MASK]", "film", "##s"], []]
     # A model that fills no gaps reads [MASK] as three words.
     assert load(folders["single"], device="cpu").tokens(["[MASK]"]) == [5]
+
+
+def test_tokens_are_counted_as_each_method_reads_them(base, folders):
+    assert base.tokens(["[MASK]"]) == base.tokens(["[MASK]"], "fill") == base.tokens(["[MASK]"], "pieces") == [3]
+    assert base.tokens([("[MASK]", "a")], "next_sentence") == [3 + 1 + 3]
+    texts = ["[MASK] " * 30, "the [SEP] film", ""]
+    counted = base.tokens(texts, "embed")
+    embedder = Embedder.load(folders["base"], device="cpu")
+    assert counted == base.tokens(texts, "rerank") == (embedder.encode(texts).lengths + 2).tolist()
+    cut = embedder.embed_counting(texts)[1].tolist()
+    assert cut == [max(count - base.embed_length, 0) for count in counted] == [28, 0, 0]
+    tagger = load(folders["tags"], device="cpu")
+    sentences = ["a \u0301 b", ["films", "", " "], ["a", "b"], []]
+    assert tagger.tokens(sentences, "tag") == tagger.tokens(sentences) == [5, 6, 4, 2]
+    assert base.tokens([["films", "", " "], ["[MASK]", "a"]], "features") == [6, 6]
+    examples = [TaggedExample(id="", words=tuple(words)) for words in sentences[1:3]]
+    assert task_for(SPECS["tags"]).encode(examples, TOKENIZER).rows.lengths.tolist() == [6, 4]
+    with pytest.raises(CheckpointError, match="that can fill"):
+        tagger.tokens(["a"], "fill")
+
+
+def test_a_model_says_how_much_each_method_reads(base, folders):
+    windows, pairs = load(folders["windows"], device="cpu"), load(folders["pair"], device="cpu")
+    assert (windows.reads_at_most("classify"), windows.reads_at_most("embed")) == (None, 64)
+    assert (pairs.reads_at_most("rerank"), pairs.reads_at_most("embed"), pairs.pair) == (32, 64, True)
+    assert (base.reads_at_most("fill"), windows.pair, base.pair) == (64, False, None)
+    assert load(folders["tags"], device="cpu").reads_at_most("tag") is None
+
+
+def test_a_question_that_is_cut_is_told(folders):
+    model = load(folders["answer"], device="cpu")
+    long = "who " * (model.max_question - 20)
+    context = "anna was in rome . the film"
+    found = model.answer([("who ?", context)])
+    assert [one.cut_tokens for one in found] == [0]
+    spec = dataclasses.replace(SPECS["answer"], settings=dataclasses.replace(SPECS["answer"].settings, max_question=9))
+    small = Predictor.load(folders["answer"], device="cpu")
+    small.task = task_for(spec)
+    model = Model("small", predictor=small)
+    with pytest.warns(CutWarning, match="lost tokens: 2, ") as caught:
+        found = model.answer([("who ?", context), (long, context), (long, context * 9)])
+    assert [one.cut_tokens for one in found] == [0, 35, 35]
+    assert [one.filename for one in caught] == [__file__]
 
 
 def test_nothing_asked_is_nothing_answered(folders, base):

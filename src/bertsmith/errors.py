@@ -62,9 +62,9 @@ class TrainingError(BertsmithError):
 
 
 class CutWarning(UserWarning):
-    """Texts were longer than a model reads and lost their end; what was asked for was done with the rest.
+    """Texts were longer than a model reads and lost tokens; what was asked for was done with the rest.
 
-    Python's filters of warnings apply: each place in a program tells it once, and
+    Python's filters of warnings apply: each place in a program tells the same counts once, and
     `warnings.simplefilter("error", CutWarning)` makes it an error.
     """
 

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from bertsmith.errors import ConfigError, nearest
+from bertsmith.progress import tell, warn
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 # On the processor the states of so many tokens stay in its caches between the layers.
@@ -30,12 +31,14 @@ class Runtime:
             fp32 in training.
         note: what whoever asked should know, such as why the precision is another one; empty if nothing.
         int8_bits: with int8, the bits of a weight.
+        is_auto: whether the precision was left to the machine.
     """
 
     device: str
     precision: str
     note: str = ""
     int8_bits: int = 8
+    is_auto: bool = False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -48,6 +51,13 @@ class Runtime:
     def inference_tokens(self) -> int:
         """The tokens that are worked on at once where nothing is learned; changes speed and memory, not the result."""
         return INFERENCE_TOKENS[self.device.split(":")[0]]
+
+    def tell(self) -> None:
+        """Says on stderr what whoever asked should know: the note, or what auto took where it is not fp32."""
+        if self.note:
+            warn(self.note)
+        elif self.is_auto and self.precision != "fp32":
+            tell(f"precision auto: {self.precision}")
 
     @property
     def torch_device(self) -> torch.device:
@@ -96,7 +106,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         raise ConfigError(expected="a precision", found=repr(precision), fix=nearest(precision, ["auto", *DTYPES]))
     fast = fast_precisions(device)
     if precision == "auto":
-        return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32")
+        return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32", is_auto=True)
     if precision not in (*fast, "fp64"):
         note = f"{precision} would be emulated on this {device.split(':')[0]}, so fp32 is used"
         return Runtime(device=device, precision="fp32", note=note)

@@ -1,13 +1,17 @@
 """Weight files: safetensors and .bin, whole and in shards; nothing in them is executed."""
 
+import errno
 import json
 import os
 import pickle
+import resource
+import stat
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from bertsmith.checkpoints.weights import read_weights, write_safetensors
@@ -45,14 +49,34 @@ def test_shards_are_put_together(tmp_path, ending):
     index.write_text(json.dumps({"metadata": {}, "weight_map": places}))
     assert same(read_weights(tmp_path))
     index.write_text(json.dumps({"weight_map": {**places, "c": places["a"]}}))
-    with pytest.raises(CheckpointError, match="1 missing and 0 others: c"):
+    with pytest.raises(CheckpointError, match=rf"part-a.{ending} \(lacks: c\)"):
         read_weights(tmp_path)
     index.write_text(json.dumps({"weight_map": {"b": places["a"]}}))
-    with pytest.raises(CheckpointError, match="1 missing and 1 others: b, a"):
+    with pytest.raises(CheckpointError, match=rf"part-a.{ending} \(lacks: b; has beside: a\)"):
         read_weights(tmp_path)
     index.write_text(json.dumps({"weight_map": {"a": f"absent.{ending}"}}))
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(CheckpointError, match="no such file"):
         read_weights(tmp_path)
+
+
+def test_all_shards_and_tensors_that_are_wrong_are_named_at_once(tmp_path):
+    save_file({"a": TENSORS["a"]}, tmp_path / "good.safetensors")
+    (tmp_path / "cut.safetensors").write_bytes(b"1234")
+    save_file({"z": TENSORS["a"]}, tmp_path / "other.safetensors")
+    lost = [f"lost{number}" for number in range(12)]
+    places = {"a": "good", "b": "cut", "c": "absent", **dict.fromkeys(lost, "other")}
+    index = {"weight_map": {name: f"{shard}.safetensors" for name, shard in places.items()}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(CheckpointError) as caught:
+        read_weights(tmp_path)
+    words = (
+        "cut.safetensors (a damaged file",
+        "absent.safetensors (no such file or directory)",
+        "has beside: z",
+        *lost,
+    )
+    assert all(word in str(caught.value) for word in words)
+    assert "good.safetensors" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +158,40 @@ def test_files_of_other_tools_are_named(tmp_path):
     (tmp_path / "tf_model.h5").touch()
     with pytest.raises(InputError, match=r"only tf_model.h5"):
         read_weights(tmp_path)
+
+
+def test_a_weight_file_has_the_rights_of_other_files(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o640
+
+
+def test_a_write_that_the_system_refuses_is_an_error_of_the_system_that_names_the_file(tmp_path):
+    path = tmp_path / "model.safetensors"
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as caught:
+            write_safetensors(path, {"a": torch.zeros(10_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (caught.value.errno, caught.value.filename) == (errno.EFBIG, str(path))
+
+
+@pytest.mark.parametrize(
+    ("said", "code"), [("I/O error: No space left on device (os error 28)", errno.ENOSPC), ("odd", errno.EIO)]
+)
+def test_a_full_disk_is_told_from_what_nobody_knows(tmp_path, monkeypatch, said, code):
+    def refuse(*arguments, **options):
+        raise SafetensorError(said)
+
+    monkeypatch.setattr("safetensors.torch.save_file", refuse)
+    with pytest.raises(OSError, match=os.strerror(code)) as caught:
+        write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    assert caught.value.errno == code
 
 
 def test_tensors_that_share_memory_are_written_out_each(tmp_path):

@@ -2,8 +2,11 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from bertsmith.tasks.finetuning_job import FinetuningJob
 
 SPAM, HAM = "he bought the mask a b", "the man went to store c d"
 
@@ -44,6 +47,30 @@ def test_a_filter_is_trained_scored_and_asked(run, tuned: Path, mails: Path) -> 
     assert json.loads(objects.out)["label"] == "Spam"
 
 
+def test_the_precision_that_is_used_is_told(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a processor that has neither bf16 nor int8, and on one that has bf16."""
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    command, given = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
+    score = ["evaluate", "--model", tuned / "model", "--data", mails, "--json", "--precision"]
+    exact = run(*command, "fp32", stdin=given)
+    monkeypatch.setattr("bertsmith.runtime._cpu_flags", frozenset)
+    for precision in ("bf16", "int8"):
+        result = run(*command, precision, "--device", "cpu", stdin=given)
+        assert (result.code, result.out) == (0, exact.out)
+        told = [line for line in result.err.splitlines() if not line.startswith("predicting: ")]
+        assert len(told) == 1
+        assert f"{precision} would be emulated" in told[0]
+        assert "fp32 is used" in told[0]
+    result = run(*score, "auto", "--device", "cpu")
+    assert json.loads(result.out)["precision"] == "fp32"
+    assert "precision" not in result.err
+    monkeypatch.setattr("bertsmith.runtime._cpu_flags", lambda: frozenset({"avx512_bf16"}))
+    result = run(*score, "auto", "--device", "cpu")
+    assert json.loads(result.out)["precision"] == "bf16"
+    assert result.err.splitlines().count("precision auto: bf16") == 1
+    assert "precision" not in run(*score, "bf16", "--device", "cpu").err
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -57,6 +84,7 @@ def test_a_wrong_line_is_named(run, tuned: Path, line: bytes, message: str) -> N
     result = run("predict", "--model", tuned / "model", stdin=line)
     assert result.code == 1
     assert message in result.err
+    assert result.out.count("\n") == line.startswith(b"the man"), "what stands before it is answered"
     assert len(result.err.strip().splitlines()) == 1
 
 
@@ -100,6 +128,36 @@ def test_a_task_that_is_not_known_is_told_the_nearest(run, model: Path, tmp_path
     assert "did you mean 'mrpc'?" in result.err
 
 
+@pytest.mark.parametrize(
+    ("dev", "message"),
+    [
+        ("text,pair,label\nthe man,the store,Spam\n", "expected a single text in line 2 of '{dev}'"),
+        ("text,label\n,Spam\n", "expected rows with text in '{dev}'; found 1 rows, none with text"),
+    ],
+)
+def test_a_dev_file_of_another_task_is_one_line(
+    run, model: Path, mails: Path, tmp_path: Path, dev: str, message: str
+) -> None:
+    path = tmp_path / "dev.csv"
+    path.write_text(dev, encoding="utf-8")
+    result = run(
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", path, "--out",
+        tmp_path / "run",
+    )  # fmt: skip
+    assert result.code == 1
+    errors = [line for line in result.err.splitlines() if not line.startswith("warning:")]
+    assert len(errors) == 1
+    assert message.format(dev=path) in errors[0]
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("option", ["--task", "--submission"])
+def test_options_of_a_test_file_need_one(run, tuned: Path, option: str) -> None:
+    result = run("predict", "--model", tuned / "model", option, "mnli", stdin=b"the man\n")
+    assert result.code == 1
+    assert f"expected --test with {option}" in result.err
+
+
 def test_a_file_of_another_task_is_refused_when_it_is_scored(run, tuned: Path, tmp_path: Path) -> None:
     result = run("evaluate", "--model", tuned / "model", "--task", "ner", "--data", tmp_path / "tags.conll")
     assert result.code == 1
@@ -127,6 +185,42 @@ def test_a_run_that_exists_is_continued_only_on_request(run, tuned: Path, model:
     other = run(*command, "--resume", "--weight-decay", 0.1)
     assert other.code == 1
     assert "weight_decay" in other.err
+
+
+def test_a_search_that_was_stopped_before_the_run_began_goes_on(
+    run, model: Path, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S67."""
+    command = [
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", mails, "--out",
+        tmp_path / "run", "--seeds", 1, "--search", "--trials", 2,
+    ]  # fmt: skip
+    train_once, calls = FinetuningJob.train_once, []
+
+    def stop_at_the_second(*arguments: Any, **others: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return train_once(*arguments, **others)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FinetuningJob, "train_once", stop_at_the_second)
+        assert run(*command).code == 130
+    assert not (tmp_path / "run").exists()
+    again = run(*command, "--resume")
+    assert again.code == 0, again.err
+    assert again.out.splitlines()[1].split()[:2] == ["trial", "learning"]
+    table = json.loads((tmp_path / "run" / "trials.json").read_text())
+    assert [row["state"] for row in table].count("complete") == 2
+    assert table == json.loads((tmp_path / "run-search" / "trials.json").read_text())
+    assert "by epoch" not in again.out
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "Trials of the search" in page
+    done = run(*command, "--resume")
+    assert done.code == 0, done.err
+    mistyped = run(*command[:-3], "--out", tmp_path / "rum", "--resume")
+    assert mistyped.code == 1
+    assert "no settings.json" in mistyped.err
 
 
 def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:

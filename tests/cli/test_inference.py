@@ -28,11 +28,46 @@ def test_every_gap_has_its_own_list(run, model: Path) -> None:
     assert text.startswith("[MASK] 1 of 2\n")
 
 
+def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
+    run, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.cli.inference._LINES", 2)
+    sizes: list[int] = []
+    fill_texts = PretrainedPredictor.fill_texts
+
+    def count(self: PretrainedPredictor, texts: list[str], top: int) -> object:
+        sizes.append(len(texts))
+        return fill_texts(self, texts, top)
+
+    monkeypatch.setattr(PretrainedPredictor, "fill_texts", count)
+    good = ["the [MASK]", "he bought [MASK] .", "a [MASK] b [MASK]", "[MASK] man"]
+    whole = run("fill", "--model", model, "-", "--json", stdin="".join(f"{line}\n" for line in good).encode())
+    assert (whole.code, whole.err, sizes) == (0, "", [2, 2])
+    for place, wrong, words in (
+        (0, "", "a [MASK] in line 1 of stdin; found ''"),
+        (3, "the man", "a [MASK] in line 4 of stdin; found 'the man'"),
+        (4, "", "a [MASK] in line 5 of stdin"),
+        (2, "the [MASK] " * 40, "at most 30 pieces in line 3 of stdin"),
+    ):
+        given = "\n".join([*good[:place], wrong, *good[place:]])
+        result = run("fill", "--model", model, "-", "--json", stdin=f"{given}\n".encode())
+        assert (result.code, result.err.count("\n")) == (1, 1)
+        assert f"expected {words}" in result.err
+        assert [json.loads(line)["text"] for line in result.out.splitlines()] == good[:place]
+
+
 def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
     lines = ["the [MASK]", "he bought [MASK] ."]
     result = run("fill", "--model", model, "-", "--json", stdin="\n".join(lines).encode())
     alone = [run("fill", "--model", model, line, "--json").out for line in lines]
-    assert result.out == "".join(alone)
+    told = [json.loads(line) for line in result.out.splitlines()]
+    expected = [json.loads(line) for line in alone]
+    assert [one["text"] for one in told] == lines
+    for one, other in zip(told, expected, strict=True):
+        for gap, wanted in zip(one["masks"], other["masks"], strict=True):
+            assert [found["piece"] for found in gap] == [found["piece"] for found in wanted]
+            chances = [found["probability"] for found in gap]
+            assert chances == pytest.approx([found["probability"] for found in wanted], abs=1e-6)
 
 
 def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:

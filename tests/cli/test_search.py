@@ -63,6 +63,32 @@ def test_the_index_is_kept_and_another_model_is_refused(run, model: Path, passag
     assert len(refused.err.strip().splitlines()) == 1
 
 
+@pytest.mark.parametrize("name", ["passages.txt", "queries.txt", "notes.txt", "whole"])
+def test_no_file_but_an_index_is_written_over_and_nobody_is_told_to_remove_it(
+    run, model: Path, passages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for other in ("queries.txt", "notes.txt"):
+        (tmp_path / other).write_text("a man\n" * 20, encoding="utf-8")
+    (tmp_path / "whole").mkdir()
+    content = passages.read_bytes()
+    monkeypatch.setattr("bertsmith.inference.embedder.Embedder.embed", None)
+    result = run(
+        "search", passages, "--model", model, "--queries", tmp_path / "queries.txt", "--index", tmp_path / name
+    )
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "name another" in result.err
+    assert "remove" not in result.err
+    assert passages.read_bytes() == content
+
+
+def test_senses_are_never_drawn_over_the_text(run, model: Path, tmp_path: Path) -> None:
+    text = tmp_path / "text.html"
+    text.write_text("the man went\na man bought a mask\n", encoding="utf-8")
+    result = run("senses", "man", text, "--model", tmp_path / "absent", "--out", text, "--replace")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "apart from the input" in result.err
+
+
 def test_a_search_is_scored_beside_bm25(run, model: Path, passages: Path, tmp_path: Path) -> None:
     queries, judgements = tmp_path / "queries.tsv", tmp_path / "judged.txt"
     queries.write_text("id\tquery\nx\thttp store man\ny\tmask\nz\tnothing\n", encoding="utf-8")
@@ -148,7 +174,10 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
     for name in ("senses.png", "senses.svg"):
         assert run(*command, "--out", tmp_path / name).code == 0
         again = (tmp_path / name).read_bytes()
-        assert run(*command, "--out", tmp_path / name).code == 0
+        refused = run(*command, "--out", tmp_path / name)
+        assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
+        assert "give --replace" in refused.err
+        assert run(*command, "--out", tmp_path / name, "--replace").code == 0
         assert (tmp_path / name).read_bytes() == again, "equal points give equal pictures"
     assert (tmp_path / "senses.png").read_bytes().startswith(b"\x89PNG")
 
@@ -201,6 +230,10 @@ def test_files_are_replaced_when_that_is_said_and_inputs_never(run, crowded: Pat
     assert run("vectors", crowded, "--normalize", "--out", out, "--replace").code == 0
     assert out.read_bytes() != before
     assert run(*command, "--replace", "--save-changes", out).code == 1
+    picture = ["vectors", crowded, "--picture", tmp_path / "cosines.svg"]
+    assert run(*picture).code == 0
+    assert "give --replace" in run(*picture).err
+    assert run(*picture, "--replace").code == 0
 
 
 def test_vectors_with_nan_are_told_in_a_line(run, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """tokenize, inputs and vocab as a user types them."""
 
+import gzip
 import io
 import os
 from pathlib import Path
@@ -53,6 +54,36 @@ def test_bytes_that_are_not_utf8_are_counted(run, vocabulary: Path) -> None:
     assert result.code == 0
     assert result.out.splitlines()[0::2] == ["a", "a"]
     assert "lines that are not UTF-8: 1 of 3, the first is line 2;" in result.err
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"%PDF-1.7\nthe man\n", "a PDF file"),
+        (gzip.compress(b"the man\n"), "gzip data"),
+        (b"PK\x03\x04 and so on", "a zip archive"),
+        ("the man\n".encode("utf-16"), "UTF-16 text"),
+        (b"a\x00b\n", "binary data"),
+    ],
+)
+@pytest.mark.parametrize("command", [["tokenize"], ["fill", "-"]])
+def test_what_is_no_text_on_stdin_is_refused_in_a_line(
+    run, model: Path, command: list[str], data: bytes, words: str
+) -> None:
+    result = run(*command, "--model", model, stdin=data)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert f"expected lines of text on stdin; found {words}" in result.err
+
+
+def test_a_line_without_end_is_refused_and_what_stood_before_it_is_answered(
+    run, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.corpus.sources.LONGEST_RECORD", 3 << 20)
+    whole = b"the man\n" + b"a" * (2 << 20) + b"\n"
+    assert run("tokenize", "--vocab", vocabulary, stdin=whole) == (0, "the man\n[UNK]\n", "")
+    result = run("tokenize", "--vocab", vocabulary, stdin=whole + b"a" * (5 << 20))
+    assert (result.code, result.out, result.err.count("\n")) == (1, "the man\n[UNK]\n", 1)
+    assert "found more than 3 MiB without a line end in line 3" in result.err
 
 
 def test_cased_text_keeps_its_capitals(run, vocabulary: Path) -> None:

@@ -10,11 +10,12 @@ from bertsmith.checkpoints.pretrained import save_pretrained, untrained
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.bm25 import BM25
 from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.passage_index import PassageIndex, index_passages, query_vectors
 from bertsmith.inference.passages import TextSet
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.ranking import Ranking, best
-from bertsmith.inference.retrieval import BY_WORDS, HYBRID, VECTORS, PairScorer, Retriever, reranked, score_search
+from bertsmith.inference.retrieval import BY_WORDS, HYBRID, VECTORS, Retriever, reranked, score_search
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for

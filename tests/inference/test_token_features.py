@@ -149,6 +149,35 @@ def test_how_much_is_in_memory_changes_no_vector(folder, unit, monkeypatch):
         np.testing.assert_allclose(again.vectors, whole.vectors, atol=2e-6)
 
 
+@pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
+def test_equal_texts_are_computed_once_and_have_equal_vectors(folder, unit, monkeypatch):
+    long = " ".join(["romes", "it", "films"] * 9)
+    texts = ["it was good", long, "annas plots", long, "it was good", "", "annas plots", "it was good"]
+    features = TokenFeatures.load(folder, unit=unit, max_length=9, device="cpu")
+    once = everything(features, [texts[0], long, texts[2]])
+    rows = []
+    token_vectors = FrozenEncoder.token_vectors
+
+    def count(self, packed, *arguments):
+        rows.append(len(packed))
+        return token_vectors(self, packed, *arguments)
+
+    monkeypatch.setattr(FrozenEncoder, "token_vectors", count)
+    everything(features, [texts[0], long, texts[2]])
+    again = everything(features, texts)
+    assert rows[0] == rows[1]
+    of_line = [once.vectors[once.line == line] for line in range(3)]
+    for line, same in ((0, 0), (1, 1), (2, 2), (3, 1), (4, 0), (6, 2), (7, 0)):
+        assert np.array_equal(again.vectors[again.line == line], of_line[same])
+
+
+def test_equal_pieces_cut_into_other_words_have_the_vectors_of_their_own_words(folder):
+    features = TokenFeatures.load(folder, unit="first", max_length=9, device="cpu")
+    together, apart = features.word_vectors([["good-films"], ["good", "-", "films"]])
+    assert (together.shape[0], apart.shape[0]) == (1, 3)
+    assert torch.equal(together[0], apart[0])
+
+
 def test_a_word_whose_pieces_lie_in_two_windows_is_whole(folder, monkeypatch):
     """Ten pieces of one word in rows of four."""
     word = "plot" + "s" * 9

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sklearn.decomposition import PCA
 
@@ -16,6 +18,7 @@ from bertsmith.inference.vector_changes import (
     require_finite,
     write_npy,
 )
+from bertsmith.inference.vector_files import VectorFile
 from bertsmith.metrics.vectors import describe
 from bertsmith.randomness import generator
 
@@ -95,6 +98,42 @@ def test_vectors_are_written_in_blocks_as_numpy_writes_them(vectors: np.ndarray,
     np.save(tmp_path / "y.npy", vectors)
     assert (tmp_path / "x.npy").read_bytes() == (tmp_path / "y.npy").read_bytes()
     assert isinstance(read_vectors(tmp_path / "x.npy"), np.memmap)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_column_of_a_table_is_read_like_an_array(vectors: np.ndarray, tmp_path: Path, half: bool) -> None:
+    path = tmp_path / "x.parquet"
+    for given in (vectors, vectors[:0]):
+        with VectorFile(path, {}, 8, half=half, index=False, resume=False, replace=True) as file:
+            file.append(given[:200], {"text": pa.array(["a"] * len(given[:200]))})
+            file.append(given[200:], {"text": pa.array(["b"] * len(given[200:]))})
+            file.commit({})
+            file.finish()
+        found = read_vectors(path)
+        assert found.dtype == (np.float16 if half else np.float32)
+        assert np.array_equal(found, given.astype(found.dtype))
+        assert isinstance(found, np.memmap) == bool(len(given))
+
+
+def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    kind = pa.list_(pa.float32(), 2)
+    for table, words in (
+        ({"text": ["a"]}, "only 'text'"),
+        ({"vector": ["a"]}, "values of the type string"),
+        ({"vector": pa.array([[1.0, 2.0], None], kind)}, "rows without one"),
+        ({"vector": pa.array([[1.0, None]], kind)}, "rows without one"),
+    ):
+        pq.write_table(pa.table(table), path)
+        with pytest.raises(InputError, match=words):
+            read_vectors(path)
+    whole = path.read_bytes()
+    for content in (b"", b"no table", whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="found none"):
+            read_vectors(path)
+    with pytest.raises(InputError, match="no such file"):
+        read_vectors(tmp_path / "absent.parquet")
 
 
 def test_vectors_that_vary_in_too_few_directions_are_refused(vectors: np.ndarray) -> None:

@@ -7,6 +7,8 @@ handed in: `tokenize` makes pieces of a text, `basic` its basic tokens.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from oracles.wordpiece_oracle import _is_chinese
+
 Cut = Callable[[str], list[str]]
 
 
@@ -37,7 +39,10 @@ def pieces_of(context: str, tokenize: Cut) -> list[tuple[str, int]]:
 
 
 def answer_pieces(context: str, answer: str, start: int, tokenize: Cut) -> tuple[int, int] | None:
-    """The first and last piece of an answer: all pieces of its words, or the first span that is just the answer."""
+    """The first and last piece of an answer: all pieces of its words, or the first span that is just the answer.
+
+    Unlike the original, of several such spans in words with Chinese characters the one nearest to the answer.
+    """
     words, pieces = words_of(context), pieces_of(context, tokenize)
     touched = set()
     for place in (start, start + len(answer) - 1):
@@ -47,11 +52,18 @@ def answer_pieces(context: str, answer: str, start: int, tokenize: Cut) -> tuple
     if not inside:
         return None
     wanted = " ".join(tokenize(answer))
-    for first in range(inside[0], inside[-1] + 1):
-        for last in range(inside[-1], first - 1, -1):
-            if " ".join(piece for piece, _ in pieces[first : last + 1]) == wanted:
-                return first, last
-    return inside[0], inside[-1]
+    found = [
+        (first, last)
+        for first in range(inside[0], inside[-1] + 1)
+        for last in range(inside[-1], first - 1, -1)
+        if " ".join(piece for piece, _ in pieces[first : last + 1]) == wanted
+    ]
+    if not found:
+        return inside[0], inside[-1]
+    if any(_is_chinese(ord(character)) for _, word in words[min(touched) : max(touched) + 1] for character in word):
+        expected = inside[0] + len(tokenize(context[words[min(touched)][0] : start]))
+        return min(found, key=lambda span: abs(span[0] - expected))
+    return found[0]
 
 
 def windows_of(

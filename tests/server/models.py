@@ -1,6 +1,7 @@
 """Tiny models of every kind to serve, and one whose answers a test decides."""
 
 import dataclasses
+import json
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ KINDS = {
 
 
 def write_models(folder: Path) -> dict[str, Path]:
-    """An untrained model of each kind of task, and one with the heads of pre-training, "novels"."""
+    """An untrained model of each kind of task, one with the heads of pre-training, "novels", and "sentences"."""
     paths = {name: folder / name for name in KINDS}
     for name, kind in KINDS.items():
         spec = dataclasses.replace(SPECS[kind], settings=dataclasses.replace(SPECS[kind].settings, max_question=9))
@@ -38,7 +39,27 @@ def write_models(folder: Path) -> dict[str, Path]:
         info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
         trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
         save_pretrained(paths[name], BertForTask(CONFIG, task.head, seed=4), TOKENIZER, info, trained=trained)
-    return {**paths, "novels": Path(write_base_model(folder / "novels"))}
+    return {**paths, "novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
+
+
+def _write_sentences(folder: Path) -> Path:
+    """A folder of sentence-transformers that does all that such a folder can say otherwise."""
+    path = folder / "sentences"
+    head = task_for(SPECS["single"]).head
+    save_pretrained(path, BertForTask(CONFIG, head, seed=5), TOKENIZER, {}, trained=())
+    modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    said: dict[str, Any] = {
+        "modules.json": [
+            {"idx": n, "path": place, "type": f"models.{modules[place]}"} for n, place in enumerate(modules)
+        ],
+        "1_Pooling/config.json": {"pooling_mode_cls_token": True},
+        "sentence_bert_config.json": {"max_seq_length": 20},
+        "config_sentence_transformers.json": {"prompts": {"query": "who ? "}, "default_prompt_name": "query"},
+    }
+    for name, values in said.items():
+        (path / name).parent.mkdir(exist_ok=True)
+        (path / name).write_text(json.dumps(values), encoding="utf-8")
+    return path
 
 
 def load_models(folder: Path) -> dict[str, Model]:
@@ -54,6 +75,7 @@ class FakeModel:
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
     abilities = ("embed",)
+    pair, max_question = None, 0
     tokenizer = None
     encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"))
 
@@ -63,8 +85,12 @@ class FakeModel:
         self.began = threading.Semaphore(0)
         self.calls: list[list[str]] = []
 
-    def tokens(self, texts: Sequence[str]) -> list[int]:
+    def tokens(self, texts: Sequence[str], ability: str) -> list[int]:
+        assert ability == "embed"
         return [len(text) for text in texts]
+
+    def reads_at_most(self, ability: str) -> int:
+        return self.embed_length
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         self.calls.append(list(texts))

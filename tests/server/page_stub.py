@@ -21,7 +21,8 @@ KINDS = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 
 def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ...] = (), **more: Any) -> dict[str, Any]:
     """One entry of GET /models."""
-    always = {"name": name, "task": task, "labels": list(labels), "max_length": 512, "width": 3}
+    always = {"name": name, "task": task, "labels": list(labels), "pair": None if task is None else False, "width": 3}
+    always |= {"max_length": 512, "embed_length": 128, "max_question": 64 if task == "span" else 0}
     return {**always, "abilities": [*abilities, "embed", "features"], **more}
 
 
@@ -29,7 +30,7 @@ MODELS = [
     model_of("novels", None, "fill", "next_sentence", "rerank"),
     model_of("reviews", "classification", "classify", labels=("negative", "positive")),
     model_of("mails", "classification", "classify", labels=("Not Spam", "Spam")),
-    model_of("same", "classification", "classify", "rerank", labels=("different", "same")),
+    model_of("same", "classification", "classify", "rerank", labels=("different", "same"), pair=None),
     model_of("likeness", "regression", "score", "rerank", pair=True),
     model_of("endings", "choice", "choose"),
     model_of("names", "tagging", "tag", labels=("O", "B-PER", "B-LOC")),
@@ -86,7 +87,7 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         gap = [{"piece": piece, "probability": p} for piece, p in (("head", 0.62), ("##room", 0.2), ("town", 0.01))]
         return {"predictions": [{"gaps": [gap] * asked["texts"][0].count("[MASK]")}], "usage": usage}
     if path == "/next":
-        return {"predictions": [{"probability": 0.875}]}
+        return {"predictions": [{"probability": 0.875}], "usage": usage}
     if path == "/tag":
         text = asked["texts"][0]
         entities = spans_of(text, {"Roald Amundsen": "PER", "Oslo": "LOC", "Dušan Tadić": "PER", "Maria Silva": "PER"})
@@ -97,10 +98,14 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
         for answer, share in zip(found, (0.8, 0.15), strict=False):
             answer["probability"] = share
         none = 0.05 if found else 0.97
+        if asked["questions"][0]["question"] == "long":
+            usage = {"tokens_in": 90, "tokens_used": 80, "tokens_cut": 10}
         return {"predictions": [{"answers": found, "no_answer_probability": none}], "usage": usage}
     if path == "/v1/embeddings":
         data = [{"index": number, "embedding": vector_of(text)} for number, text in enumerate(asked["input"])]
-        return {"data": data[::-1], "usage": {"prompt_tokens": 44, "total_tokens": 44}}
+        cut = 16 if "long" in asked["input"] else 0
+        read = {"tokens_in": 44, "tokens_used": 44 - cut, "tokens_cut": cut}
+        return {"data": data[::-1], "usage": {**read, "prompt_tokens": 44 - cut, "total_tokens": 44 - cut}}
     if path == "/rerank":
         scores = [{"index": number, "score": 0.9 - 0.2 * number} for number in range(len(asked["passages"]))]
         return {"results": scores[::-1], "usage": usage}

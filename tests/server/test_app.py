@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import threading
 from collections.abc import Awaitable, Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.library import Model
+from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app
 from bertsmith.server.files import read_page
+from bertsmith.server.refusal import json_bytes
 from bertsmith.server.run import load_models, read_key
 from bertsmith.server.settings import ServerSettings
 from server.asgi import Client, running
@@ -101,6 +104,19 @@ CUTS = [
     ("/attention", "novels", {"text": "the", "pair": "film"}, 5, 0),
     ("/v1/embeddings", "novels", {"input": ["the " * 70, "a"]}, 75, 8),
     ("/v1/embeddings", "reviews", {"input": ["the " * 70, "a"]}, 75, 8),
+    # What is one piece for the head that fills gaps is three for all else.
+    ("/fill", "novels", {"texts": ["[MASK]"]}, 3, 0),
+    ("/tokenize", "novels", {"texts": ["[MASK]"]}, 3, 0),
+    ("/attention", "novels", {"text": "[MASK]"}, 3, 0),
+    ("/v1/embeddings", "novels", {"input": ["[MASK] " * 30]}, 92, 28),
+    ("/rerank", "novels", {"query": "[MASK]", "passages": ["[MASK] " * 30]}, 5 + 92, 28),
+    ("/next", "novels", {"pairs": [["[MASK]", "a " * 70]]}, 3 + 70 + 3, 12),
+    # A folder of sentence-transformers has a prompt before each vector.
+    ("/v1/embeddings", "sentences", {"input": ["the [SEP] film", "a " * 40]}, 7 + 44, 24),
+    ("/tokenize", "sentences", {"texts": ["the [SEP] film"]}, 5, 0),
+    ("/attention", "sentences", {"text": "the [SEP] film"}, 5, 0),
+    # A word of which the rules leave nothing is read as [UNK].
+    ("/tag", "names", {"texts": [["", " ", "the"], "a \u0301 b"]}, 5 + 5, 0),
 ]
 
 
@@ -116,6 +132,41 @@ def test_a_reply_says_what_came_in_was_used_and_was_cut(
         assert f'bertsmith_tokens_total{{kind="cut",model="{model}"}} {float(cut)}' in counted
 
     serve(models, script)
+
+
+@pytest.mark.parametrize(
+    ("path", "model", "body", "few", "many"),
+    [
+        ("/tag", "names", "texts", ["a"], ["a " * 600]),
+        ("/tokenize", "names", "texts", ["a"], ["a " * 600]),
+        ("/fill", "novels", "texts", ["[MASK]"], ["[MASK]" * 20]),
+        ("/v1/embeddings", "novels", "input", ["a"], ["a"] * 40),
+    ],
+)
+def test_what_takes_long_to_write_is_written_beside_the_event_loop(
+    models: dict[str, Model], monkeypatch: Any, path: str, model: str, body: str, few: list[str], many: list[str]
+) -> None:
+    writers: list[threading.Thread] = []
+    monkeypatch.setattr(
+        "bertsmith.server.routes.json_bytes",
+        lambda value: (writers.append(threading.current_thread()), json_bytes(value))[1],
+    )
+
+    async def script(client: Client) -> None:
+        for texts, in_loop in ((few, True), (many, False)):
+            writers.clear()
+            more = {"top": 30} if path == "/fill" and not in_loop else {}
+            assert (await client.post(path, {"model": model, body: texts, **more})).status == 200
+            assert {writer is threading.main_thread() for writer in writers} == {in_loop}
+
+    serve(models, script)
+
+
+def test_windows_over_a_long_text_count_as_all_of_it(models: dict[str, Model]) -> None:
+    assert read_at_most(models["long"], "classify", [100, 5]) == 105
+    assert read_at_most(models["long"], "embed", [100, 5]) == 64 + 5
+    assert read_at_most(models["reviews"], "classify", [100, 5]) == 32 + 5
+    assert read_at_most(models["answers"], "answer", [100, 5]) == read_at_most(models["names"], "tag", [100, 5]) == 105
 
 
 def test_a_request_without_a_model_goes_to_the_first_that_can(models: dict[str, Model]) -> None:
@@ -151,8 +202,11 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
         assert list(shown) == list(models)
         assert shown["reviews"] == {
             "name": "reviews", "task": "classification", "abilities": list(models["reviews"].abilities),
-            "labels": ["negative", "positive"], "max_length": 32, "width": 32,
+            "labels": ["negative", "positive"], "pair": False, "max_length": 32, "embed_length": 64, "max_question": 0,
+            "width": 32,
         }  # fmt: skip
+        assert [shown[name]["pair"] for name in ("pairs", "stars", "names", "novels")] == [True, False, None, None]
+        assert (shown["answers"]["max_question"], shown["sentences"]["embed_length"]) == (9, 20)
         ids = [one["id"] for one in (await client.get("/v1/models")).json["data"]]
         assert ids == list(models)
 
@@ -227,6 +281,20 @@ def test_what_is_counted_can_be_read(models: dict[str, Model]) -> None:
         assert line in lines
 
 
+def test_a_key_stands_in_the_document_where_one_is_asked_for(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> dict[str, Any]:
+        return (await client.get("/openapi.json", {"authorization": f"Bearer {KEY}"})).json
+
+    document = serve(models, script, KEY)
+    assert document["components"]["securitySchemes"] == {"key": {"type": "http", "scheme": "bearer"}}
+    assert document["security"] == [{"key": []}]
+    without = [path for path, methods in document["paths"].items() if methods.get("get", {}).get("security") == []]
+    assert sorted(without) == ["/health", "/ready"]
+    document = serve(models, script)
+    assert "securitySchemes" not in document["components"]
+    assert "security" not in document
+
+
 class _Page(HTMLParser):
     """The addresses that a page names, and its headings."""
 
@@ -263,10 +331,14 @@ def test_the_examples_of_the_documents_are_answered(models: dict[str, Model]) ->
     from bertsmith.server.documents import EXAMPLES
 
     async def script(client: Client) -> None:
+        document = (await client.get("/openapi.json")).json
         for path, body in EXAMPLES.items():
             named = {**body, "model": "reviews"} if "model" in body else body
             reply = await client.post(path, named)
             assert reply.status == 200, (path, reply)
+            content = document["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]
+            name = content["schema"]["$ref"].rsplit("/", 1)[1]
+            assert set(reply.json) == set(document["components"]["schemas"][name]["properties"])
 
     serve(models, script)
 

@@ -117,6 +117,17 @@ def test_bad_bodies_that_come_together_with_good_ones_hurt_nobody(models: dict[s
     serve(models, script)
 
 
+@pytest.mark.parametrize("word", ["", " ", "\u0301"])
+def test_words_of_nothing_are_tokens_too(models: dict[str, Model], word: str) -> None:
+    async def script(client: Client) -> None:
+        asked = {"texts": [[word] * 98], "model": "names"}
+        assert (await client.post("/tag", asked)).json["usage"]["tokens_in"] == 100
+        reply = await client.post("/tag", {**asked, "texts": [[word] * 99]})
+        assert (reply.status, reply.error) == (413, "the request has 101 tokens, and may have 100; split it")
+
+    serve(models, script, max_tokens=100)
+
+
 @pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
 def test_a_body_of_another_type_is_refused(models: dict[str, Model], kind: str | None) -> None:
     async def script(client: Client) -> None:

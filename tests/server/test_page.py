@@ -279,6 +279,16 @@ def test_what_was_cut_is_told(visit):
     section.locator(".usage.cut").wait_for()
     told = _lines(section, ".usage")[0]
     assert told.startswith("612 tokens came in, 512 were read, 100 were cut. The model reads at most 512 at once.")
+    section = visit.open("compare")
+    section.get_by_label("Texts").fill("long\nshort")
+    section.get_by_role("button", name="Compare").click()
+    section.locator(".usage.cut").wait_for()
+    assert "16 were cut. The model reads at most 128 of each text." in _lines(section, ".usage")[0]
+    section = visit.open("answer")
+    section.get_by_label("Question").fill("long")
+    section.get_by_role("button", name="Answer").click()
+    section.locator(".usage.cut").wait_for()
+    assert "10 were cut. The model reads at most 64 of a question, and the whole text." in _lines(section, ".usage")[0]
 
 
 def test_each_request_is_shown_as_a_command(visit):

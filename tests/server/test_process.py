@@ -193,6 +193,28 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
+def test_a_connection_too_many_is_told_so_and_the_others_go_on(paths: dict[str, Path]) -> None:
+    with started("--model", paths["novels"], "--max-connections", "2") as server, contextlib.ExitStack() as stack:
+        first, second, third = (
+            stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)))
+            for _ in range(3)
+        )
+        assert _health(first) == _health(second) == 200
+        assert _health(third) == 503
+        third.close()
+        _until(lambda: _health(first) == 200)
+        assert _health(second) == 200
+        second.close()
+        _until(lambda: _health(third) == 200)
+
+
+def _health(connection: http.client.HTTPConnection) -> int:
+    connection.request("GET", "/health")
+    reply = connection.getresponse()
+    reply.read()
+    return reply.status
+
+
 def test_sigterm_under_load_loses_no_accepted_request(paths: dict[str, Path]) -> None:
     answered: list[int] = []
     lost: list[BaseException] = []

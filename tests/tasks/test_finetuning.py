@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,13 @@ from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
 from bertsmith.tasks.finetuning import Finetuning
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData, split_dev
+from bertsmith.tasks.finetuning_job import FinetuningJob, SeedResult, TaskData, split_dev
 from bertsmith.tasks.finetuning_run import RESTARTS, finetune
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.search import GRID, search_settings
+from bertsmith.tasks.search import GRID, search_settings, table_cells
 from bertsmith.training.optimizer import BertAdam
+from bertsmith.training.run_folder import RunFolder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
 SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0)
@@ -95,6 +97,8 @@ def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_p
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
     result = finetune(base, spec, data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3), seeds=1)
     assert result.spec.temperature != 1.0
+    assert result.report["temperature"] == result.spec.temperature
+    assert result.report["threshold"] is None
     plain = dataclasses.replace(result.spec, temperature=1.0)
     predictor = Predictor.load(tmp_path / "run" / "model")
     assert predictor.task.spec == result.spec
@@ -103,6 +107,27 @@ def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_p
     hard = predictor.predict(data.dev)
     assert [one.label for one in soft] == [one.label for one in hard]
     assert [one.probability for one in soft] != [one.probability for one in hard]
+
+
+def test_answers_that_are_all_right_fit_no_temperature(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
+    task, examples = task_for(spec), examples_of("single", 8)
+
+    def answers(right: float) -> list[LabelPrediction]:
+        chances = [(right, 1 - right) if example.label == "negative" else (1 - right, right) for example in examples]
+        names = [max(zip(pair, spec.labels, strict=True))[1] for pair in chances]
+        return [
+            LabelPrediction(label=name, probability=max(pair), probabilities=pair, labels=spec.labels, chosen=(name,))
+            for name, pair in zip(names, chances, strict=True)
+        ]
+
+    assert task.tuned(examples, answers(0.7)) == spec
+    assert capsys.readouterr().err == (
+        "warning: calibrate has no effect: 8 of 8 dev examples are right, which fits no temperature\n"
+    )
+    assert task.tuned(examples, answers(0.3)) == spec
+    assert "0 of 8 dev examples are right" in capsys.readouterr().err
+    assert task.tuned(examples, [*answers(0.7)[:6], *answers(0.3)[6:]]).temperature not in (1.0, 0.05)
 
 
 def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:
@@ -155,6 +180,36 @@ def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: 
     assert settings.epochs == 15
     with pytest.raises(RunError, match="that the search in"):
         search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
+
+
+def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With unanswerable questions the plain F1, before its threshold is fitted, tells trials apart by chance only."""
+    values = iter((50.0, 60.0, 70.0, 10.0))
+
+    def train_once(
+        _: FinetuningJob, path: Path, seed: int, on_scores: Callable[[dict[str, float]], None]
+    ) -> SeedResult:
+        RunFolder.create(path, {})
+        scores = {"f1": 0.0, "best_f1": next(values)}
+        on_scores(scores)
+        return SeedResult(seed=seed, scores=scores, collapsed=False, best_step=1, steps=1, seconds=0.5, tokens=9)
+
+    monkeypatch.setattr(FinetuningJob, "train_once", train_once)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("answer or none", 8), dev=examples_of("answer or none", 6, seed=1))
+    grid = {"learning_rate": (1e-5, 2e-5, 3e-5, 4e-5), "batch_size": (8,), "epochs": (2,)}
+    spec = SPECS["answer or none"]
+    search_settings(base, spec, data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=4, grid=grid)
+    table = json.loads((tmp_path / "search" / "trials.json").read_text())
+    assert [row["state"] for row in table] == ["complete"] * 3 + ["pruned"]
+    assert [row["value"] for row in table] == [70.0, 60.0, 50.0, None]
+    assert table[-1]["by_epoch"] == [10.0]
+    header, rows = table_cells(table)
+    assert header == ["trial", "learning rate", "batch size", "epochs", "state", "value", "seconds"]
+    assert rows[0][3:] == [2, "complete", 70.0, 0.5]
+    assert rows[3][4:] == ["pruned", None, None]
 
 
 def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:

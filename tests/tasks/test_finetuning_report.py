@@ -351,6 +351,83 @@ def test_a_clear_difference_is_more_than_noise_and_a_small_one_is_not(tmp_path: 
     assert "good, seed-1" in page.text
 
 
+def test_what_is_fitted_on_the_dev_examples_is_told(tmp_path: Path) -> None:
+    calibrated = {"settings": {"calibrate": True}}
+    run = write_run(tmp_path / "run", "classification", some_labels(30, 0.8), spec=calibrated)
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    write_json(run / "report.json", {**report, "temperature": 1.25, "threshold": None})
+    path = write_finetuning_report([run])
+    facts = next(table for table in tables_of(path) if table[0][0] == "task")
+    assert ["temperature", "1.25"] in facts
+    assert "threshold" not in [row[0] for row in facts]
+    assert "error is of the dev examples that --calibrate fitted" in read(path).text
+    plain = write_run(tmp_path / "plain", "classification", some_labels(30, 0.8))
+    assert "--calibrate" not in read(write_finetuning_report([plain])).text
+
+
+def test_sentences_are_compared_by_their_entities_and_not_by_their_many_right_words(tmp_path: Path) -> None:
+    """Of the nine words of a sentence eight are O: most words are right whoever finds the name."""
+    gold = "B-PER " + "O " * 8
+    lines = {
+        name: [
+            tags_line(str(n), "w " * 9, gold, gold if n < found else "O " * 9, [0.9] * 9) for n in range(60)
+        ]
+        for name, found in (("good", 50), ("bad", 10))
+    }  # fmt: skip
+    runs = [write_run(tmp_path / name, "tagging", lines[name], spec={"scheme": "IOB2"}) for name in lines]
+    said: list[str] = []
+    write_finetuning_report(runs, tmp_path / "out.html", on_line=said.append)
+    scores = [
+        entity_scores([line["gold"] for line in part], [line["prediction"]["tags"] for line in part], "IOB2")["f1"]
+        for part in lines.values()
+    ]
+    assert said[0].startswith(f"good against bad, f1: {scores[0] - scores[1]:+.4f} (")
+    assert said[0].endswith("good is better than bad.")
+
+
+def test_words_without_a_scheme_are_compared_by_their_accuracy(tmp_path: Path) -> None:
+    lines = [
+        [tags_line("1", "a b c", "X Y Y", tags, [0.9] * 3), tags_line("2", "a", "X", "X", [0.9])]
+        for tags in ("X Y Y", "X X Y")
+    ]
+    runs = [write_run(tmp_path / str(number), "tagging", part) for number, part in enumerate(lines)]
+    said: list[str] = []
+    write_finetuning_report(runs, tmp_path / "out.html", on_line=said.append)
+    assert said[0].startswith("0 against 1, accuracy: +0.2500 (")
+
+
+def test_texts_with_several_labels_are_compared_by_their_micro_f1(tmp_path: Path) -> None:
+    def line(name: str, gold: list[str], chosen: list[str]) -> Line:
+        prediction = {"label": "a", "chosen": chosen, "probabilities": {"a": 0.5, "b": 0.5}, "cut_tokens": 0}
+        return {"id": name, "gold": gold, "score": float(set(gold) == set(chosen)), "prediction": prediction}
+
+    runs = []
+    for name, second in (("one", ["b"]), ("two", [])):
+        lines = [line("1", ["a"], ["a"]), line("2", ["a", "b"], second), line("3", [], [])]
+        path = write_run(tmp_path / name, "classification", lines, spec={"multi_label": True})
+        report = json.loads((path / "report.json").read_text(encoding="utf-8"))
+        write_json(path / "report.json", {**report, "metric": "micro_f1"})
+        runs.append(path)
+    said: list[str] = []
+    write_finetuning_report(runs, tmp_path / "out.html", on_line=said.append)
+    assert said[0].startswith(f"one against two, micro_f1: {4 / 5 - 2 / 4:+.4f} (")
+
+
+def test_the_scores_stand_above_what_was_published_for_the_task(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", "span", [answer_line(name, ["Paris"], "Paris", 1.0, 0.9) for name in "12"])
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    write_json(run / "report.json", {**report, "task": "squad"})
+    scores = tables_of(write_finetuning_report([run]))[0]
+    assert [row[:2] for row in scores[2:]] == [
+        ["f1, published: BERT base (single) on SQuAD 1.1", "88.5000"],
+        ["f1, published: BERT large (single) on SQuAD 1.1", "90.9000"],
+    ]
+    assert {len(row) for row in scores} == {len(scores[0])}
+    both = tables_of(write_finetuning_report([run, run], tmp_path / "both.html"))[0]
+    assert {len(row) for row in both} == {len(both[0])}
+    assert len(both) == 1 + 2 + 2
+
+
 def test_examples_are_paired_by_their_ids(tmp_path: Path) -> None:
     first, second = some_labels(80, 0.9, 1), some_labels(80, 0.7, 2)
     run = write_run(tmp_path / "a", "classification", first)

@@ -17,6 +17,7 @@ from bertsmith.tasks.published import (
     SQUAD2_TABLE,
     SWAG_TABLE,
     GlueRow,
+    dev_scores,
     table_average,
 )
 
@@ -40,6 +41,15 @@ def test_the_headlines_are_values_of_the_tables() -> None:
         rival = next(row for row in table if row.system.startswith(before))
         assert table[-1].test_f1 == HEADLINES[name].score
         assert round(table[-1].test_f1 - rival.test_f1, 1) == HEADLINES[name].gain
+
+
+def test_names_are_held_against_conll_where_the_types_are_those_of_conll() -> None:
+    tags = ["O", *(f"{letter}-{kind}" for letter in "BI" for kind in ("PER", "LOC", "ORG", "MISC"))]
+    assert {score.value for score in dev_scores("ner", tags)} == {0.964, 0.966}
+    assert dev_scores("ner", tags[:-1])
+    assert not dev_scores("ner", tags[:4])
+    assert [score.value for score in dev_scores("squad2")] == [78.7, 81.9]
+    assert not dev_scores("cola")
 
 
 def test_the_glue_headline_is_the_leaderboards_and_not_the_tables() -> None:

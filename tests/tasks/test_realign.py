@@ -40,6 +40,15 @@ def test_the_first_of_two_places_counts() -> None:
     assert realign("a", "b-a-a", UNCASED) == (2, 3)
 
 
+def test_of_several_places_the_nearest_with_the_text_of_the_first_counts() -> None:
+    words = "7年7月7日"
+    assert [realign("7", words, UNCASED, before) for before in (0, 2, 4)] == [(0, 1), (2, 3), (4, 5)]
+    assert realign("7 日", words, UNCASED) == (4, 6)
+    # The text is that of the original code, which takes the first place.
+    assert realign("smith", "Smith-smith-Smith", UNCASED, before=6) == (0, 5)
+    assert realign("smith", "Smith-smith-Smith", UNCASED, before=12) == (12, 17)
+
+
 def test_the_case_of_a_cased_model_must_agree() -> None:
     assert realign("smith", "Smith's", CASED) == (0, 7)
     assert realign("Smith", "Smith's", CASED) == (0, 5)

@@ -16,6 +16,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.examples import Answer, QuestionExample
 from bertsmith.tasks.features import Features, micro_batches
+from bertsmith.tasks.finetuning_job import gold_of
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -55,6 +56,35 @@ def test_the_label_is_the_part_of_the_word_that_is_the_answer() -> None:
     features = task().encode([question("a (1895-1943) b", "1895")], TOKENIZER, training=True)
     assert labelled(features, 0) == ["1895"]
     assert features.extra == {}
+
+
+@pytest.mark.parametrize("start", [0, 2, 4])
+def test_in_a_text_without_spaces_labels_and_answers_stand_at_their_offset(start: int) -> None:
+    tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"789年月日"]))
+    asked = question("7年7月7日", "7", text="年", starts=(start,))
+    one = task()
+    features = one.encode([asked], tokenizer)
+    assert features.targets.tolist() == [[start + 3, start + 3]]
+    logits = pointing(features, lambda row: (start + 3, start + 3))
+    (prediction,) = one.decode([asked], features, logits, tokenizer)
+    assert (prediction.text, prediction.start, prediction.end) == ("7", start, start + 1)
+
+
+def test_of_several_places_in_an_english_word_the_first_is_the_label_as_in_the_original_code() -> None:
+    features = task().encode([question("a (18-18) b", "18", starts=(6,))], TOKENIZER)
+    assert features.targets[0].tolist() == task().encode([question("a (18-18) b", "18")], TOKENIZER).targets[0].tolist()
+
+
+def test_a_gold_answer_that_the_context_does_not_hold_counts_in_scoring() -> None:
+    asked = [question("a b c", absent_answers=("d",)), question("a b c", "b", absent_answers=("d",))]
+    one = task()
+    one.check(asked, gold=True)
+    assert one.encode(asked, TOKENIZER).targets is None
+    assert one.score(asked, [answered("d"), answered("d")])["exact"] == 100
+    assert one.score(asked, [answered("b"), answered("b")])["exact"] == 50
+    assert gold_of(asked[1]) == [{"text": "b", "start": 2}, {"text": "d", "start": None}]
+    with pytest.raises(InputError, match="use --task squad2"):
+        one.check([question("a b c", is_impossible=True)], gold=True)
 
 
 def test_an_answer_within_a_word_without_a_border_takes_the_whole_word() -> None:

@@ -88,7 +88,10 @@ def test_an_answer_whose_offset_is_off_is_moved_and_counted(
 ) -> None:
     file = read_squad(write(tmp_path / "a.json", question("q", answer(text, start))))
     assert (file.examples[0].answers, file.skipped) == ((found,), ())
-    assert capsys.readouterr().err.startswith("warning: 1 answers in ")
+    title, listed = capsys.readouterr().err.splitlines()
+    assert title.startswith("warning: 1 answers in ")
+    assert listed.startswith("warning: question 'q' of '")
+    assert listed.endswith(f": {text!r} from {start} to {found.start}".replace("  ", " "))
 
 
 @given(st.text("ab ", min_size=1, max_size=12), st.integers(0, 12), st.integers(1, 4), st.integers(-2, 14))
@@ -105,27 +108,42 @@ def test_an_answer_is_moved_to_the_nearest_of_its_places(
     assert abs(found.start - start) <= min(abs(place - start) for place in places)
 
 
-def test_an_answer_that_is_not_in_its_context_is_skipped_and_listed(
+def test_an_answer_that_is_not_in_its_context_counts_in_scoring_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(
         tmp_path / "a.json",
         question("q1", answer("Cy", 3)),
         question("q2", answer("", 3)),
-        question("q3", answer("Bob", 15)),
+        question("q3", answer("Cy", 3), answer("Bob", 15), answer("Ann", 7)),
+    )
+    reason, places = (
+        "its answer does not stand in its context",
+        [f"question 'q{number}' of '{path}'" for number in (1, 2, 3)],
     )
     file = read_squad(path)
-    assert [example.id for example in file.examples] == ["q3"]
-    reason = "its answer does not stand in its context"
-    assert file.skipped == ((f"question 'q1' of '{path}'", reason), (f"question 'q2' of '{path}'", reason))
-    assert capsys.readouterr().err == ""
+    assert [example.id for example in file.examples] == ["q1", "q3"]
+    assert [example.answers for example in file.examples] == [(), (Answer("Bob", 15), Answer("Ann", 7))]
+    assert [example.absent_answers for example in file.examples] == [("Cy",), ("Cy",)]
+    assert file.skipped == ((places[1], reason),)
+    title, *listed = capsys.readouterr().err.splitlines()
+    assert title == f"warning: 2 answers in '{path}' are not in their context; they count in scoring alone"
+    assert listed == [f"warning: {places[0]}: 'Cy'", f"warning: {places[2]}: 'Cy'"]
+    trained = read_squad(path, training=True)
+    assert [(example.id, example.answers, example.absent_answers) for example in trained.examples] == [
+        ("q3", (Answer("Bob", 15),), ())
+    ]
+    assert trained.skipped == ((places[0], reason), (places[1], reason))
+    title, listed = capsys.readouterr().err.splitlines()
+    assert title.endswith("; other answers are learned")
+    assert listed == f"warning: {places[2]}: 'Cy'"
 
 
-def test_a_question_lives_by_its_other_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = write(tmp_path / "a.json", question("q", answer("Cy", 3), answer("Bob", 15), answer("Ann", 7)))
-    assert read_squad(path).examples[0].answers == (Answer("Bob", 15), Answer("Ann", 7))
-    assert "1 answers in" in capsys.readouterr().err
-    assert read_squad(path, training=True).examples[0].answers == (Answer("Bob", 15),)
+def test_only_the_first_places_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    read_squad(write(tmp_path / "a.json", *(question(f"q{number}", answer("Bob", 16)) for number in range(23))))
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1 + 20 + 1
+    assert lines[-1] == "warning: and 3 more"
 
 
 def test_empty_questions_and_contexts_and_doubled_ids_are_skipped_and_listed(tmp_path: Path) -> None:

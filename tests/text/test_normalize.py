@@ -121,6 +121,16 @@ def test_characters_that_become_several_keep_their_one_place() -> None:
     ]
 
 
+@pytest.mark.parametrize("text", ["a" * 30_000, "É" * 30_000 + "!", "x" * 20_000 + " .." + "ﬁ" * 20_000])
+def test_words_of_any_length_are_the_same_tokens_with_offsets(text: str) -> None:
+    found = basic_tokens_with_offsets(text, TextRules())
+    assert [token.text for token in found] == basic_tokens(text, TextRules())
+    assert all(len(token.text) == len(token.starts) == len(token.ends) for token in found)
+    origins = [start for token in found for start in token.starts]
+    assert origins == [place for place, character in enumerate(text) if character != " "]
+    assert all(end == start + 1 for token in found for start, end in zip(token.starts, token.ends, strict=True))
+
+
 def test_marks_that_are_put_in_another_order_take_their_places_along() -> None:
     text = "a\u302e\U00016ff0"  # spacing marks of classes 224 and 6, which accent stripping leaves
     (token,) = basic_tokens_with_offsets(text, TextRules())

@@ -234,3 +234,47 @@ def test_a_missing_tensorboard_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match="pip install tensorboard"):
         toy_run(tmp_path, ToyWorkload(), tensorboard=True)
+
+
+class ScriptedWorkload(ToyWorkload):
+    """Its evaluations give the next of some values, the last of which may be an interruption; `seen` keeps what the
+    model was at each."""
+
+    def __init__(self, *values):
+        super().__init__()
+        self.values, self.seen = iter(values), []
+
+    def evaluate(self, model):
+        value = next(self.values)
+        if value is None:
+            raise KeyboardInterrupt
+        self.seen.append(model_tensors(model)["first.weight"].clone())
+        return {"score": value}
+
+
+def test_the_best_model_is_kept_when_patience_runs_out_and_after_a_resume(tmp_path):
+    settings = toy_settings(evaluate_every=2, evaluate_at_start=False, save_every=2, keep_best="score", patience=2)
+    written = {}
+
+    def go(name, workload, *, resume=False):
+        run = RunFolder.prepare(tmp_path / name, {"train": to_dict(settings)}, resume=resume)
+        return train(
+            workload,
+            settings,
+            run,
+            write_model=lambda folder, _: written.update({name: model_tensors(workload.model)["first.weight"].clone()}),
+        )
+
+    straight = ScriptedWorkload(1.0, 3.0, 2.0, 2.0)
+    result = go("straight", straight)
+    assert (result.steps, result.best_step, result.stopped_early) == (8, 4, True)
+    assert torch.equal(written["straight"], straight.seen[1])
+    assert not torch.equal(straight.seen[1], straight.seen[3])
+    with pytest.raises(KeyboardInterrupt):
+        go("stopped", ScriptedWorkload(1.0, 3.0, None))
+    resumed = go("stopped", ScriptedWorkload(2.0, 2.0), resume=True)
+    assert (resumed.steps, resumed.best_step, resumed.stopped_early) == (8, 4, True)
+    assert torch.equal(written["stopped"], written["straight"])
+    again = go("stopped", ScriptedWorkload(), resume=True)
+    assert (again.steps, again.best_step) == (8, 4)
+    assert torch.equal(written["stopped"], written["straight"])

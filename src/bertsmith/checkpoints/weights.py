@@ -4,7 +4,11 @@ Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, a
 anything but tensors.
 """
 
+import errno
+import os
 import pickle
+import re
+import stat
 import struct
 import warnings
 import zipfile
@@ -41,6 +45,7 @@ _UNREADABLE = (
     pickle.UnpicklingError, zipfile.BadZipFile, struct.error, OSError, EOFError, RuntimeError, ValueError, KeyError,
     TypeError, AttributeError, IndexError, AssertionError, OverflowError, MemoryError,
 )  # fmt: skip
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # how safetensors ends what the system said
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -54,16 +59,25 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     if not path.name.endswith(".index.json"):
         return _read_file(path)
     tensors: dict[str, Tensor] = {}
+    wrong: list[str] = []
     for shard, names in _shards(path).items():
-        found = _read_file(folder / shard)
-        if set(found) != names or names & set(tensors):
-            absent, extra = sorted(names - set(found)), sorted(set(found) - names)
-            raise CheckpointError(
-                expected=f"in '{folder / shard}' the tensors that '{path.name}' lists",
-                found=f"{len(absent)} missing and {len(extra)} others: {', '.join([*absent, *extra][:8])}",
-                fix="copy all files of the model again",
-            )
-        tensors |= found
+        try:
+            found = _read_file(folder / shard)
+        except (CheckpointError, InputError) as error:
+            wrong.append(f"{shard} ({error.found})")
+            continue
+        absent, extra = sorted(names - set(found)), sorted(set(found) - names)
+        said = [f"{what}: {', '.join(which)}" for what, which in (("lacks", absent), ("has beside", extra)) if which]
+        if said:
+            wrong.append(f"{shard} ({'; '.join(said)})")
+        elif not wrong:
+            tensors |= found
+    if wrong:
+        raise CheckpointError(
+            expected=f"in '{folder}' the files and tensors that '{path.name}' lists",
+            found=", ".join(wrong),
+            fix="copy these files again",
+        )
     return tensors
 
 
@@ -85,7 +99,11 @@ def weight_file(folder: Path) -> Path:
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors in the order of their names; those that share memory are written out each."""
+    """Writes tensors in the order of their names; those that share memory are written out each.
+
+    Raises:
+        OSError: the file cannot be written, as where the disk is full; it names `path`.
+    """
     seen: set[int] = set()
     separate: dict[str, Tensor] = {}
     for name in sorted(tensors):
@@ -95,7 +113,16 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             tensor = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
         separate[name] = tensor
-    safetensors.torch.save_file(separate, path, metadata={"format": "pt"})
+    # The library writes files that nobody else may read; one that is made here has the rights of any other file.
+    path.touch()
+    rights = stat.S_IMODE(path.stat().st_mode)
+    try:
+        safetensors.torch.save_file(separate, path, metadata={"format": "pt"})
+    except safetensors.SafetensorError as error:
+        said = _SYSTEM_ERROR.search(str(error))
+        code = int(said[1]) if said else errno.EIO
+        raise OSError(code, os.strerror(code), str(path)) from error
+    path.chmod(rights)
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:

@@ -99,7 +99,7 @@ COMMANDS = (
         "bertsmith search my-text/village.txt --model my-run/model --query 'the broken gate' --top 3",
     ),
     Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
-    Command(search.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
+    Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
     Command(
         serve.serve,
         "serve",

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json, settings_from
+from bertsmith.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    PrecisionOption,
+    print_json,
+    print_table,
+    settings_from,
+)
 from bertsmith.cli.text import count_lines, line_blocks
 from bertsmith.errors import RunError
 from bertsmith.settings import require
@@ -82,8 +90,10 @@ def finetune(
         settings=settings_from(TaskSettings, values, catalogue.default_settings(name)),
         limit=limit,
     )
+    table = None
     if search:
-        from bertsmith.tasks.search import search_settings
+        from bertsmith.files import read_json, write_json
+        from bertsmith.tasks.search import TABLE_FILE, search_settings, table_cells
 
         beside = out.resolve().with_name(f"{out.resolve().name}-search")
         if not resume and out.exists() and any(out.iterdir()):
@@ -91,9 +101,15 @@ def finetune(
         settings, recipe = search_settings(model, spec, data, beside, settings, recipe, trials=trials, resume=resume)
         typer.echo(
             f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, {settings.epochs:g} epochs; "
-            f"all trials: {beside / 'trials.json'}"
+            f"all trials: {beside / TABLE_FILE}"
         )
-    result = run_finetuning(model, spec, data, out, settings, recipe, seeds=seeds, resume=resume)
+        table = read_json(beside / TABLE_FILE)
+        print_table(*table_cells(table))
+    # A search that was stopped has no run yet; without a search there must be one to go on with.
+    goes_on = resume and (not search or (out / "settings.json").exists())
+    result = run_finetuning(model, spec, data, out, settings, recipe, seeds=seeds, resume=goes_on)
+    if table is not None:
+        write_json(out / TABLE_FILE, table)
     for line in summary_lines(result.report):
         typer.echo(line)
     typer.echo(f"model: {out / 'model'}")
@@ -118,14 +134,23 @@ def evaluate(
     precision: PrecisionOption = "fp32",
     **values: Any,
 ) -> None:
-    """Print the official scores of a fine-tuned model on a labelled file."""
+    """Print the official scores of a fine-tuned model on a labelled file.
+
+    A model of another tool does not say what it was trained on: name its task with --task for the official scores.
+    """
+    from bertsmith.checkpoints.load import load_any
     from bertsmith.inference.predictor import Predictor
     from bertsmith.tasks import catalogue
+    from bertsmith.tasks.finetuning_run import is_count
+    from bertsmith.tasks.kinds import task_for
 
-    predictor = Predictor.load(model, device=device, precision=precision)
+    folder = load_any(model)
+    predictor = Predictor.load(folder, device=device, precision=precision)
     spec = predictor.task.spec
     name = catalogue.task_name(task or catalogue.form_of(spec))
     catalogue.require_kind(name, spec)
+    if "spec" not in folder.info:
+        predictor.task = task_for(catalogue.official_spec(name, spec))
     examples = catalogue.read_examples(name, data, settings_from(catalogue.ColumnSettings, values)).examples
     scores, predictions = predictor.evaluate(examples)
     cut = Counter[str]()
@@ -133,11 +158,13 @@ def evaluate(
         _count_cut(cut, prediction)
     _tell_cut(cut)
     if json:
-        print_json({"task": name, "examples": len(examples), "scores": scores})
+        precision = predictor.runtime.precision
+        print_json({"task": name, "examples": len(examples), "precision": precision, "scores": scores})
         return
     typer.echo(f"{name}: {len(examples):,} examples")
     for metric, value in scores.items():
-        typer.echo(f"{metric}: {value:.4f}")
+        if not is_count(metric):
+            typer.echo(f"{metric}: {value:.4f}")
 
 
 def quantize_settings() -> Sequence[type]:
@@ -203,15 +230,16 @@ def predict(
     """Read lines from stdin and print what the model says of each, with probabilities.
 
     A line is a text; texts with a tab between them (a pair; question and context; context and endings); or a JSON
-    object: {"text": ...}, {"text": ..., "pair": ...}, {"question": ..., "context": ...}, {"context": ..., "endings":
-    [...]}.
+    object: {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
+    {"context": ..., "endings": [...]}.
     """
     from bertsmith.inference.predictor import Predictor
     from bertsmith.tasks import catalogue
 
     predictor = Predictor.load(model, device=device, precision=precision)
     if test is None:
-        require(submission is None, expected="--test with --submission", found="none", fix="name the test file")
+        for option, value in (("--submission", submission), ("--task", task)):
+            require(value is None, expected=f"--test with {option}", found="none", fix="name the test file")
         total = count_lines(sys.stdin.buffer)
         examples = _examples(predictor.task.spec)
     else:

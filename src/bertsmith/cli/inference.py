@@ -1,12 +1,18 @@
 """Commands that ask a pre-trained model: what is missing, and what comes next."""
 
 import sys
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json
 from bertsmith.cli.text import line_blocks
+
+if TYPE_CHECKING:
+    from bertsmith.inference.pretrained import Filling, PretrainedPredictor
+
+_LINES = 1024  # of stdin that are answered together
 
 
 def fill(
@@ -24,9 +30,8 @@ def fill(
     from bertsmith.inference.pretrained import PretrainedPredictor
 
     predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["mlm"])
-    texts = [text] if text != "-" else (line for lines in line_blocks(sys.stdin.buffer) for line in lines)
-    for one in texts:
-        gaps = predictor.fill(one, top)
+    answers = [(text, predictor.fill(text, top))] if text != "-" else _fill_lines(predictor, top)
+    for one, gaps in answers:
         if json:
             masks = [[{"piece": found.piece, "probability": found.probability} for found in gap] for gap in gaps]
             print_json({"text": one, "masks": masks})
@@ -36,6 +41,18 @@ def fill(
                 typer.echo(f"[MASK] {number} of {len(gaps)}")
             for found in gap:
                 typer.echo(f"{found.probability:.4f}  {found.piece}")
+
+
+def _fill_lines(predictor: "PretrainedPredictor", top: int) -> "Iterator[tuple[str, list[list[Filling]]]]":
+    """The lines of stdin with what fills their gaps; what has arrived is answered together."""
+    from bertsmith.inference.text_lines import text_blocks
+
+    number = 0
+    for arrived in line_blocks(sys.stdin.buffer):
+        for lines in text_blocks(arrived, _LINES):
+            places = [f"line {number + 1 + place:,} of stdin" for place in range(len(lines))]
+            yield from zip(lines, predictor.fill_each(lines, places, top), strict=True)
+            number += len(lines)
 
 
 def next_sentence(

@@ -10,6 +10,8 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from bertsmith.errors import InputError
+from bertsmith.files import require_file_place, require_outside
 from bertsmith.settings import help_lines
 
 Settings = TypeVar("Settings")
@@ -102,6 +104,20 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             for text, width, flush in zip(line, widths, right, strict=True)
         ]
         typer.echo("  ".join(cells).rstrip())
+
+
+def require_new(path: Path, others: Sequence[Path], replace: bool) -> None:
+    """Refuses a place that another file of the command has, or that is taken and may not be replaced.
+
+    Raises:
+        InputError: the message names it.
+    """
+    require_outside(path, others, fix="name another file")
+    require_file_place(path)
+    if path.exists() and not replace:
+        raise InputError(
+            expected=f"no file at '{path}'", found="one", fix="name another file, or give --replace to write over it"
+        )
 
 
 def _cell(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Commands on vectors: search passages, look at the senses of a word, look at vectors and mend them."""
+"""Commands that compare vectors: search passages, look at the senses of a word."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,8 +12,8 @@ from bertsmith.cli.options import (
     PrecisionOption,
     print_json,
     print_table,
+    require_new,
 )
-from bertsmith.errors import InputError
 from bertsmith.files import require_file_place, require_outside
 from bertsmith.settings import require
 
@@ -101,6 +101,10 @@ def search(
     _refuse_idle("where BM25 is not used", not by_words, bm25_words=pieces, k1=k1 != 0.9, b=b != 0.4)
     _refuse_idle("without --judgements", not scored, judged_by=judged_by)
     _refuse_idle("without --queries", queries is None, query_column=query_column)
+    if index is not None:
+        others = [one for one in (passages, queries, judgements, model, rerank) if one is not None]
+        require_outside(index, others, fix="name another file for the index")
+        require_file_place(index)
     top, depth = top or 10, depth or DEPTH
     if top > depth and (hybrid or again) and not scored:
         raise typer.BadParameter(f"--top {top} is more than the {depth} that are fused or read again; raise --depth")
@@ -144,6 +148,7 @@ def senses(
     contexts: Annotated[int, typer.Option(min=1, help="contexts that are printed of each group")] = 3,
     beside: Annotated[str | None, typer.Option(metavar="WORD", help="compare each group with another word")] = None,
     out: PictureOption = None,
+    replace: Annotated[bool, typer.Option("--replace", help="write over what --out names")] = False,
     seed: Annotated[int, typer.Option(help="of the draws")] = 0,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -162,6 +167,7 @@ def senses(
         raise typer.BadParameter("--clusters is a number or auto")
     if out is not None:
         require_picture(out)
+        require_new(out, [text], replace)
     encoder = FrozenEncoder.load(model, device=device, precision=precision)
     wanted = [word] if beside is None else [word, beside]
     found, *rest = find_words(read_sentences(text), wanted, encoder.tokenizer.rules, most=most, seed=seed)
@@ -209,82 +215,6 @@ def senses(
         typer.echo(f"picture: {out}", err=True)
 
 
-def vectors(
-    source: Annotated[Path, typer.Argument(metavar="X.npy", help="vectors, one a row, as `embed` writes them")],
-    center: Annotated[bool, typer.Option("--center", help="take the mean vector away")] = False,
-    remove_top: Annotated[
-        int, typer.Option(metavar="N", help="take the mean and the N directions of the largest variance away")
-    ] = 0,
-    whiten: Annotated[bool, typer.Option("--whiten", help="make all directions equally wide and uncorrelated")] = False,
-    dimensions: Annotated[int | None, typer.Option(metavar="K", help="with --whiten: keep K dimensions")] = None,
-    normalize: Annotated[bool, typer.Option("--normalize", help="scale each vector to length 1")] = False,
-    fit_on: Annotated[Path | None, typer.Option(metavar="Z.npy", help="fit the changes on these vectors [X]")] = None,
-    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="make changes that were saved")] = None,
-    save_changes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="keep the changes, for other vectors (.safetensors)")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="where the changed vectors go")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="write over what --out and --save-changes name")] = False,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="draw the cosines of random pairs: .png, .svg or .html")
-    ] = None,
-    json: JsonOption = False,
-) -> None:
-    """Say how vectors lie in their space, and mend what makes them hard to compare.
-
-    Changes are made in the order of the options. Removing directions and whitening take the mean away too.
-    """
-    from bertsmith.inference.drawings import cosine_histogram, require_picture, write_picture
-    from bertsmith.inference.vector_changes import (
-        ChangeSettings,
-        VectorChange,
-        fit_change,
-        read_vectors,
-        report_rows,
-        require_finite,
-        write_npy,
-    )
-    from bertsmith.metrics.vectors import describe, in_words, sample_rows
-
-    settings = ChangeSettings(
-        center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
-    )
-    if changes is not None and (not settings.is_nothing or fit_on is not None):
-        raise typer.BadParameter("--changes names changes that were saved; leave the others out")
-    if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
-        raise typer.BadParameter("name a change, such as --center or --whiten")
-    if picture is not None:
-        require_picture(picture)
-    read = [one for one in (source, fit_on, changes) if one is not None]
-    written = [one for one in (out, save_changes, picture) if one is not None]
-    for number, one in enumerate(written):
-        _require_new(one, [*read, *written[:number]], replace or one is picture)
-    given = read_vectors(source)
-    require_finite(given, f"'{source}'")
-    change = None
-    if changes is not None:
-        change = VectorChange.load(changes)
-    elif not settings.is_nothing:
-        fitted_on = given if fit_on is None else read_vectors(fit_on)
-        require_finite(fitted_on, f"'{fit_on or source}'")
-        change = fit_change(fitted_on, settings)
-    before, after = describe(given), None
-    if change is not None:
-        after = describe(change.apply(given[sample_rows(len(given))]))
-        if out is not None:
-            write_npy(out, change.stream(given), (len(given), change.width))
-        if save_changes is not None:
-            change.save(save_changes)
-    if json:
-        print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
-    else:
-        print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
-        for line in in_words(after or before):
-            typer.echo(line)
-    if picture is not None:
-        write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
-
-
 def _retriever(
     passages: "TextSet",
     *,
@@ -305,9 +235,10 @@ def _retriever(
     """The ways to search that are needed."""
     from bertsmith.inference.bm25 import BM25, Words
     from bertsmith.inference.embedder import Embedder
+    from bertsmith.inference.pair_scorer import PairScorer
     from bertsmith.inference.passage_index import index_passages
     from bertsmith.inference.predictor import Predictor
-    from bertsmith.inference.retrieval import PairScorer, Retriever
+    from bertsmith.inference.retrieval import Retriever
     from bertsmith.progress import tell
 
     embedder = None
@@ -328,20 +259,6 @@ def _retriever(
         scorer=scorer,
         depth=depth,
     )
-
-
-def _require_new(path: Path, others: list[Path], replace: bool) -> None:
-    """Refuses a place that another file of the command has, or that is taken and may not be replaced.
-
-    Raises:
-        InputError: the message names it.
-    """
-    require_outside(path, others, fix="name another file")
-    require_file_place(path)
-    if path.exists() and not replace:
-        raise InputError(
-            expected=f"no file at '{path}'", found="one", fix="name another file, or give --replace to write over it"
-        )
 
 
 def _refuse_idle(when: str, applies: bool, **options: Any) -> None:

@@ -134,14 +134,27 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     """Lists of whole lines, as they arrive: a pipe that waits for an answer gets it.
 
     Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr.
+
+    Raises:
+        InputError: what comes is no text, or a line has no end.
     """
-    rest, number, bad = b"", 0, []
+    from bertsmith.corpus.sources import LONGEST_RECORD, refusal
+
+    waiting: list[bytes] = []  # of the line that has not ended
+    size, number, bad = 0, 0, []
+    is_first = True
     while True:
         block = stream.read1(_READ_BYTES)  # type: ignore[attr-defined]
-        data = rest + block
-        if block:
-            cut = data.rfind(b"\n") + 1
-            data, rest = data[:cut], data[cut:]
+        if is_first and (reason := refusal(block)):
+            raise _no_text(reason)
+        is_first = False
+        cut = block.rfind(b"\n") + 1
+        data = b""
+        if cut or not block:
+            data = b"".join([*waiting, block[:cut]])
+            waiting, size = [], 0
+        waiting.append(block[cut:])
+        size += len(block) - cut
         if data:
             lines = []
             for raw in data.removesuffix(b"\n").split(b"\n"):
@@ -154,9 +167,15 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
             yield lines
         if not block:
             break
+        if size > LONGEST_RECORD:
+            raise _no_text(f"more than {LONGEST_RECORD >> 20} MiB without a line end in line {number + 1:,}")
     if bad:
         typer.echo(
             f"bertsmith: lines that are not UTF-8: {len(bad)} of {number}, the first is line {bad[0]}; "
             "what could not be read became U+FFFD",
             err=True,
         )
+
+
+def _no_text(found: str) -> InputError:
+    return InputError(expected="lines of text on stdin", found=found, fix="give a text a line, in UTF-8")

@@ -1,11 +1,19 @@
-"""Commands that write vectors of texts, of words and of pieces."""
+"""Commands that write vectors of texts, of words and of pieces, look at them and mend them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json
+from bertsmith.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    PrecisionOption,
+    print_json,
+    print_table,
+    require_new,
+)
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -52,9 +60,9 @@ def embed(
 ) -> None:
     """Write one vector for each line of a file, in their order.
 
-    A folder of sentence-transformers is read as it says itself. Row i is line i, also where a line is empty. X.json
-    keeps what the vectors are made of. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in
-    the end.
+    A folder of sentence-transformers is read as it says itself. Row i is line i, also where a line is empty. Equal
+    lines among 2,048 that follow one another are computed once. X.json keeps what the vectors are made of. --resume
+    goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
     from bertsmith.inference.embedder import Embedder
     from bertsmith.inference.text_lines import TextLines
@@ -103,8 +111,8 @@ def features(
     """Write a vector for each word or piece of a file, with its line (from 0) and its characters.
 
     A .parquet file has them in columns. With X.npy they stand in X.tokens.jsonl, row for row. Long lines are read in
-    windows that overlap, so that no word is lost. --resume goes on after Ctrl-C, a crash or a full disk, with the same
-    bytes in the end.
+    windows that overlap, so that no word is lost. Equal lines that are worked on together, of 512 that follow one
+    another, are computed once. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
     from bertsmith.inference.text_lines import TextLines
     from bertsmith.inference.token_features import TokenFeatures
@@ -125,6 +133,84 @@ def features(
     )
     job = TokenVectorsOfTexts(found)
     _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+
+
+def vectors(
+    source: Annotated[
+        Path, typer.Argument(metavar="X", help="vectors, one a row, as `embed` writes them, .npy or .parquet")
+    ],
+    center: Annotated[bool, typer.Option("--center", help="take the mean vector away")] = False,
+    remove_top: Annotated[
+        int, typer.Option(metavar="N", help="take the mean and the N directions of the largest variance away")
+    ] = 0,
+    whiten: Annotated[bool, typer.Option("--whiten", help="make all directions equally wide and uncorrelated")] = False,
+    dimensions: Annotated[int | None, typer.Option(metavar="K", help="with --whiten: keep K dimensions")] = None,
+    normalize: Annotated[bool, typer.Option("--normalize", help="scale each vector to length 1")] = False,
+    fit_on: Annotated[Path | None, typer.Option(metavar="Z", help="fit the changes on these vectors [X]")] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="make changes that were saved")] = None,
+    save_changes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="keep the changes, for other vectors (.safetensors)")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="where the changed vectors go")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="write over what is there already")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="draw the cosines of random pairs: .png, .svg or .html")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Say how vectors lie in their space, and mend what makes them hard to compare.
+
+    Changes are made in the order of the options. Removing directions and whitening take the mean away too.
+    """
+    from bertsmith.inference.drawings import cosine_histogram, require_picture, write_picture
+    from bertsmith.inference.vector_changes import (
+        ChangeSettings,
+        VectorChange,
+        fit_change,
+        read_vectors,
+        report_rows,
+        require_finite,
+        write_npy,
+    )
+    from bertsmith.metrics.vectors import describe, in_words, sample_rows
+
+    settings = ChangeSettings(
+        center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
+    )
+    if changes is not None and (not settings.is_nothing or fit_on is not None):
+        raise typer.BadParameter("--changes names changes that were saved; leave the others out")
+    if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
+        raise typer.BadParameter("name a change, such as --center or --whiten")
+    if picture is not None:
+        require_picture(picture)
+    read = [one for one in (source, fit_on, changes) if one is not None]
+    written = [one for one in (out, save_changes, picture) if one is not None]
+    for number, one in enumerate(written):
+        require_new(one, [*read, *written[:number]], replace)
+    given = read_vectors(source)
+    require_finite(given, f"'{source}'")
+    change = None
+    if changes is not None:
+        change = VectorChange.load(changes)
+    elif not settings.is_nothing:
+        fitted_on = given if fit_on is None else read_vectors(fit_on)
+        require_finite(fitted_on, f"'{fit_on or source}'")
+        change = fit_change(fitted_on, settings)
+    before, after = describe(given), None
+    if change is not None:
+        after = describe(change.apply(given[sample_rows(len(given))]))
+        if out is not None:
+            write_npy(out, change.stream(given), (len(given), change.width))
+        if save_changes is not None:
+            change.save(save_changes)
+    if json:
+        print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
+    else:
+        print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
+        for line in in_words(after or before):
+            typer.echo(line)
+    if picture is not None:
+        write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
 
 
 def _require_one(resume: bool, replace: bool) -> None:

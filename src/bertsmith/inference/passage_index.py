@@ -89,11 +89,13 @@ class PassageIndex:
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise InputError(
-                expected=f"passage vectors in '{path}'", found=f"a damaged file ({error})", fix="remove it"
+                expected=f"passage vectors in '{path}'",
+                found=f"another or a damaged file ({error})",
+                fix="name another file for the index",
             ) from None
         if about.get("kind") != _NAME:
             raise InputError(
-                expected=f"passage vectors in '{path}'", found="another file", fix="name another place for the index"
+                expected=f"passage vectors in '{path}'", found="another file", fix="name another file for the index"
             )
         return PassageIndex(
             vectors=tensors["vectors"],

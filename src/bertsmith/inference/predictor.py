@@ -3,7 +3,8 @@
 Letters: R positions that the head reads, K outputs of the head.
 """
 
-import itertools
+import bisect
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -11,11 +12,13 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.passport import kept_layers
 from bertsmith.checkpoints.pretrained import load_for_task
+from bertsmith.errors import BertsmithError, InputError
+from bertsmith.inference.text_lines import sized_blocks
 from bertsmith.model.heads import BertForTask
 from bertsmith.model.prepared import prepare
-from bertsmith.progress import Progress, warn
+from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime, choose_inference
-from bertsmith.tasks.examples import Example
+from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TextExample
 from bertsmith.tasks.finetuning import task_logits
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.model_spec import require_spec
@@ -58,8 +61,7 @@ class Predictor:
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         spec = require_spec(folder)
         runtime = choose_inference(device, precision)
-        if runtime.note:
-            warn(runtime.note)
+        runtime.tell()
         task = task_for(spec)
         loaded = load_for_task(folder, task.head, keep_head=True)
         prepare(
@@ -91,17 +93,49 @@ class Predictor:
         """Each example with its prediction, in order, a block in memory at a time.
 
         Args:
+            block: examples of a block at most; those of many characters have blocks of fewer.
             total: how many there are, for the time left; None where nobody knows.
+
+        Raises:
+            BertsmithError: what `examples` or `predict` raise, after all examples before it were answered.
         """
-        source = iter(examples)
+        errors: list[BertsmithError] = []
+
+        def until_error() -> Iterator[Example]:
+            try:
+                yield from examples
+            except BertsmithError as error:
+                errors.append(error)
+
+        def advance(size: int, share: float) -> None:
+            progress.advance(share * size)
+
         with Progress("predicting", total, unit="texts") as progress:
-            while part := list(itertools.islice(source, block)):
-                size = len(part)
+            for part in sized_blocks(until_error(), _characters, block):
+                try:
+                    predictions = self.predict(part, functools.partial(advance, len(part)))
+                except InputError as error:
+                    errors.append(error)
+                    part = part[: self._num_readable(part)]
+                    predictions = self.predict(part, functools.partial(advance, len(part)))
+                yield from zip(part, predictions, strict=True)
+                if errors:
+                    break
+            if errors:
+                raise errors[-1]
 
-                def advance(share: float, size: int = size) -> None:
-                    progress.advance(share * size)
+    def _num_readable(self, examples: Sequence[Example]) -> int:
+        """How many examples stand before the first that cannot be read; one cannot."""
 
-                yield from zip(part, self.predict(part, advance), strict=True)
+        def fails(count: int) -> bool:
+            try:
+                self.task.check(examples[:count], gold=False)
+                self.task.encode(examples[:count], self.tokenizer)
+            except InputError:
+                return True
+            return False
+
+        return bisect.bisect_left(range(1, len(examples) + 1), True, key=fails)
 
     def evaluate(self, examples: Sequence[Example]) -> tuple[dict[str, float], list[Prediction]]:
         """The official scores of the task on labelled examples, and the predictions.
@@ -112,3 +146,14 @@ class Predictor:
         self.task.check(examples, gold=True)
         predictions = self.predict(examples)
         return self.task.score(examples, predictions), predictions
+
+
+def _characters(example: Example) -> int:
+    """The characters of all texts of an example."""
+    if isinstance(example, TextExample):
+        return len(example.first) + len(example.second or "")
+    if isinstance(example, ChoiceExample):
+        return len(example.context) + sum(len(ending) for ending in example.endings)
+    if isinstance(example, QuestionExample):
+        return len(example.question) + len(example.context)
+    return sum(len(word) for word in example.words)

@@ -19,9 +19,9 @@ from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.model.prepared import prepare
-from bertsmith.progress import warn
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.tasks.features import Ints
+from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -92,8 +92,7 @@ class PretrainedPredictor:
                 fix="put the vocab.txt of the model there",
             )
         runtime = choose_inference(device, precision)
-        if runtime.note:
-            warn(runtime.note)
+        runtime.tell()
         prepare(loaded.model.to(runtime.torch_device), runtime)
         return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
@@ -114,6 +113,22 @@ class PretrainedPredictor:
         """
         return self.judge_pairs([(first, second) for second in seconds])
 
+    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[list[list[Filling]]]:
+        """As `fill_texts`, but what stands before a text that cannot be filled is answered before the error.
+
+        Args:
+            places: what the texts are called in the error.
+
+        Raises:
+            CheckpointError: the model reads from left to right.
+            InputError: a text has no [MASK], or is longer than the model reads; the message names its place.
+        """
+        encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
+        wrong = self._first_unfit(texts, encoded, places)
+        yield from self.fill_texts(texts if wrong is None else texts[: wrong[0]], top)
+        if wrong is not None:
+            raise wrong[1]
+
     @torch.inference_mode()
     def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
         """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; gaps are filled independently.
@@ -132,22 +147,11 @@ class PretrainedPredictor:
             return []
         vocabulary, limit = self.tokenizer.vocabulary, self.model.config.max_position_embeddings
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
-        if len(long := np.flatnonzero(encoded.lengths > limit - 2)):
-            raise InputError(
-                expected=f"at most {limit - 2} pieces in text {long[0] + 1}, what the model reads",
-                found=f"{encoded.lengths[long[0]]}",
-                fix="shorten the text",
-            )
+        if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
+            raise wrong[1]
         rows = pack_rows(encoded, vocabulary=vocabulary, max_length=limit, model_limit=limit)
         is_gap = rows.token_ids == vocabulary.mask_id
         gaps_of_row = np.add.reduceat(is_gap.astype(np.int64), rows.offsets[:-1])
-        if len(without := np.flatnonzero(gaps_of_row == 0)):
-            text = texts[without[0]]
-            raise InputError(
-                expected=f"a {MASK} in text {without[0] + 1}",
-                found=repr(text[:60]),
-                fix=f"write {MASK} where a word is missing",
-            )
         found: list[list[list[Filling]]] = [[] for _ in texts]
         for part, batch, index in self._batches(rows, np.maximum(rows.lengths, _GAP * gaps_of_row)):
             gaps = np.flatnonzero(is_gap[index])
@@ -197,6 +201,29 @@ class PretrainedPredictor:
             Continuation(second, chance, cut)
             for second, chance, cut in zip(seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True)
         ]
+
+    def _first_unfit(
+        self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
+    ) -> tuple[int, InputError] | None:
+        """The number of the first text that cannot be filled, from 0, and why; None where all can."""
+        room = self.model.config.max_position_embeddings - 2
+        masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
+        has_gap = np.diff(masks_before[encoded.offsets]) > 0
+        unfit = np.flatnonzero(~has_gap | (encoded.lengths > room))
+        if not len(unfit):
+            return None
+        number = int(unfit[0])
+        if encoded.lengths[number] > room:
+            return number, InputError(
+                expected=f"at most {room} pieces in {places[number]}, what the model reads",
+                found=f"{encoded.lengths[number]}",
+                fix="shorten the text",
+            )
+        return number, InputError(
+            expected=f"a {MASK} in {places[number]}",
+            found=repr(texts[number][:60]),
+            fix=f"write {MASK} where a word is missing",
+        )
 
     def _batches(self, rows: PackedRows, costs: np.ndarray) -> Iterator[tuple[Ints, Batch, Ints]]:
         """Batches of rows: which rows, int64 [n], as the model reads them, and the places of their tokens, int64 [T].

@@ -7,9 +7,9 @@ line. Bytes that are not UTF-8 become U+FFFD and are counted.
 import csv
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bertsmith.corpus.parquet import parquet_blocks
 from bertsmith.corpus.sources import (
@@ -31,6 +31,8 @@ TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 JSON_HEAD = 4096  # bytes that tell whether a file holds JSON
 BLOCK_TEXTS = 4096
 BLOCK_CHARACTERS = 2**24
+
+Item = TypeVar("Item")
 
 
 class TextLines:
@@ -267,14 +269,22 @@ def text_blocks(
     texts: Iterable[str], most_texts: int = BLOCK_TEXTS, most_characters: int = BLOCK_CHARACTERS
 ) -> Iterator[list[str]]:
     """Lists of texts in their order, as long as both limits allow; a text longer than that is one of its own list."""
-    block: list[str] = []
+    return sized_blocks(texts, len, most_texts, most_characters)
+
+
+def sized_blocks(
+    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """As `text_blocks`, of anything that has a size in characters."""
+    block: list[Item] = []
     size = 0
-    for text in texts:
-        if block and (len(block) == most_texts or size + len(text) > most_characters):
+    for item in items:
+        more = size_of(item)
+        if block and (len(block) == most_items or size + more > most_characters):
             yield block
             block, size = [], 0
-        block.append(text)
-        size += len(text)
+        block.append(item)
+        size += more
     if block:
         yield block
 

@@ -4,7 +4,8 @@ Letters: P pieces of all texts, R vectors that come out, w words of one sentence
 
 A text that is longer than a row is read in windows of which each begins half a row after the one before it. Every piece
 is taken from the window where it has the most context, at least a quarter of a row on each side or what the text has,
-so no word is lost. A word is what the model's own rules cut at white space and punctuation.
+so no word is lost. A word is what the model's own rules cut at white space and punctuation. Equal rows that are worked
+on together are computed once.
 
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code, for the vectors of pieces.
 """
@@ -248,7 +249,10 @@ class TokenFeatures:
             done += len(vectors)
 
     def _pieces(self, texts: Encoded, wanted: Flags) -> Iterator[tuple[int, int, Vectors]]:
-        """The vectors of the wanted pieces in [begin, end) of the flat pieces, in chunks that follow one another."""
+        """The vectors of the wanted pieces in [begin, end) of the flat pieces, in chunks that follow one another.
+
+        Equal rows of a chunk are computed once.
+        """
         rows = self._windows(texts)
         before = np.concatenate([[0], np.cumsum(wanted)])
         counts = before[rows.own_end] - before[rows.own_begin]
@@ -259,16 +263,24 @@ class TokenFeatures:
         begin = 0
         for part in np.split(used, np.flatnonzero(np.diff(chunk_of_row)) + 1) if len(used) else ():
             end = int(rows.own_end[part[-1]])
+            spans = zip(rows.begin[part].tolist(), rows.end[part].tolist(), strict=True)
+            keys = [texts.ids[first:last].tobytes() for first, last in spans]
+            different = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+            row = np.array([different[key] for key in keys], dtype=np.int64)
             packed = pack_rows(
-                [texts.ids[first:last] for first, last in zip(rows.begin[part], rows.end[part], strict=True)],
+                [np.frombuffer(key, dtype=texts.ids.dtype) for key in different],
                 vocabulary=self.encoder.tokenizer.vocabulary,
                 max_length=self.max_length,
                 model_limit=self._limit,
             )
             own = rows.own_end[part] - rows.own_begin[part]
             pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
-            places = pieces + np.repeat(packed.offsets[:-1] + 1 - rows.begin[part], own)
-            yield begin, end, self.encoder.token_vectors(packed, self.choice, places[wanted[pieces]])
+            places = (pieces + np.repeat(packed.offsets[row] + 1 - rows.begin[part], own))[wanted[pieces]]
+            if len(different) == len(part):
+                yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
+            else:
+                read, inverse = np.unique(places, return_inverse=True)
+                yield begin, end, self.encoder.token_vectors(packed, self.choice, read)[inverse]
             begin = end
 
     def _windows(self, texts: Encoded) -> _Windows:

@@ -10,19 +10,23 @@ better semantics and faster retrieval" (2021), section 3.
 """
 
 import dataclasses
+import functools
 import json
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
-from bertsmith.inference.vector_writers import npy_header
+from bertsmith.inference.vector_writers import VECTOR, npy_header
 from bertsmith.metrics.vectors import VectorReport, unit
 from bertsmith.settings import from_dict, help_field, require, to_dict
 
@@ -191,17 +195,19 @@ def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
 
 
 def read_vectors(path: Path) -> Vectors:
-    """The vectors [E, D] of a .npy file, memory-mapped.
+    """The vectors [E, D] of a .npy file, memory-mapped; of a .parquet file those of its column `vector`.
 
     Raises:
         InputError: the file is missing, damaged, or holds something else than vectors of floating-point numbers.
     """
+    if path.suffix.lower() == ".parquet":
+        return _read_column(path)
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
     except (FileNotFoundError, ValueError, EOFError) as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else "none (a damaged file, or another format)"
         raise InputError(
-            expected=f"an array in '{path}'", found=found, fix="name a .npy file, as `embed` writes it"
+            expected=f"an array in '{path}'", found=found, fix="name a .npy or .parquet file, as `embed` writes it"
         ) from None
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
         is_array = isinstance(vectors, np.ndarray)
@@ -211,6 +217,37 @@ def read_vectors(path: Path) -> Vectors:
             fix="give one row a vector",
         )
     return vectors
+
+
+def _read_column(path: Path) -> Vectors:
+    """The column `vector` of a Parquet file, copied into a temporary file so that it can be memory-mapped."""
+    wrong = functools.partial(
+        InputError, expected=f"vectors in the column {VECTOR!r} of '{path}'", fix="name a file as `embed` writes it"
+    )
+    try:
+        file = pq.ParquetFile(path)
+        schema = file.schema_arrow
+        if VECTOR not in schema.names:
+            raise wrong(found=f"only {', '.join(map(repr, schema.names)) or 'no column'}")
+        kind = schema.field(VECTOR).type
+        if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
+            raise wrong(found=f"values of the type {kind}")
+        shape, dtype = (file.metadata.num_rows, kind.list_size), np.dtype(kind.value_type.to_pandas_dtype())
+        with tempfile.TemporaryFile() as copied:
+            # Without threads the batches of one row group at a time are in memory.
+            for batch in file.iter_batches(batch_size=_BLOCK, columns=[VECTOR], use_threads=False):
+                numbers = batch.column(0)
+                if numbers.null_count or numbers.values.null_count:
+                    raise wrong(found="rows without one")
+                copied.write(np.ascontiguousarray(numbers.flatten().to_numpy()).data)
+            copied.flush()
+            return np.memmap(copied, dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, dtype)
+    except FileNotFoundError:
+        raise wrong(found="no such file") from None
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise wrong(found="none (a damaged file, or another format)") from None
 
 
 def require_finite(vectors: Vectors, name: str) -> None:

@@ -31,6 +31,7 @@ from bertsmith.tasks.finetuning_job import TaskData, split_dev
 from bertsmith.tasks.finetuning_run import finetune
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.tasks.texts import encode_texts
 
 Vectors = npt.NDArray[np.float32]
 Texts = Sequence[Text]
@@ -174,6 +175,8 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
     def fit(self, X: Texts, y: Sequence[Any]) -> "BertsmithClassifier":
         """Itself, fine-tuned on texts X [E] with classes y [E].
 
+        A text of more than `max_length` tokens loses some, with a `CutWarning` when the training has ended.
+
         Raises:
             InputError: X holds something else than texts, or nothing.
             LabelError: y has another length, or less than two classes.
@@ -215,6 +218,8 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
                 )
             self.predictor_ = Predictor.load(out / "model", device=self.device)
         self.report_ = dict(result.report)
+        rows, _ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
+        warn_cut(rows.truncated, rows.cut_tokens)
         return self
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:

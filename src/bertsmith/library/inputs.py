@@ -1,6 +1,7 @@
 """What was handed to a model, checked: lists of texts, of pairs, of words. A wrong type is one clear line."""
 
 import contextlib
+import dataclasses
 import reprlib
 import sys
 import warnings
@@ -10,8 +11,13 @@ from typing import Any, TypeGuard
 
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import quiet
+from bertsmith.tasks.examples import TaggedExample
+from bertsmith.tasks.tagging import words_of
 
 Text = str | tuple[str, str]
+
+# What may stand between the line of a user and `warn_cut`; scikit-learn's pipelines call through joblib.
+_BETWEEN = (f"{__package__}.", "sklearn.", "joblib.")
 
 
 def checked_texts(texts: Sequence[str], what: str = "text") -> list[str]:
@@ -68,6 +74,26 @@ def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
         first, second = two(text, place, "a text or a pair of texts")
         found.append((checked_text(first, place), checked_text(second, place)))
     return found
+
+
+def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
+    """The words of each sentence; raises as `checked_words`."""
+    given = enumerate(listed(sentences, "sentences, each a list of words,"), start=1)
+    return [checked_words(words, f"sentence {number}") for number, words in given]
+
+
+def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample]:
+    """Plain texts cut into words, and lists of words as they are; raises as `checked_texts`."""
+    sentences = []
+    for number, text in enumerate(listed(texts, "texts, or lists of words,")):
+        place = f"text {number + 1}"
+        if isinstance(text, str):
+            sentence = words_of(checked_text(text, place), id=place, place=place)
+        else:
+            sentence = TaggedExample(id=place, words=checked_words(text, place), place=place)
+        # Each text is a document of its own, whatever stands beside it.
+        sentences.append(dataclasses.replace(sentence, document=number))
+    return sentences
 
 
 def checked_words(words: object, place: str) -> tuple[str, ...]:
@@ -143,6 +169,8 @@ def cut_counts(cut: Iterable[int]) -> tuple[int, int]:
 def warn_cut(texts: int, tokens: int) -> None:
     """Warns the caller of this library if texts lost tokens; other rooms of the package count and tell it themselves.
 
+    The warning names the line that asked, also where scikit-learn stands in between.
+
     Args:
         texts: how many lost some.
         tokens: how many all of them lost.
@@ -150,11 +178,11 @@ def warn_cut(texts: int, tokens: int) -> None:
     if not texts:
         return
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and _module_of(frame).startswith(f"{__package__}."):
+    while frame.f_back is not None and _module_of(frame).startswith(_BETWEEN):
         level, frame = level + 1, frame.f_back
     if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
         return
-    message = f"texts longer than the model reads, which lost their end: {texts:,}, {tokens:,} tokens in all"
+    message = f"texts longer than the model reads, which lost tokens: {texts:,}, {tokens:,} tokens in all"
     warnings.warn(message, CutWarning, stacklevel=level)
 
 

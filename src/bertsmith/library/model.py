@@ -16,21 +16,23 @@ from torch import Tensor
 
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretrained import Continuation, Filling, PretrainedPredictor
-from bertsmith.inference.retrieval import PairScorer
 from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.library.counting import tokens_of_texts, tokens_of_words
 from bertsmith.library.inputs import (
     Text,
     checked_pairs,
+    checked_sentences,
     checked_text,
     checked_texts,
-    checked_words,
     cut_counts,
     is_list,
     listed,
     require_count,
     silently,
+    tagged_sentences,
     texts_or_pairs,
     two,
     warn_cut,
@@ -38,11 +40,11 @@ from bertsmith.library.inputs import (
 )
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
-from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TextExample
 from bertsmith.tasks.frozen_encoder import FrozenEncoder
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
-from bertsmith.tasks.tagging import TagsPrediction, words_of
+from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -50,6 +52,7 @@ Vectors = npt.NDArray[np.float32]
 Value = TypeVar("Value")
 Found = TypeVar("Found", bound=Prediction)
 
+PIECES = "pieces"  # what every model does, and no ability
 _OF_TASKS = {
     "classification": "classify",
     "regression": "score",
@@ -77,6 +80,7 @@ class Model:
         max_length: tokens of a row at most, as the head reads it; what does not fit is cut or read in windows.
         embed_length: tokens of a text that `embed` reads.
         max_question: tokens of a question that `answer` reads; 0 where no questions are answered.
+        pair: whether `classify` or `score` reads pairs; None where it takes both, or there is neither.
         width: numbers in a vector of `embed`.
     """
 
@@ -112,6 +116,7 @@ class Model:
         self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
         self.embed_length: int = embedder.max_length
         self.max_question: int = spec.settings.max_question if spec is not None and spec.kind == "span" else 0
+        self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width
         self.abilities: tuple[str, ...] = self._find_abilities(parts)
 
@@ -195,23 +200,14 @@ class Model:
             InputError: a text has no words.
         """
         self._require("tag")
-        examples = []
-        for number, text in enumerate(listed(texts, "texts, or lists of words,")):
-            place = f"text {number + 1}"
-            if isinstance(text, str):
-                sentence = words_of(checked_text(text, place), id=place, place=place)
-                # Each text is a document of its own, whatever stands beside it.
-                examples.append(dataclasses.replace(sentence, document=number))
-            else:
-                words = checked_words(text, place)
-                examples.append(TaggedExample(id=place, words=words, document=number, place=place))
-        return self._predict(examples, TagsPrediction)
+        return self._predict(tagged_sentences(texts), TagsPrediction)
 
     def answer(self, questions: Sequence[tuple[str, str]], n_best: int = 1) -> list[AnswerPrediction]:
         """The answer to each question in its context, which may be of any length.
 
         Args:
-            questions: question and context.
+            questions: question and context. A question of more than `max_question` tokens loses its end, with a
+                `CutWarning`.
             n_best: candidates that an answer keeps in its `n_best`, at most those of the model's settings.
 
         Raises:
@@ -232,7 +228,7 @@ class Model:
         """How well each passage answers the query; higher is better.
 
         A model of pairs reads query and passage together (see `PairScorer`); of other models it is the cosine of
-        their vectors. What is longer than the model reads loses its end, with a `CutWarning`.
+        their vectors. What is longer than the model reads loses tokens, with a `CutWarning`.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -254,8 +250,8 @@ class Model:
     def embed(self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None) -> Vectors:
         """One vector a text, float32 [E, D].
 
-        A text of more than `embed_length` tokens loses its end, with a `CutWarning`; `tokens` tells beforehand how
-        many each has.
+        A text of more than `embed_length` tokens loses its end, with a `CutWarning`; `tokens(texts, "embed")` tells
+        beforehand how many each has.
 
         Args:
             pooling: mean, max, cls or pooler; None is what the folder says, else mean.
@@ -281,8 +277,7 @@ class Model:
         Raises:
             ConfigError: the layers are unknown.
         """
-        given = enumerate(listed(sentences, "sentences, each a list of words,"), start=1)
-        checked = [checked_words(words, f"sentence {number}") for number, words in given]
+        checked = checked_sentences(sentences)
         with self._lock:
             if layers not in self._features:
                 self._features[layers] = TokenFeatures(self.encoder, layers=layers)
@@ -290,22 +285,50 @@ class Model:
         with silently():
             return features.word_vectors(checked)
 
-    def tokens(self, texts: Sequence[Text]) -> list[int]:
+    def tokens(self, texts: Sequence[Text | Sequence[str]], ability: str | None = None) -> list[int]:
         """The tokens that each text or pair has before anything is cut, [CLS] and [SEP] included.
 
-        Of a model for vectors with a prompt, that of each text is counted too.
+        Args:
+            texts: texts or pairs of texts; for `tag` and `features` what these take.
+            ability: the method that shall read them; None is the first of `abilities`. Special pieces in a text count
+                as it reads them (see `reads_specials`), and for vectors the prompt of the model before each text
+                counts too. "pieces" counts what `pieces` gives.
+
+        Raises:
+            CheckpointError: the model cannot do this.
         """
-        flat, counts = [], []
-        for first, second in texts_or_pairs(texts):
-            flat += [first] if second is None else [first, second]
-            counts.append(1 if second is None else 2)
-        lengths = self._lengths(flat)
-        ends = np.cumsum(counts).tolist()
-        return [sum(lengths[end - count : end]) + 1 + count for end, count in zip(ends, counts, strict=True)]
+        ability = self.abilities[0] if ability is None else ability
+        if ability != PIECES:
+            self._require(ability)
+        if ability == "tag":
+            return tokens_of_words([sentence.words for sentence in tagged_sentences(texts)], self.tokenizer)
+        if ability == "features":
+            return tokens_of_words(checked_sentences(texts), self.tokenizer)
+        specials = self.reads_specials(ability)
+        prompt = self._embedder.prompt if self._is_for_vectors(ability) else ""
+        return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prompt, specials)
+
+    def reads_specials(self, ability: str = PIECES) -> bool:
+        """Whether a method reads `[MASK]` and other special pieces in a text as these, not as ordinary characters.
+
+        `pieces` shows what `fill` reads, or what the vectors are made of.
+        """
+        if self._is_for_vectors(ability):
+            return self._embedder.special_tokens
+        return ability == "fill" or (ability == PIECES and ("fill" in self.abilities or self._embedder.special_tokens))
+
+    def reads_at_most(self, ability: str) -> int | None:
+        """The tokens that a method reads of a text or pair; None where it reads all of it, in windows."""
+        if ability in ("tag", "answer", "features"):
+            return None
+        if self._is_for_vectors(ability):
+            return self.embed_length
+        is_whole = self._predictor is not None and self._predictor.task.spec.settings.long_text == "windows"
+        return None if is_whole else self.max_length
 
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:
         """The word pieces of each text, without [CLS] and [SEP]."""
-        return [self.tokenizer.tokenize(text, special_tokens=self._reads_specials) for text in checked_texts(texts)]
+        return [self.tokenizer.tokenize(text, special_tokens=self.reads_specials()) for text in checked_texts(texts)]
 
     def _find_abilities(self, parts: Sequence[str]) -> tuple[str, ...]:
         found = [] if self.task is None else [_OF_TASKS[self.task]]
@@ -328,17 +351,9 @@ class Model:
                 fix=f"it can {', '.join(self.abilities)}; load another one",
             )
 
-    @property
-    def _reads_specials(self) -> bool:
-        return "fill" in self.abilities or self._embedder.special_tokens
-
-    def _lengths(self, texts: Sequence[str]) -> list[int]:
-        """The pieces in each text."""
-        if "fill" in self.abilities:
-            lengths = self.tokenizer.encode_batch(texts, special_tokens=True).lengths
-        else:
-            lengths = self._embedder.encode(texts).lengths
-        return cast("list[int]", lengths.tolist())
+    def _is_for_vectors(self, ability: str) -> bool:
+        """Whether a method reads texts as `embed` does."""
+        return ability == "embed" or (ability == "rerank" and self._predictor is None)
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None) -> Embedder:
         plain = self._embedder

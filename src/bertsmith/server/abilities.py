@@ -11,8 +11,6 @@ from typing import Any
 from bertsmith.library import Model
 from bertsmith.server.attention_view import attention_of
 
-Counted = str | tuple[str, str]
-
 
 @dataclasses.dataclass(frozen=True)
 class Ability:
@@ -20,14 +18,14 @@ class Ability:
 
     Attributes:
         ask: the answers of a model to some items, with the options of the request; one an item.
-        rows: the texts or pairs that a model reads for each of all items of a request.
+        rows: the texts, pairs or lists of words that a model reads for each of all items of a request.
     """
 
     ask: Callable[..., Sequence[Any]]
-    rows: Callable[[Model, Sequence[Any]], list[Sequence[Counted]]]
+    rows: Callable[[Model, Sequence[Any]], list[Sequence[Any]]]
 
 
-def _each(model: Model, items: Sequence[Any]) -> list[Sequence[Counted]]:
+def _each(model: Model, items: Sequence[Any]) -> list[Sequence[Any]]:
     """Every item is a row."""
     return [(item,) for item in items]
 
@@ -54,7 +52,7 @@ def _pieces(model: Model, texts: Sequence[str]) -> Sequence[dict[str, Any]]:
     """The pieces, ids and characters of each text."""
     found = []
     for text in texts:
-        pieces = model.tokenizer.encode_with_offsets(text, special_tokens="fill" in model.abilities)
+        pieces = model.tokenizer.encode_with_offsets(text, special_tokens=model.reads_specials())
         names = model.tokenizer.vocabulary.pieces
         ids = pieces.ids.tolist()
         offsets = [list(span) for span in zip(pieces.starts.tolist(), pieces.ends.tolist(), strict=True)]
@@ -62,15 +60,11 @@ def _pieces(model: Model, texts: Sequence[str]) -> Sequence[dict[str, Any]]:
     return found
 
 
-def _endings(model: Model, questions: Sequence[Any]) -> list[Sequence[Counted]]:
+def _endings(model: Model, questions: Sequence[Any]) -> list[Sequence[Any]]:
     return [[(context, ending) for ending in endings] for context, endings in questions]
 
 
-def _sentences(model: Model, texts: Sequence[Any]) -> list[Sequence[Counted]]:
-    return [(text if isinstance(text, str) else " ".join(text),) for text in texts]
-
-
-def _passages(model: Model, pairs: Sequence[Any]) -> list[Sequence[Counted]]:
+def _passages(model: Model, pairs: Sequence[Any]) -> list[Sequence[Any]]:
     """Query and passage in one row; of a model without a task the query once, and the passages."""
     if model.task is not None:
         return _each(model, pairs)
@@ -80,10 +74,9 @@ def _passages(model: Model, pairs: Sequence[Any]) -> list[Sequence[Counted]]:
 ABILITIES: Mapping[str, Ability] = {
     **{
         name: Ability(_method(name), _each)
-        for name in ("embed", "fill", "next_sentence", "classify", "score", "answer")
+        for name in ("embed", "fill", "next_sentence", "classify", "score", "tag", "answer")
     },
     "choose": Ability(_method("choose"), _endings),
-    "tag": Ability(_method("tag"), _sentences),
     "rerank": Ability(_rerank, _passages),
     "attention": Ability(_look, _each),
     "pieces": Ability(_pieces, _each),
@@ -100,30 +93,19 @@ def characters(items: Sequence[Any]) -> int:
 def tokens_of(model: Model, ability: str, items: Sequence[Any]) -> list[list[int]]:
     """For each item of a request the tokens of the rows that are read for it, before anything is cut."""
     rows = ABILITIES[ability].rows(model, items)
-    lengths = iter(model.tokens([row for of_item in rows for row in of_item]))
+    read_by = "pieces" if ability in OF_ALL else ability
+    lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by))
     return [[next(lengths) for _ in of_item] for of_item in rows]
 
 
 def read_at_most(model: Model, ability: str, lengths: Sequence[int]) -> int:
     """The tokens that a model reads of rows of some lengths; windows over long texts leave nothing out."""
-    if ability in ("answer", "tag"):
-        return sum(lengths)
-    longest = longest_row(model, ability)
-    return sum(min(length, longest) for length in lengths)
+    longest = model.reads_at_most(ability)
+    return sum(lengths if longest is None else (min(length, longest) for length in lengths))
 
 
-def longest_row(model: Model, ability: str) -> int:
-    """Tokens of a row at most; what a task reads does not bind the vectors of its model."""
-    return model.embed_length if ability == "embed" else model.max_length
-
-
-def cut_by_length(model: Model, ability: str, items: Sequence[Any], lengths: Sequence[Sequence[int]]) -> int:
+def cut_by_length(model: Model, ability: str, lengths: Sequence[Sequence[int]]) -> int:
     """The tokens of a request that will not be read; 0 where answers say themselves what was cut."""
-    if ability in ("embed", "rerank"):
-        longest = longest_row(model, ability)
-        return sum(max(length - longest, 0) for of_item in lengths for length in of_item)
-    if ability == "answer":
-        return sum(
-            max(len(pieces) - model.max_question, 0) for pieces in model.pieces([question for question, _ in items])
-        )
-    return 0
+    if ability not in ("embed", "rerank"):
+        return 0
+    return sum(sum(of_item) - read_at_most(model, ability, of_item) for of_item in lengths)

@@ -101,7 +101,10 @@ def _watch_router(service: Service) -> APIRouter:
                 "task": host.model.task,
                 "abilities": list(host.model.abilities),
                 "labels": list(host.model.labels),
+                "pair": host.model.pair,
                 "max_length": host.model.max_length,
+                "embed_length": host.model.embed_length,
+                "max_question": host.model.max_question,
                 "width": host.model.width,
             }
             for host in service.hosts.all
@@ -128,7 +131,7 @@ def _document_router(app: FastAPI, has_key: bool) -> APIRouter:
 
     def document() -> dict[str, object]:
         if app.openapi_schema is None:
-            app.openapi_schema = documents.with_bodies(app, [route.asked for route in ROUTES])
+            app.openapi_schema = documents.with_bodies(app, [route.asked for route in ROUTES], has_key)
         return app.openapi_schema
 
     @router.get("/openapi.json")

@@ -25,7 +25,7 @@ def attention_of(model: Model, text: str, pair: str | None = None) -> dict[str, 
     """The pieces of the row [CLS] text [SEP] or [CLS] text [SEP] pair [SEP], and who looks at whom.
 
     In `attention[l][h][i][j]` head h of layer l, at piece i, looks at piece j; each row over j adds up to 1. [MASK] in
-    a text is a mask where the model fills masks, else ordinary text, as in everything else that the model does.
+    a text is a mask where `Model.pieces` shows one.
 
     Args:
         model: any loaded model; only its encoder is run.
@@ -44,7 +44,7 @@ def attention_of(model: Model, text: str, pair: str | None = None) -> dict[str, 
     for name, one in zip(("text", "pair"), texts, strict=False):
         if not one.strip():
             raise InputError(expected=f"a {name} to look at", found="an empty one", fix="write something")
-    encoded = [encoder.tokenizer.encode(one, special_tokens="fill" in model.abilities) for one in texts]
+    encoded = [encoder.tokenizer.encode(one, special_tokens=model.reads_specials()) for one in texts]
     limit = min(MOST_TOKENS, encoder.model.config.max_position_embeddings)
     found = sum(map(len, encoded)) + 1 + len(texts)
     if found > limit:

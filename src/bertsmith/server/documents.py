@@ -10,6 +10,8 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
+from bertsmith.server.gate import OPEN_PATHS
+
 _REFERENCE = "#/components/schemas/"
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -22,13 +24,23 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0;
 """
 
 
-def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]]) -> dict[str, Any]:
-    """The OpenAPI document of an application, with the schemas of the bodies that its routes read themselves."""
+def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]], has_key: bool) -> dict[str, Any]:
+    """The OpenAPI document of an application, with the schemas of the bodies that its routes read themselves.
+
+    Args:
+        has_key: requests must bear the key of the server.
+    """
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
     _, schemas = models_json_schema([(body, "validation") for body in bodies], ref_template=_REFERENCE + "{model}")
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
+    if has_key:
+        document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"key": []}]
+        for path in OPEN_PATHS & document["paths"].keys():
+            for operation in document["paths"][path].values():
+                operation["security"] = []
     return document
 
 

@@ -19,7 +19,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 MISTAKE = "the server made a mistake, which it has written to its log"
 # What is answered without the key: the page, which asks for it, and the questions of whoever watches the process.
-_OPEN = ("/", "/health", "/ready")
+OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 _OPEN_FOLDER = "/page/"
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
@@ -111,7 +111,7 @@ class Gate:
         counters[1].observe(seconds)
 
     def _is_open(self, path: str) -> bool:
-        return path in _OPEN or path.startswith(_OPEN_FOLDER)
+        return path in OPEN_PATHS or path.startswith(_OPEN_FOLDER)
 
     def _is_known(self, scope: Scope) -> bool:
         assert self._bearer is not None, "there is a key"

@@ -191,7 +191,7 @@ class WorkQueue:
         """Counts the tokens of a request; false where there are too many, and it has been refused."""
         try:
             work.lengths = tokens_of(self.model, work.ability, work.items)
-            work.cut = cut_by_length(self.model, work.ability, work.items, work.lengths)
+            work.cut = cut_by_length(self.model, work.ability, work.lengths)
         except BertsmithError as error:
             self._fail(work, of_user_error(error))
             return False

@@ -12,7 +12,7 @@ from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
-from bertsmith.tasks.tagging import TagsPrediction, words_of
+from bertsmith.tasks.tagging import TagsPrediction
 
 _UNIT = 1e-3  # how far a vector's length may be from 1 to count as normalized
 
@@ -22,10 +22,9 @@ def prediction(found: LabelPrediction | NumberPrediction | ChoicePrediction) -> 
     return {name: value for name, value in found.to_dict().items() if name != "cut_tokens"}
 
 
-def tags(text: str | Sequence[str], found: TagsPrediction) -> dict[str, Any]:
+def tags(found: TagsPrediction) -> dict[str, Any]:
     """Entities and words, with their characters where a text was given."""
-    spans = words_of(text).offsets if isinstance(text, str) else None
-    places = [(None, None)] * len(found.words) if spans is None else spans
+    places = [(None, None)] * len(found.words) if found.offsets is None else found.offsets
     return {
         "entities": [
             {

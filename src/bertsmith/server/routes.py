@@ -15,6 +15,7 @@ from bertsmith.server.service import Service
 
 CLIENT_GONE = 499  # nobody sees this status; the metrics count it
 _LARGE = 32  # values from which on a reply is written in another thread
+_SMALL = 8  # words, candidates or pieces that are written at least as fast as one vector
 _ALL_ANSWERS = 1000  # more than any model keeps
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
@@ -115,8 +116,13 @@ def _post(path: str, asked: type[BaseModel], reply: type[BaseModel]) -> Callable
     return register
 
 
-def _listed(key: str, values: Iterable[Any], work: Work, name: str, count: int | None = None) -> Listed:
-    return Listed(key, values, {"model": name, "usage": work.usage}, len(work.items) if count is None else count)
+def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int = 0) -> Listed:
+    """The answers of a request.
+
+    Args:
+        small: words, candidates or pieces in all of them.
+    """
+    return Listed(key, values, {"model": name, "usage": work.usage}, max(len(work.items), small // _SMALL))
 
 
 @_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
@@ -175,7 +181,8 @@ async def tag(service: Service, request: Request, asked: schemas.TagAsked) -> Li
     """The entities of each text, and the tag of each word."""
     host, ability = service.hosts.find(asked.model, "tag")
     work = await service.work(request, host, ability, asked.texts)
-    return _listed("predictions", map(replies.tags, asked.texts, work.answers), work, host.name)
+    words = sum(len(found.words) for found in work.answers)
+    return _listed("predictions", map(replies.tags, work.answers), work, host.name, words)
 
 
 @_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
@@ -193,7 +200,8 @@ async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> 
     """The likeliest pieces for each [MASK]."""
     host, ability = service.hosts.find(asked.model, "fill")
     work = await service.work(request, host, ability, asked.texts, (("top", asked.top),))
-    return _listed("predictions", map(replies.gaps, work.answers), work, host.name)
+    candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
+    return _listed("predictions", map(replies.gaps, work.answers), work, host.name, candidates)
 
 
 @_post("/next", schemas.NextAsked, schemas.NextReply)
@@ -218,7 +226,8 @@ async def tokenize(service: Service, request: Request, asked: schemas.TokenizeAs
     """The word pieces of each text, with their characters."""
     host, ability = service.hosts.find(asked.model, "pieces")
     work = await service.work(request, host, ability, asked.texts)
-    return _listed("texts", iter(work.answers), work, host.name)
+    pieces = sum(len(found["ids"]) for found in work.answers)
+    return _listed("texts", iter(work.answers), work, host.name, pieces)
 
 
 @_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)

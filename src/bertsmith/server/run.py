@@ -112,7 +112,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        limit_concurrency=settings.max_connections,
+        limit_concurrency=settings.max_connections + 1,  # uvicorn refuses from this many on
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
     )

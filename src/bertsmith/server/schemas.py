@@ -271,12 +271,11 @@ class TokenizeReply(Reply):
     texts: list[Pieces]
 
 
-class AttentionReply(BaseModel):
+class AttentionReply(Reply):
     """In `attention[l][h][i][j]` head h of layer l looks from piece i at piece j."""
 
-    model_config = ConfigDict(extra="allow")
-    model: str
     pieces: list[str]
+    segments: list[int] = Field(description="0 for the pieces of the text, 1 for those of the second one")
     layers: int
     heads: int
     attention: list[list[list[list[float]]]]
@@ -289,7 +288,10 @@ class ModelShown(BaseModel):
     task: str | None
     abilities: list[str]
     labels: list[str]
-    max_length: int
+    pair: bool | None = Field(description="whether it reads pairs of texts; null where it takes both, or neither")
+    max_length: int = Field(description="tokens of a text or pair at most; what is longer is cut, or read in windows")
+    embed_length: int = Field(description="tokens of a text that becomes a vector")
+    max_question: int = Field(description="tokens of a question; 0 where none are answered")
     width: int
 
 

@@ -94,7 +94,9 @@ def find_answers(
             start, end = 0, len(text)
             if _cuts_a_word(word_of_piece, first, last):
                 ids = token_ids[position : position + last - first + 1].tolist()
-                start, end = realign(join_pieces([pieces[id] for id in ids]), text, tokenizer.rules)
+                ahead = context.ids[context.first_pieces[low] : first].tolist()
+                before = len(join_pieces([pieces[id] for id in ahead]).replace(" ", ""))
+                start, end = realign(join_pieces([pieces[id] for id in ids]), text, tokenizer.rules, before)
             answer = text[start:end]
             if answer not in found:
                 begin = _character(start, words, word_starts, low)

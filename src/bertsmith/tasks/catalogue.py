@@ -31,6 +31,7 @@ from bertsmith.settings import help_field, require
 from bertsmith.tasks.choice_files import read_choices
 from bertsmith.tasks.conll_files import read_conll
 from bertsmith.tasks.examples import Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.tasks.file_text import warn_of_places
 from bertsmith.tasks.finetuning_job import TaskData, split_dev
 from bertsmith.tasks.glue import GLUE, read_glue, write_submission
 from bertsmith.tasks.squad_files import read_squad
@@ -51,7 +52,6 @@ TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
 
-_LISTED = 20  # skipped rows that are named one by one
 _MOST_LABELS = 1000
 
 
@@ -131,12 +131,7 @@ def read_examples(
             label_column=columns.label_column,
             target=target,  # type: ignore[arg-type]
         )
-    if found.skipped:
-        warn(f"{path}: {len(found.skipped):,} rows are skipped")
-        for place, reason in found.skipped[:_LISTED]:
-            warn(f"  {place}: {reason}")
-        if len(found.skipped) > _LISTED:
-            warn(f"  and {len(found.skipped) - _LISTED:,} more")
+    warn_of_places(f"{path}: {len(found.skipped):,} rows are skipped", found.skipped)
     if not found.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
     return found
@@ -192,6 +187,24 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
     )
 
 
+def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
+    """The spec of a task of GLUE or SQuAD for a model of another tool that has as many outputs; else its own spec.
+
+    Rows stay as long as the model reads. Outputs that have the names of the labels keep their order; others are taken
+    in the order of the task, which is written to stderr.
+    """
+    if name in QUESTIONS:
+        return spec_for(name, (), spec.settings)
+    if name not in GLUE or len(GLUE[name].labels) != len(spec.labels):
+        return spec
+    official = spec_for(name, (), spec.settings)
+    own = tuple(label.lower() for label in spec.labels)
+    if sorted(own) == sorted(official.labels):
+        return dataclasses.replace(official, labels=own)
+    warn(f"the outputs {', '.join(spec.labels)} are taken for the labels {', '.join(official.labels)} of {name}")
+    return official
+
+
 def default_settings(name: str) -> TaskSettings:
     """The lengths of the paper: 384 tokens with a stride of 128 for questions, 128 otherwise."""
     return TaskSettings(max_length=384 if name in QUESTIONS else 128)
@@ -226,10 +239,10 @@ def read_task(
     spec = spec_for(name, examples, settings)
     if dev is None:
         kept, aside = split_dev(examples, seed=0)
-        _warn_of_labels(spec, kept)
+        _warn_of_labels(spec, kept, aside)
         return spec, TaskData(train=kept, dev=aside, digests=digests, held_out=True)
     held = read_examples(name, dev, columns).examples
-    _warn_of_labels(spec, examples)
+    _warn_of_labels(spec, examples, held)
     return spec, TaskData(train=examples, dev=held, digests={**digests, "dev": digest_file(dev)})
 
 
@@ -239,7 +252,7 @@ def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskS
         raise InputError(expected="tags in the training file", found="none", fix="name the column with --tag-column")
     # O first, then by name: the order that a reader expects.
     labels = tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
-    scheme = "" if name == "pos" else scheme_of([sentence.tags or () for sentence in sentences])
+    scheme = "" if name == "pos" else _scheme_of_names(sentences)
     metrics = ("precision", "recall", "f1", "accuracy") if scheme else ("accuracy",)
     return TaskSpec(
         kind="tagging",
@@ -249,6 +262,23 @@ def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskS
         metric="f1" if scheme else "accuracy",
         metrics=metrics,
         settings=settings,
+    )
+
+
+def _scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
+    """The scheme of the tags of a file of names.
+
+    Raises:
+        InputError: a tag is of no scheme.
+    """
+    scheme = scheme_of([sentence.tags or () for sentence in sentences])
+    if scheme:
+        return scheme
+    place, tag = next((one.place, tag) for one in sentences for tag in one.tags or () if not scheme_of([[tag]]))
+    raise InputError(
+        expected=f"a tag such as O, B-PER or I-PER in the sentence at {place}",
+        found=repr(tag),
+        fix="correct the tag, or use --task pos for tags that stand alone",
     )
 
 
@@ -271,16 +301,25 @@ def _labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _warn_of_labels(spec: TaskSpec, examples: Sequence[Example]) -> None:
-    """Says which labels of the task never occur in training: they cannot be learned."""
-    if spec.kind != "classification":
+def _warn_of_labels(spec: TaskSpec, examples: Sequence[Example], dev: Sequence[Example]) -> None:
+    """Says which labels of the task never occur in training, so cannot be learned, and where a dev example has one."""
+    if spec.kind not in ("classification", "tagging"):
         return
-    seen: set[str] = set()
-    for example in cast("Sequence[TextExample]", examples):
-        seen |= set(example.label) if isinstance(example.label, tuple) else {str(example.label)}
+    seen = {label for example in examples for label in _labels_of(example)}
     absent = [label for label in spec.labels if label not in seen]
-    if absent:
-        warn(f"never in the training examples, so never learned: {', '.join(absent)}")
+    if not absent:
+        return
+    asked = ((example.place, label) for example in dev for label in _labels_of(example) if label in absent)
+    first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in asked), "")
+    warn(f"never in the training examples, so never learned: {', '.join(absent)}{first}")
+
+
+def _labels_of(example: Example) -> tuple[str, ...]:
+    """The labels of a text or the tags of a sentence."""
+    if isinstance(example, TaggedExample):
+        return example.tags or ()
+    assert isinstance(example, TextExample)
+    return example.label if isinstance(example.label, tuple) else (str(example.label),)
 
 
 def form_of(spec: TaskSpec) -> str:

@@ -18,9 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.errors import InputError, nearest
-from bertsmith.metrics.calibration import fit_temperature
+from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
+from bertsmith.progress import warn
 from bertsmith.tasks.examples import Example, TextExample
 from bertsmith.tasks.features import PER_UNIT, Features, TaskBatch
 from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
@@ -211,14 +212,24 @@ class ClassificationTask(Task):
         return [*ignored, "calibrate"] if self.spec.multi_label and self.spec.settings.calibrate else ignored
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
-        """The spec with the temperature that makes the probabilities of the dev examples likeliest, on request."""
+        """The spec with the temperature that makes the probabilities of the dev examples likeliest, on request.
+
+        Where none is best (all answers are right, or they are no better than chance) it stays as it is.
+        """
         if self.spec.multi_label or not self.spec.settings.calibrate:
             return self.spec
-        gold, _ = self.numbers(examples, predictions)
+        gold, predicted = self.numbers(examples, predictions)
         # Softmax is the same for logits and for the logarithms of what it gave, here at temperature 1.
         chances = np.array([prediction.probabilities for prediction in predictions])
         logits = np.log(np.maximum(chances, np.finfo(np.float64).tiny)) * self.spec.temperature
-        return dataclasses.replace(self.spec, temperature=fit_temperature(logits, gold))
+        temperature = fit_temperature(logits, gold)
+        if temperature in (LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE):
+            right = int((gold == predicted).sum())
+            warn(
+                f"calibrate has no effect: {right:,} of {len(gold):,} dev examples are right, which fits no temperature"
+            )
+            return self.spec
+        return dataclasses.replace(self.spec, temperature=temperature)
 
     def is_collapsed(self, predictions: Sequence[LabelPrediction], examples: Sequence[Example]) -> bool:
         """Whether every text gets the same labels though the gold ones differ. S68."""

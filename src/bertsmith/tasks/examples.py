@@ -83,6 +83,7 @@ class QuestionExample:
         question: the question.
         context: the text that holds the answer, of any length.
         answers: gold answers; empty where there is no gold or no answer.
+        absent_answers: gold answers whose text the context does not hold: they count in scoring alone.
         is_impossible: the context holds no answer (SQuAD 2.0).
         place: file and question.
     """
@@ -91,6 +92,7 @@ class QuestionExample:
     question: str
     context: str
     answers: tuple[Answer, ...] = ()
+    absent_answers: tuple[str, ...] = ()
     is_impossible: bool = False
     place: str = ""
 

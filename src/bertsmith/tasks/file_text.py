@@ -3,16 +3,29 @@
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from bertsmith.corpus.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, refusal, shown
 from bertsmith.errors import InputError
+from bertsmith.progress import warn
 
 LONGEST_SHOWN = 40  # characters of a value that stand in a message
+MOST_LISTED = 20  # places that are named one by one
 
 _JSON_START = re.compile(r'\s*(?:\{\s*"|\[\s*[{\[])')
+
+
+def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
+    """Writes a title and the first of some places with their reasons to stderr; nothing where there are none."""
+    if not places:
+        return
+    warn(title)
+    for place, reason in places[:MOST_LISTED]:
+        warn(f"  {place}: {reason}")
+    if len(places) > MOST_LISTED:
+        warn(f"  and {len(places) - MOST_LISTED:,} more")
 
 
 def line_of(path: Path, number: int, unit: str = "line") -> str:

@@ -146,8 +146,7 @@ class FinetuningJob:
         """
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         runtime = choose(settings.device, settings.precision)
-        if runtime.note:
-            warn(runtime.note)
+        runtime.tell()
         task = task_for(_fitted(spec, folder))
         for name in task.ignored_settings():
             warn(f"{name} has no meaning for {spec.name} ({spec.kind}) and is left out")
@@ -321,7 +320,9 @@ class FinetuningJob:
 def gold_of(example: Example) -> Any:
     """The gold of an example as plain values for JSON."""
     values = dataclasses.asdict(example)
-    return next((values[name] for name in ("label", "tags", "answers") if name in values), None)
+    if isinstance(example, QuestionExample):
+        return [*values["answers"], *({"text": text, "start": None} for text in example.absent_answers)]
+    return next((values[name] for name in ("label", "tags") if name in values), None)
 
 
 def texts_of(example: Example) -> list[str]:

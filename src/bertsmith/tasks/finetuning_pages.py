@@ -23,6 +23,9 @@ from bertsmith.training.plots import diagonal_chart
 WORST = 20  # mistakes that are shown
 LARGEST_TABLE = 20  # labels of a table of confusions; more are shown as a list
 MOST_POINTS = 3000  # of a cloud
+FITTED_HERE = (
+    "This calibration error is of the dev examples that --calibrate fitted the temperature on; others mostly have more."
+)
 
 Line = Mapping[str, Any]
 Lines = Sequence[Line]
@@ -51,7 +54,8 @@ def _classification(spec: Mapping[str, Any], lines: Lines) -> str:
     gold = [str(line["gold"]) for line in lines]
     labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *gold]))
     chances = [[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines]
-    return _one_of(lines, labels, gold, [line["prediction"]["label"] for line in lines], np.array(chances))
+    note = FITTED_HERE if (spec.get("settings") or {}).get("calibrate") else ""
+    return _one_of(lines, labels, gold, [line["prediction"]["label"] for line in lines], np.array(chances), note)
 
 
 def _choice(spec: Mapping[str, Any], lines: Lines) -> str:
@@ -71,11 +75,13 @@ def _one_of(
     gold: Sequence[str],
     predicted: Sequence[str],
     chances: npt.NDArray[np.float64],
+    note: str = "",
 ) -> str:
     """Confusions, calibration and mistakes of examples that have one label each.
 
     Args:
         chances: float64 [E, K].
+        note: on the calibration.
     """
     confidence = chances.max(axis=1).tolist()
     wrong = [number for number in range(len(lines)) if gold[number] != predicted[number]]
@@ -85,7 +91,7 @@ def _one_of(
     return (
         _confusions("Confusion of labels", labels, gold, predicted)
         + pages.section("Labels", _label_scores(labels, gold, predicted))
-        + _calibration(chances, [numbers[label] for label in gold])
+        + _calibration(chances, [numbers[label] for label in gold], note)
         + _mistakes(rows, len(wrong), len(lines))
     )
 
@@ -232,12 +238,13 @@ def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicte
     return pages.section(f"{title}: the most frequent", pages.table(rows, ["gold", "predicted", "times"]))
 
 
-def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int]) -> str:
+def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int], note: str = "") -> str:
     """The reliability diagram with its numbers.
 
     Args:
         chances: float64 [E, K].
         gold: the right class of each example.
+        note: below the numbers.
     """
     bins = reliability(chances, gold)
     chart = diagonal_chart(
@@ -252,7 +259,9 @@ def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int]) -> str:
     error = expected_calibration_error(chances, gold)
     return pages.figures([pages.figure("reliability: on the dashed line probabilities are what they say", chart)]) + (
         pages.section(
-            f"Expected calibration error {error:.4f}", pages.table(rows, ["confidence", "accuracy", "examples"])
+            f"Expected calibration error {error:.4f}",
+            pages.table(rows, ["confidence", "accuracy", "examples"]),
+            pages.note(note) if note else "",
         )
     )
 

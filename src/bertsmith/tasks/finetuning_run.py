@@ -135,6 +135,8 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
         "scores": {
             name: dataclasses.asdict(spread([result.scores[name] for result in results])) for name in results[0].scores
         },
+        "temperature": spec.temperature,
+        "threshold": spec.threshold,
         "best": chosen.name,
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),
@@ -145,11 +147,20 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
 
 
+def is_count(name: str) -> bool:
+    """Whether a value beside the scores is a number of questions.
+
+    >>> is_count("has_ans_total"), is_count("has_ans_f1")
+    (True, False)
+    """
+    return name in COUNTS or name.endswith("_total")
+
+
 def summary_lines(report: Mapping[str, Any]) -> list[str]:
     """What the command prints: each score as mean and spread over the seeds, and the best training."""
     lines = []
     for name, score in report["scores"].items():
-        if name in COUNTS or name.endswith("_total"):
+        if is_count(name):
             continue
         values = ", ".join(f"{value:.4f}" for value in score["values"])
         lines.append(f"{name}: {score['mean']:.4f} ± {score['deviation']:.4f} ({values})")

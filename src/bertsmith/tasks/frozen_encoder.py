@@ -32,7 +32,7 @@ from bertsmith.model.bert import BertModel, Trace
 from bertsmith.model.heads import Head
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
 from bertsmith.model.prepared import prepare
-from bertsmith.progress import Progress, amount, warn
+from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime, choose_inference, memory_bytes
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask
@@ -107,8 +107,7 @@ class FrozenEncoder:
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
         runtime = choose_inference(device, precision)
-        if runtime.note:
-            warn(runtime.note)
+        runtime.tell()
         weights = folder.path / "model.safetensors"
         if weights.is_file():
             base_digest = functools.partial(digest_file, weights)

@@ -34,7 +34,10 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
         labels = tuple(f"LABEL_{number}" for number in range(len(folder.tensors["classifier.bias"])))
     longest = min(folder.config.max_position_embeddings, 384 if kind == "span" else 512)
     several = folder.info.get("problem_type") == "multi_label_classification"
-    metrics = {"regression": ("pearson", "spearman"), "tagging": ("f1",), "span": ("f1",)}.get(kind, ("accuracy",))
+    scheme = _scheme(labels) if kind == "tagging" else ""
+    metrics = {"regression": ("pearson", "spearman"), "span": ("f1",)}.get(kind, ("accuracy",))
+    if scheme:
+        metrics = ("f1",)
     if several:
         metrics = ("subset_accuracy", "macro_f1", "micro_f1")
     return TaskSpec(
@@ -45,7 +48,7 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
         multi_label=several,
         metric=metrics[-1],
         metrics=metrics,
-        scheme=_scheme(labels) if kind == "tagging" else "",
+        scheme=scheme,
         settings=dataclasses.replace(TaskSettings(), max_length=longest),
     )
 

@@ -18,14 +18,12 @@ from bertsmith.errors import TrainingError, VocabularyError
 from bertsmith.files import digest_bytes, digest_file, read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.progress import warn
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.pretraining import PretrainingTask
 from bertsmith.training.distributed import process_group
 from bertsmith.training.loop import TrainResult, train
-from bertsmith.training.report import write_report
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
@@ -121,8 +119,8 @@ def pretrain(
         found="fp16, whose gradients vanish without scaling",
         fix="use --precision bf16 or fp32",
     )
-    if runtime.note and rank.index == 0:
-        warn(runtime.note)
+    if rank.index == 0:
+        runtime.tell()
     model, first = _first_model(settings, data, training.seed, source)
     record = {
         "task": "pretraining",
@@ -170,6 +168,8 @@ def pretrain(
 
         result = train(task, training, run, rank=rank, write_model=write_model)
         if rank.index == 0:
+            from bertsmith.training.report import write_report  # loads matplotlib
+
             write_report([run.path])
     return result
 

@@ -4,6 +4,7 @@ All values are accuracies, F1 scores or correlations times 100. None stands wher
 """
 
 import dataclasses
+from collections.abc import Iterable
 
 GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE")
 """Metrics: F1 for QQP and MRPC, Matthews for CoLA (the caption says accuracy), Spearman for STS-B, else accuracy."""
@@ -126,6 +127,8 @@ CONLL2003_TABLE = (
 )
 """Table 7, entity F1 of CoNLL-2003; not one of the eleven tasks."""
 
+CONLL2003_TYPES = frozenset({"PER", "LOC", "ORG", "MISC"})
+
 ELEVEN_TASKS = ("MNLI", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "SQuAD v1.1", "SQuAD v2.0", "SWAG")
 """S115."""
 
@@ -162,3 +165,52 @@ def table_average(row: GlueRow) -> float:
     82.08
     """
     return sum(row.scores) / len(row.scores)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublishedScore:
+    """A published dev score on the scale of our own scores.
+
+    Attributes:
+        system: the model, and the set it was scored on.
+        metric: the name that our score of it has.
+        value: a share, or per cent for questions.
+    """
+
+    system: str
+    metric: str
+    value: float
+
+
+def dev_scores(task: str, labels: Iterable[str] = ()) -> list[PublishedScore]:
+    """What BERT reached on the official dev set of a task; nothing where none was published.
+
+    Args:
+        task: its name in the catalogue.
+        labels: its tags; files of names are those of CoNLL-2003 where the types are.
+
+    >>> [(score.system, score.metric, score.value) for score in dev_scores("swag")]
+    [('BERT base on SWAG', 'accuracy', 0.816), ('BERT large on SWAG', 'accuracy', 0.866)]
+    """
+    if task in ("squad", "squad2"):
+        name, table = ("SQuAD 1.1", SQUAD1_TABLE) if task == "squad" else ("SQuAD 2.0", SQUAD2_TABLE)
+        return [
+            PublishedScore(system=f"{row.system} on {name}", metric=metric, value=value)
+            for row in table
+            if row.system in ("BERT base (single)", "BERT large (single)")
+            for metric, value in (("exact", row.dev_exact), ("f1", row.dev_f1))
+            if value is not None
+        ]
+    single: tuple[DevTestRow, ...]
+    types = {label.partition("-")[2] for label in labels if label != "O"}
+    if task == "swag":
+        name, metric, single = "SWAG", "accuracy", SWAG_TABLE
+    elif task == "ner" and types == CONLL2003_TYPES:
+        name, metric, single = "CoNLL-2003", "f1", CONLL2003_TABLE
+    else:
+        return []
+    return [
+        PublishedScore(system=f"{row.system} on {name}", metric=metric, value=round(row.dev / 100, 4))
+        for row in single
+        if row.system.startswith("BERT") and row.dev is not None
+    ]

@@ -14,10 +14,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.tasks.examples import QuestionExample
+from bertsmith.tasks.examples import Answer, QuestionExample
 from bertsmith.tasks.features import PER_ROW, Features, Ints
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded, Ids
+from bertsmith.text.normalize import is_cjk
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.windows import Windows, windows
 from bertsmith.text.wordpiece import Tokenizer
@@ -45,25 +46,33 @@ class Context:
         """The word that each piece is of, int64 [P]."""
         return np.repeat(np.arange(len(self.words)), np.diff(self.first_pieces))
 
-    def pieces_of(self, start: int, end: int, answer_ids: Ids) -> tuple[int, int]:
+    def words_of(self, start: int, end: int) -> tuple[int, int]:
+        """The first and the last word of an answer from one character to one past its last; there are words."""
+        ends = np.searchsorted(self.words[:, 0], [start, end - 1], side="right") - 1
+        first, last = np.maximum(ends, 0).tolist()
+        return first, last
+
+    def pieces_of(self, start: int, end: int, answer_ids: Ids, before: int = 0) -> tuple[int, int]:
         """The first and the last piece of an answer, or `NOWHERE` where its words have no pieces.
 
-        They are those of the answer's words, or the first part of these that is exactly the answer's pieces: `1895`
-        where the word is `(1895-1943)`.
+        They are those of the answer's words, or the part of these that is exactly the answer's pieces: `1895` where
+        the word is `(1895-1943)`.
 
         Args:
             start, end: the characters of the answer, end one past the last.
             answer_ids: the pieces of the answer by itself.
+            before: the pieces of its words that stand before it; of several such parts the nearest counts.
         """
         if not len(self.words):
             return NOWHERE
-        ends = np.searchsorted(self.words[:, 0], [start, end - 1], side="right") - 1
-        first_word, last_word = np.maximum(ends, 0).tolist()
+        first_word, last_word = self.words_of(start, end)
         first, past = int(self.first_pieces[first_word]), int(self.first_pieces[last_word + 1])
         found, wanted = self.ids[first:past].tolist(), answer_ids.tolist()
-        for begin in range(len(found) - len(wanted) + 1) if wanted else ():
-            if found[begin : begin + len(wanted)] == wanted:
-                return first + begin, first + begin + len(wanted) - 1
+        begins = range(len(found) - len(wanted) + 1) if wanted else ()
+        equal = (begin for begin in begins if found[begin : begin + len(wanted)] == wanted)
+        nearest = min(equal, key=lambda begin: abs(begin - before), default=None)
+        if nearest is not None:
+            return first + nearest, first + nearest + len(wanted) - 1
         return (first, past - 1) if past > first else NOWHERE
 
 
@@ -190,7 +199,29 @@ def _answer_pieces(questions: Sequence[QuestionExample], contexts: Sequence[Cont
     answers = [None if question.is_impossible else question.answers[0] for question in questions]
     encoded = tokenizer.encode_batch(["" if answer is None else answer.text for answer in answers])
     found = [
-        NOWHERE if answer is None else context.pieces_of(answer.start, answer.start + len(answer.text), ids)
-        for answer, context, ids in zip(answers, contexts, encoded, strict=True)
+        NOWHERE
+        if answer is None
+        else context.pieces_of(
+            answer.start,
+            answer.start + len(answer.text),
+            ids,
+            _pieces_before(answer, question.context, context, tokenizer),
+        )
+        for question, answer, context, ids in zip(questions, answers, contexts, encoded, strict=True)
     ]
     return np.array(found, dtype=np.int64).reshape(-1, 2)
+
+
+def _pieces_before(answer: Answer, text: str, context: Context, tokenizer: Tokenizer) -> int:
+    """How many pieces of an answer's words stand before it.
+
+    0 where no character of them is Chinese, so that the first place counts as in the original code. A text without
+    spaces is one long word, in which an answer such as a number may stand in many places.
+    """
+    if not len(context.words):
+        return 0
+    first, last = context.words_of(answer.start, answer.start + len(answer.text))
+    begin, end = int(context.words[first, 0]), int(context.words[last, 1])
+    if text[begin:end].isascii() or not any(map(is_cjk, text[begin:end])):
+        return 0
+    return len(tokenizer.encode(text[begin : answer.start]))

@@ -23,21 +23,26 @@ def join_pieces(pieces: Iterable[str]) -> str:
     return " ".join(joined.split())
 
 
-def realign(predicted: str, words: str, rules: TextRules) -> tuple[int, int]:
+def realign(predicted: str, words: str, rules: TextRules, before: int = 0) -> tuple[int, int]:
     """The characters (start, end) of `words` that `predicted` stands for; all of them where that cannot be told.
 
     It cannot be told where `predicted` is not among the basic tokens (a piece is [UNK]), or where the tokens have more
-    or fewer characters than the words (an accent that was a character of its own is gone). The first place counts.
+    or fewer characters than the words (an accent that was a character of its own is gone). Of several places the text
+    of the first one counts, and of those with that text the place nearest to the prediction: in a text without spaces
+    a word is long, and an answer may stand in it many times.
 
     Args:
         predicted: joined pieces.
         words: the whole words that hold them, one space between words.
         rules: by which the words became pieces.
+        before: characters that are not spaces in the pieces of the words before the predicted ones.
 
     >>> realign("steve smith", "Steve Smith's", TextRules())
     (0, 11)
     >>> realign("steve [UNK]", "Steve Smith's", TextRules())
     (0, 13)
+    >>> realign("7", "7年7月", TextRules()), realign("7", "7年7月", TextRules(), before=2)
+    ((0, 1), (2, 3))
     """
     whole = (0, len(words))
     tokens = " ".join(basic_tokens(words, rules))
@@ -47,7 +52,18 @@ def realign(predicted: str, words: str, rules: TextRules) -> tuple[int, int]:
     letters = [place for place, character in enumerate(words) if character != " "]
     if len(letters) != len(tokens) - tokens.count(" "):
         return whole
-    last = begin + len(predicted) - 1
-    first_letter = begin - tokens.count(" ", 0, begin)
-    last_letter = last - tokens.count(" ", 0, last)
-    return letters[first_letter], letters[last_letter] + 1
+
+    def characters(begin: int) -> tuple[int, int]:
+        last = begin + len(predicted) - 1
+        return letters[letter(begin)], letters[letter(last)] + 1
+
+    def letter(place: int) -> int:
+        return place - tokens.count(" ", 0, place)
+
+    start, end = characters(begin)
+    text, distance = words[start:end], abs(letter(begin) - before)
+    while distance and (begin := tokens.find(predicted, begin + 1)) >= 0:
+        nearer = characters(begin)
+        if abs(letter(begin) - before) < distance and words[slice(*nearer)] == text:
+            (start, end), distance = nearer, abs(letter(begin) - before)
+    return start, end

@@ -9,7 +9,7 @@ Source: Devlin et al. (2018), appendix A.3 (batch 16 and 32; rates 5e-5, 4e-5, 3
 import dataclasses
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ def search_settings(
         sampler=optuna.samplers.GridSampler({name: list(choices) for name, choices in grid.items()}, seed=recipe.seed),
         pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
     )
+    metric = job.task.selection_metric
     finished = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
 
     def objective(trial: Any) -> float:
@@ -88,7 +89,7 @@ def search_settings(
         def report(scores: Mapping[str, float]) -> None:
             nonlocal epoch
             epoch += 1
-            trial.report(scores[spec.metric], epoch)
+            trial.report(scores[metric], epoch)
             if trial.should_prune():
                 raise optuna.TrialPruned
 
@@ -99,13 +100,19 @@ def search_settings(
             RunFolder.open(folder).clear()
             raise
         trial.set_user_attr("seconds", trained.seconds)
-        return trained.scores[spec.metric]
+        return trained.scores[metric]
 
     combinations = math.prod(len(choices) for choices in grid.values())
     while len(study.get_trials(deepcopy=False, states=finished)) < min(trials, combinations):
         study.optimize(objective, n_trials=1)
         write_json(out / TABLE_FILE, _table(study))
     return _changed(settings, recipe, study.best_params)
+
+
+def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the table of trials for people: settings, state, value and seconds."""
+    columns = [name for name in table[0] if name != "by_epoch"] if table else []
+    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]
 
 
 def _changed(

@@ -44,6 +44,7 @@ class AnswerPrediction(Prediction):
         n_best: the kept candidates as (text, start, end, probability), the likeliest first.
         null_score_diff: score of no answer minus that of the best answer; None where every question has one.
         has_answer: whether `text` is an answer.
+        cut_tokens: tokens of the question that were not read.
     """
 
     text: str
@@ -53,6 +54,7 @@ class AnswerPrediction(Prediction):
     n_best: tuple[tuple[str, int, int, float], ...]
     null_score_diff: float | None
     has_answer: bool
+    cut_tokens: int = 0
 
     @property
     def best_answer(self) -> str:
@@ -60,9 +62,10 @@ class AnswerPrediction(Prediction):
         return next((text for text, _, _, _ in self.n_best if text), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON, of the answer alone."""
         names = ("text", "start", "end", "probability")
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        del values["cut_tokens"]
         return {**values, "n_best": [dict(zip(names, candidate, strict=True)) for candidate in self.n_best]}
 
     def line(self) -> str:
@@ -99,7 +102,7 @@ class SpanTask(Task):
                         fix="fill it or remove the question",
                     )
             _check_answers(example)
-            if gold and not example.answers and not example.is_impossible:
+            if gold and not _gold_texts(example) and not example.is_impossible:
                 raise InputError(
                     expected=f"answers in {example.place}", found="none", fix="give them, or mark it as impossible"
                 )
@@ -107,7 +110,7 @@ class SpanTask(Task):
                 raise InputError(
                     expected=f"a question with an answer in {example.place}",
                     found="one that is marked as impossible",
-                    fix="make the task one with unanswerable questions",
+                    fix="use --task squad2, whose questions may have no answer",
                 )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
@@ -140,12 +143,14 @@ class SpanTask(Task):
         questions = _questions(examples)
         nulls = null_scores_of(features, logits, len(questions)) if self.spec.unanswerable else None
         found = find_answers(questions, features, logits, tokenizer, self.spec.settings, nulls)
+        cut = np.zeros(len(questions), dtype=np.int64)
+        cut[features.example_of_row] = features.rows.cut_by_row  # each window of a question has lost the same
         return [
-            self._prediction(answers, None if nulls is None else float(nulls[number]))
+            self._prediction(answers, None if nulls is None else float(nulls[number]), int(cut[number]))
             for number, answers in enumerate(found)
         ]
 
-    def _prediction(self, answers: list[Found], null_score: float | None) -> AnswerPrediction:
+    def _prediction(self, answers: list[Found], null_score: float | None, cut_tokens: int) -> AnswerPrediction:
         # A context of nothing but white space has no span; the original code says "empty" then, with a score of 0.
         kept = answers or [Found("", 0, 0, 0.0)]
         scores = np.array([answer.score for answer in kept]) / self.spec.temperature
@@ -169,6 +174,7 @@ class SpanTask(Task):
             n_best=tuple((*answer[:3], share) for answer, share in zip(kept, probabilities, strict=True)),
             null_score_diff=difference,
             has_answer=bool(text),
+            cut_tokens=cut_tokens,
         )
 
     @property
@@ -222,7 +228,7 @@ def _questions(examples: Sequence[Example]) -> Sequence[QuestionExample]:
 
 def _gold_texts(question: QuestionExample) -> list[str]:
     """The gold answers, empty where there is none."""
-    return [answer.text for answer in question.answers]
+    return [*(answer.text for answer in question.answers), *question.absent_answers]
 
 
 def _by_number(values: Iterable[Value]) -> dict[str, Value]:

@@ -1,23 +1,22 @@
 """Questions about contexts, from JSON files in the format of SQuAD v1.1 and v2.0."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError
-from bertsmith.progress import warn
 from bertsmith.tasks.examples import Answer, ExampleFile, QuestionExample
-from bertsmith.tasks.file_text import brief, clean, file_text, parse_json
+from bertsmith.tasks.file_text import brief, clean, file_text, parse_json, warn_of_places
 
 
 def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
     """The questions of a file, of v1.1 or v2.0, with or without answers.
 
-    An answer that does not stand at its offset is moved to the nearest place of the context that holds its text; how
-    many were moved is written to stderr. A question none of whose answers stands in its context is skipped and listed,
-    and so is one with an empty text.
+    An answer that does not stand at its offset is moved to the nearest place of the context that holds its text; one
+    that the context does not hold still counts in scoring, as for the official scorer, which needs no offsets. The
+    first of both are listed on stderr. A question with an empty text is skipped and listed.
 
     Args:
         training: only one answer of a question is kept, the first that stands in its context, and a question without
@@ -30,28 +29,31 @@ def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
     examples: list[QuestionExample] = []
     skipped: list[tuple[str, str]] = []
     seen: set[str] = set()
-    moved = lost = 0
+    moved: list[tuple[str, str]] = []
+    lost: list[tuple[str, str]] = []
     for context, record, where in _records(path, content):
         name = str(_field(record, "id", (str, int), where))
         question = clean(_field(record, "question", str, where))
         place = f"question {name!r} of '{shown(str(path))}'"
         is_impossible = bool(record.get("is_impossible", False))
         found: list[Answer] = []
-        missing = 0
+        absent: list[str] = []
         for item in [] if is_impossible else _answers(record, place):
             if training and found:
                 break
             text = clean(_field(item, "text", str, place))
             answer = _locate(context, text, item.get("answer_start"))
             if answer is None:
-                missing += 1
+                absent.append(text)
                 continue
-            moved += answer.start != item.get("answer_start")
+            if answer.start != item.get("answer_start"):
+                moved.append((place, f"{brief(text)} from {item.get('answer_start')} to {answer.start}"))
             found.append(answer)
-        lost += missing if found else 0
-        if reason := _refusal(name in seen, question, context, found, missing, is_impossible, training):
+        kept = [] if training else [text for text in absent if text.strip()]
+        if reason := _refusal(name in seen, question, context, [*found, *kept], absent, is_impossible, training):
             skipped.append((place, reason))
             continue
+        lost += [(place, brief(text)) for text in absent]
         seen.add(name)
         examples.append(
             QuestionExample(
@@ -59,14 +61,17 @@ def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
                 question=question,
                 context=context,
                 answers=tuple(found),
+                absent_answers=tuple(kept),
                 is_impossible=is_impossible,
                 place=place,
             )
         )
-    if moved:
-        warn(f"{moved} answers in '{shown(str(path))}' were not at their offset and were moved to the nearest place")
-    if lost:
-        warn(f"{lost} answers in '{shown(str(path))}' are not in their context; their questions have others that are")
+    file = f"'{shown(str(path))}'"
+    warn_of_places(
+        f"{len(moved):,} answers in {file} were not at their offset and were moved to the nearest place", moved
+    )
+    use = "other answers are learned" if training else "they count in scoring alone"
+    warn_of_places(f"{len(lost):,} answers in {file} are not in their context; {use}", lost)
     if not examples:
         raise InputError(
             expected=f"questions in '{shown(str(path))}'",
@@ -81,8 +86,8 @@ def _refusal(
     is_double: bool,
     question: str,
     context: str,
-    found: list[Answer],
-    missing: int,
+    found: Sequence[object],
+    absent: Sequence[str],
     is_impossible: bool,
     training: bool,
 ) -> str | None:
@@ -91,7 +96,7 @@ def _refusal(
         return "an id that came before"
     if not question.strip() or not context.strip():
         return "an empty question" if context.strip() else "an empty context"
-    if not found and missing:
+    if not found and absent:
         return "its answer does not stand in its context"
     if training and not found and not is_impossible:
         return "no answer"

@@ -64,12 +64,14 @@ class TagsPrediction(Prediction):
         tags: the likeliest tag of each.
         probabilities: of that tag.
         entities: what the tags mark, in order; none where a tag stands alone.
+        offsets: the characters (start, end) of each word in its text; None where the sentence came as words.
     """
 
     words: tuple[str, ...]
     tags: tuple[str, ...]
     probabilities: tuple[float, ...]
     entities: tuple[Entity, ...] = ()
+    offsets: tuple[tuple[int, int], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -213,6 +215,7 @@ class TaggingTask(Task):
                     tags=chosen,
                     probabilities=tuple(chances[begin:end]),
                     entities=tuple(_entity(sentence, *span) for span in spans),
+                    offsets=sentence.offsets,
                 )
             )
         return predictions

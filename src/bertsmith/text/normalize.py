@@ -177,20 +177,21 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     if rules.strips_accents:
         characters, origins = _decompose(characters, origins)
     tokens: list[BasicToken] = []
-    open_word = False
-    for character, origin in zip(characters, origins, strict=True):
-        if character.isspace():
-            open_word = False
-        elif is_punctuation(character):
-            tokens.append(BasicToken(character, [origin], [origin + 1]))
-            open_word = False
-        elif open_word:
-            tokens[-1] = BasicToken(tokens[-1].text + character, tokens[-1].starts, tokens[-1].ends)
-            tokens[-1].starts.append(origin)
-            tokens[-1].ends.append(origin + 1)
-        else:
-            tokens.append(BasicToken(character, [origin], [origin + 1]))
-            open_word = True
+    begin = 0  # of the open word
+
+    def close(end: int) -> None:
+        if begin < end:
+            starts = origins[begin:end]
+            tokens.append(BasicToken("".join(characters[begin:end]), starts, [origin + 1 for origin in starts]))
+
+    for place, character in enumerate(characters):
+        is_sign = is_punctuation(character)
+        if is_sign or character.isspace():
+            close(place)
+            if is_sign:
+                tokens.append(BasicToken(character, [origins[place]], [origins[place] + 1]))
+            begin = place + 1
+    close(len(characters))
     return tokens
 
 

@@ -104,6 +104,7 @@ export const ABILITIES = [
     ],
     examples: () => examples.QUESTIONS,
     body: ({ question, context }) => ({ questions: [{ question, context }], n_best: 3 }),
+    limit: ({ max_question }) => `The model reads at most ${max_question} of a question, and the whole text.`,
     show: showAnswers,
   },
   {
@@ -117,6 +118,7 @@ export const ABILITIES = [
     fields: () => [{ ...LINES, name: "texts", label: "Texts" }],
     examples: () => examples.TEXTS,
     body: ({ texts }) => ({ input: lines(texts) }),
+    limit: ({ embed_length }) => `The model reads at most ${embed_length} of each text.`,
     show: showCosines,
   },
   {
@@ -154,10 +156,9 @@ function lines(text) {
   return text.split("\n").map((line) => line.trim()).filter(Boolean);
 }
 
-/** "yes", "no" or "maybe". Models that say nothing about it can rank passages only if they read pairs. */
+/** "yes", "no" or "maybe". */
 function readsPairs(model) {
-  if (typeof model.pair === "boolean") return model.pair ? "yes" : "no";
-  return model.abilities.includes("rerank") ? "maybe" : "no";
+  return model.pair === null ? "maybe" : model.pair ? "yes" : "no";
 }
 
 function textFields(model) {

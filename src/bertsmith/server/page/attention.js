@@ -75,7 +75,7 @@ export function attentionView(ability, locked) {
       const model = ability.models[Math.max(0, models.selectedIndex)];
       const began = performance.now();
       const seen = await ask("attention", { model: model.name, text: first.value, ...pair }, mine.signal);
-      answer.replaceChildren(picture(seen), usageLine(seen.usage, performance.now() - began, model.max_length));
+      answer.replaceChildren(picture(seen), usageLine(seen.usage, performance.now() - began));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;

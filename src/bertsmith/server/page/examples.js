@@ -63,7 +63,7 @@ const KINDS = [
 /** Examples for a model that gives labels, by what its name and labels speak of. */
 export function forLabels(model) {
   const words = [model.name, ...model.labels].join(" ").toLowerCase();
-  const unknown = model.abilities.includes("rerank") ? [...PAIRS, ...SENTENCES] : SENTENCES;
+  const unknown = model.pair === null ? [...PAIRS, ...SENTENCES] : SENTENCES;
   return model.pair === true ? INFERENCES : (KINDS.find(([pattern]) => pattern.test(words))?.[1] ?? unknown);
 }
 

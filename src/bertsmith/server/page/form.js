@@ -137,7 +137,7 @@ export function abilityView(ability, locked) {
     try {
       const reply = await ask(ability.path, body, mine.signal);
       const time = performance.now() - began;
-      answer.replaceChildren(...ability.show(reply, given, model), usageLine(reply.usage, time, model.max_length), request(body));
+      answer.replaceChildren(...ability.show(reply, given, model), usageLine(reply.usage, time, limit()), request(body));
     } catch (error) {
       if (error.name === "AbortError") return;
       if (!(error instanceof Refused)) throw error;
@@ -146,6 +146,10 @@ export function abilityView(ability, locked) {
     } finally {
       if (running === mine || running === null) answer.removeAttribute("aria-busy");
     }
+  }
+
+  function limit() {
+    return ability.limit?.(model) ?? `The model reads at most ${model.max_length} at once.`;
   }
 
   function refuse(sentence) {

@@ -1,0 +1,70 @@
+"""How well passages are found: by vectors, by words, by both, and read again by a model of pairs.
+
+    python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]]
+
+Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both are
+fused by reciprocal ranks. Scores are those of `bertsmith search --judgements`: nDCG@10 with linear gains, recall of the
+first 100, the mean reciprocal rank. The seconds are those of the vectors of the passages, and of the reading.
+"""
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from harness import machine, machine_label, write_result
+
+from bertsmith.inference.bm25 import BM25
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.inference.passage_index import index_passages
+from bertsmith.inference.passages import judgements_for, read_judgements, read_text_set
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.ranking import shortened
+from bertsmith.inference.retrieval import DEPTH, VECTORS, Retriever, reranked, score_search
+
+
+def main() -> None:
+    """Scores the searches and writes the result."""
+    options = _options()
+    described = machine()
+    folder = options.data / "retrieval" / "cranfield"
+    passages = read_text_set(folder / "cran.all.1400.xml")
+    queries = read_text_set(folder / "cran.qry.xml", what="queries")
+    judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
+    embedder = Embedder.load(options.model, device="cpu")
+    start = time.process_time()
+    index = index_passages(passages.texts, embedder)
+    seconds = {"vectors of the passages": round(time.process_time() - start, 1)}
+    retriever = Retriever(passages=passages, bm25=BM25(passages.texts), embedder=embedder, index=index)
+    rankings = retriever.side_by_side(queries.texts, VECTORS)
+    if options.rerank:
+        scorer = PairScorer(Predictor.load(options.rerank, device="cpu"))
+        start = time.process_time()
+        first = shortened(rankings[VECTORS], options.depth)
+        name = f"{VECTORS}, first {options.depth} re-ranked"
+        rankings[name] = reranked(scorer, queries.texts, passages.texts, first, DEPTH)
+        seconds["reading again"] = round(time.process_time() - start, 1)
+    rows: dict[str, Any] = {}
+    for system, ranking in rankings.items():
+        found = score_search(ranking, queries, passages, judgements)
+        rows[system] = {name: round(value, 4) for name, value in found.scores.items()}
+        print(system, found.num_queries, rows[system], flush=True)
+    name = options.out or f"retrieval_{machine_label(described)}"
+    result = {"machine": described, "model": Path(options.model).name, "rerank": options.rerank and options.rerank_note}
+    write_result(name, {**result, "processor_seconds": seconds, "systems": rows})
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/cranfield")
+    parser.add_argument("--model", required=True, help="makes the vectors")
+    parser.add_argument("--rerank", help="a model of pairs, query and passage")
+    parser.add_argument("--rerank-note", default="", help="what that model was trained on, for the record")
+    parser.add_argument("--depth", type=int, default=20, help="passages that are read again [20]")
+    parser.add_argument("--out", help="name of the result file")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

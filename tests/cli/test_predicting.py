@@ -1,0 +1,93 @@
+"""evaluate and predict with untrained models of each kind: what is printed, and where in the text it stands."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.model.heads import BertForTask
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+
+
+def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bool = True) -> Path:
+    """An untrained model of a sample task; `bias` is added to its outputs. One that is not `ours` has no passport."""
+    spec = SPECS[kind]
+    task = task_for(spec)
+    model = BertForTask(CONFIG, task.head, seed=4)
+    if bias:
+        with torch.no_grad():
+            model.output_layer.bias.copy_(torch.tensor(bias))
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    save_pretrained(path, model, TOKENIZER, info, trained=(task.head.part, *(["pooler"] if task.head.pooled else [])))
+    if not ours:
+        (path / "bertsmith.json").unlink()
+    return path
+
+
+def test_the_characters_of_entities_are_those_of_the_line(run, tmp_path: Path) -> None:
+    """Every word is a person: a model that says so of all of them has an entity a word."""
+    model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
+    text = "  Anna, \tin Oslo."
+    answer = run("predict", "--model", model, "--json", stdin=f"{json.dumps({'text': text})}\n".encode())
+    assert answer.code == 0, answer.err
+    entities = json.loads(answer.out)["entities"]
+    assert [entity["text"] for entity in entities] == ["Anna", ",", "in", "Oslo", "."]
+    for entity in entities:
+        start, end = entity["characters"]
+        assert text[start:end] == entity["text"]
+
+
+def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "answer")
+    context = "The  plot of Anna's film, (Rome) and it was good."
+    line = json.dumps({"question": "who ?", "context": context})
+    answer = run("predict", "--model", model, "--json", stdin=f"{line}\n".encode())
+    assert answer.code == 0, answer.err
+    found = json.loads(answer.out)
+    assert found["text"]
+    assert len(found["n_best"]) > 5
+    for one in (found, *found["n_best"]):
+        # The words of an answer have one space between them, whatever the context has.
+        assert " ".join(context[one["start"] : one["end"]].split()) == one["text"]
+
+
+def test_the_help_names_every_shape_of_a_line(run) -> None:
+    assert '{"words": [...]}' in run("predict", "--help").out
+
+
+def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "answer or none")
+    asked = {"id": "1", "question": "who ?", "answers": [{"text": "anna", "answer_start": 4}], "is_impossible": False}
+    none = {"id": "2", "question": "where ?", "answers": [], "is_impossible": True}
+    data = tmp_path / "dev.json"
+    paragraphs = [{"context": "the anna film .", "qas": [asked, none]}]
+    data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
+    result = run("evaluate", "--model", model, "--data", data)
+    assert result.code == 0, result.err
+    names = [line.split(":")[0] for line in result.out.splitlines()[1:]]
+    assert {"exact", "f1", "has_ans_f1", "no_ans_f1"} <= set(names)
+    assert not [name for name in names if "total" in name]
+    scores = json.loads(run("evaluate", "--model", model, "--data", data, "--json").out)["scores"]
+    assert scores["total"] == 2
+
+
+@pytest.mark.parametrize("task", ["mrpc", "squad2"])
+def test_a_model_of_another_tool_is_scored_officially_when_its_task_is_named(run, tmp_path: Path, task: str) -> None:
+    data = tmp_path / "dev"
+    if task == "mrpc":
+        model = write_model(tmp_path / "model", "pair", ours=False)
+        rows = [f"{number % 2}\t1\t2\tthe film\tthe plot" for number in range(4)]
+        data.write_text("\n".join(["Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", *rows]) + "\n", encoding="utf-8")
+        official = {"f1", "accuracy"}
+    else:
+        model = write_model(tmp_path / "model", "answer", ours=False)
+        none = {"id": "2", "question": "where ?", "answers": [], "is_impossible": True}
+        paragraphs = [{"context": "the anna film .", "qas": [none]}]
+        data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
+        official = {"exact", "f1", "no_ans_f1", "best_f1"}
+    result = run("evaluate", "--model", model, "--data", data, "--task", task, "--json")
+    assert result.code == 0, result.err
+    assert official <= json.loads(result.out)["scores"].keys()

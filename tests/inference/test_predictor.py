@@ -1,0 +1,91 @@
+"""A fine-tuned model that answers a stream: what is in memory at once, and what becomes of answers before an error."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import pytest
+
+from bertsmith.errors import InputError
+from bertsmith.inference import text_lines
+from bertsmith.inference.predictor import Predictor
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import choose
+from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import TaskSettings
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+
+
+def predictor_of(kind: str, **settings: str) -> Predictor:
+    spec = dataclasses.replace(SPECS[kind], settings=TaskSettings(max_length=16, stride=4, **settings))
+    task = task_for(spec)
+    return Predictor(BertForTask(CONFIG, task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
+
+
+def text(number: int, words: str) -> TextExample:
+    return TextExample(id=str(number), first=words, place=f"line {number}")
+
+
+def answered(predictor: Predictor, examples: Iterator[Example], block: int = 4) -> tuple[list[str], str]:
+    """The ids of what was answered before the error, and the error."""
+    found = []
+
+    def read() -> None:
+        for example, prediction in predictor.stream(examples, block):
+            assert prediction.to_dict()["label"] == predictor.predict([example])[0].to_dict()["label"]
+            found.append(example.id)
+
+    with pytest.raises(InputError) as caught:
+        read()
+    return found, str(caught.value)
+
+
+@pytest.mark.parametrize("bad", range(7))
+def test_what_was_read_before_an_error_of_the_source_is_answered(bad: int) -> None:
+    def lines() -> Iterator[Example]:
+        yield from (text(number, "a good film " * (number + 1)) for number in range(bad))
+        raise InputError(expected=f"a text in line {bad}", found="an empty line", fix="remove the line")
+
+    ids, error = answered(predictor_of("single"), lines())
+    assert ids == [str(number) for number in range(bad)]
+    assert f"line {bad}" in error
+
+
+@pytest.mark.parametrize("bad", range(7))
+def test_what_stands_before_a_text_that_cannot_be_read_is_answered(bad: int) -> None:
+    words = ["a good film"] * 7
+    words[bad] = "a good film " * 9
+    examples = (text(number, one) for number, one in enumerate(words))
+    ids, error = answered(predictor_of("single", long_text="error"), examples)
+    assert ids == [str(number) for number in range(bad)]
+    assert "found 27" in error
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        TextExample(id="1", first="good film"),
+        TextExample(id="1", first="good", second=" film"),
+        ChoiceExample(id="1", context="go", endings=("od ", "film")),
+        QuestionExample(id="1", question="good ", context="film"),
+        TaggedExample(id="1", words=("good", " ", "film")),
+    ],
+)
+def test_a_block_is_bounded_by_its_characters_too(monkeypatch: pytest.MonkeyPatch, example: Example) -> None:
+    sizes: list[int] = []
+
+    def predict(self: Predictor, examples: list[Example], advance: object) -> list[None]:
+        sizes.append(len(examples))
+        return [None] * len(examples)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
+    monkeypatch.setattr(text_lines.sized_blocks, "__defaults__", (27,))
+    assert len(list(predictor_of("single").stream([example] * 8))) == 8
+    assert sizes == [3, 3, 2], "three of nine characters each"
+
+
+def test_a_stream_is_answered_as_a_list_is() -> None:
+    predictor, examples = predictor_of("single"), examples_of("single", 9, seed=2)
+    found = list(predictor.stream(iter(examples), block=4))
+    assert [example for example, _ in found] == list(examples)
+    assert [one.line() for _, one in found] == [one.line() for one in predictor.predict(examples)]

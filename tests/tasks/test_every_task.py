@@ -1,0 +1,135 @@
+"""Every task of the catalogue from its official file to the score of a trained model."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import InputError
+from bertsmith.inference.predictor import Predictor
+from bertsmith.tasks import catalogue
+from bertsmith.tasks.finetuning_job import FinetuningJob
+from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.glue import GLUE
+from bertsmith.tasks.task import TaskSettings
+from tasks.task_samples import write_base_model
+
+COUNT = 8
+TEXTS = ("the good film", "a bad plot", "it was great", "one poor film")
+MNLI_HEADER = (
+    "index promptID pairID genre sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse "
+    "sentence1 sentence2 label1 gold_label"
+)
+GLUE_HEADERS = {
+    "sst-2": "sentence label",
+    "mrpc": "Quality #1_ID #2_ID #1_String #2_String",
+    "sts-b": "index genre filename year old_index source1 source2 sentence1 sentence2 score",
+    "qqp": "id qid1 qid2 question1 question2 is_duplicate",
+    "mnli": MNLI_HEADER,
+    "mnli-mm": MNLI_HEADER,
+    "qnli": "index question sentence label",
+    "rte": "index sentence1 sentence2 label",
+    "wnli": "index sentence1 sentence2 label",
+}
+TEXT_COLUMNS = {"sentence", "sentence1", "sentence2", "question", "question1", "question2", "#1 String", "#2 String"}
+LABEL_COLUMNS = {"label", "gold_label", "Quality", "is_duplicate", "score"}
+
+
+def glue_file(name: str) -> str:
+    labels = GLUE[name].labels or ("0.0", "2.5", "5.000")
+    if name == "cola":
+        return "".join(f"gj04\t{labels[row % 2]}\t*\t{TEXTS[row % 4]}\n" for row in range(COUNT))
+    header = [column.replace("_ID", " ID").replace("_S", " S") for column in GLUE_HEADERS[name].split()]
+    rows = [
+        [
+            TEXTS[row % 4]
+            if column in TEXT_COLUMNS
+            else labels[row % len(labels)]
+            if column in LABEL_COLUMNS
+            else f"{row}"
+            for column in header
+        ]
+        for row in range(COUNT)
+    ]
+    return "".join("\t".join(cells) + "\n" for cells in (header, *rows))
+
+
+def squad_file(name: str) -> str:
+    questions = [
+        {"id": f"{row}", "question": "who ?", "answers": [{"text": "anna", "answer_start": 4}]} for row in range(COUNT)
+    ]
+    if name == "squad2":
+        questions = [
+            {**one, "answers": one["answers"] if row % 2 else [], "is_impossible": row % 2 == 0}
+            for row, one in enumerate(questions)
+        ]
+    paragraphs = [{"context": "the anna film .", "qas": questions}]
+    return json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": paragraphs}]})
+
+
+def choice_file(name: str) -> str:
+    rows = range(COUNT)
+    if name == "codah":
+        return "".join(f"o\tthe film\tit was\ta plot\tgood .\tbad .\t{row % 4}\n" for row in rows)
+    if name == "swag":
+        header = ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,ending3,label\n"
+        return header + "".join(f"{n},v,{n},the film it,the film,it,gold,was,good,bad,poor,{n % 4}\n" for n in rows)
+    return "context,ending0,ending1,label\n" + "".join(f"the film,was good,was bad,{row % 2}\n" for row in rows)
+
+
+def table_file(name: str) -> str:
+    labels = {"classification": ("a", "b"), "multi-label": ("a", "a,b", "b"), "regression": ("0.5", "1.5", "2.5")}
+    column = "labels" if name == "multi-label" else "label"
+    given = labels.get(name) or catalogue.PRESETS[name]
+    rows = (f"{TEXTS[row % 4]}\t{given[row % len(given)]}\n" for row in range(COUNT))
+    return f"text\t{column}\n" + "".join(rows)
+
+
+def write_file(name: str, folder: Path) -> Path:
+    """A file of the task with a few examples, in its official form."""
+    if name in GLUE:
+        suffix, text = "tsv", glue_file(name)
+    elif name in catalogue.QUESTIONS:
+        suffix, text = "json", squad_file(name)
+    elif name in catalogue.CHOICES:
+        suffix, text = "tsv" if name == "codah" else "csv", choice_file(name)
+    elif name in catalogue.TAGS:
+        tag = "B-PER" if name == "ner" else "NOUN"
+        other = "O" if name == "ner" else "VERB"
+        suffix, text = "conll", f"-DOCSTART- -X- {other}\n\n" + f"anna NNP {tag}\nwas VBD {other}\n\n" * COUNT
+    else:
+        suffix, text = "tsv", table_file(name)
+    path = folder / f"examples.{suffix}"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.mark.parametrize("name", [name for name in catalogue.TASK_NAMES if name != "ax"])
+def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: Path) -> None:
+    path = write_file(name, tmp_path)
+    spec, data = catalogue.read_task(name, path, path, settings=TaskSettings(max_length=32, stride=8))
+    assert len(data.train) == len(data.dev) == COUNT
+    settings = FinetuningSettings(batch_size=COUNT, epochs=1, device="cpu", precision="fp32")
+    job = FinetuningJob.prepare(base, spec, data, settings, RecipeSettings())
+    result = job.train_once(tmp_path / "run", seed=1)
+    assert result.steps == 1
+    predictor = Predictor.load(tmp_path / "run" / "model", device="cpu")
+    scores, predictions = predictor.evaluate(data.dev)
+    assert len(predictions) == COUNT
+    assert scores.keys() == result.scores.keys() >= {spec.metric, *spec.metrics}
+    assert all(map(math.isfinite, scores.values()))
+    assert scores == pytest.approx(result.scores, abs=1e-6)
+
+
+def test_the_diagnostic_set_is_read_for_prediction_alone(tmp_path: Path) -> None:
+    path = tmp_path / "AX.tsv"
+    path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
+    assert [example.second for example in catalogue.read_test("ax", path)] == ["the plot"]
+    with pytest.raises(InputError, match="which is for tests only"):
+        catalogue.read_task("ax", path, path)
