@@ -39,6 +39,7 @@ from bertsmith.training.settings import TrainSettings
 
 VOCABULARY_SIZE = 8000
 # What is left for filling gaps and the report, in seconds.
+LEAST_TRAINING_SHARE = 0.5  # of the minutes
 CLOSING_SECONDS = 8.0
 SHORTEST_MINUTES = 0.5
 
@@ -97,6 +98,8 @@ class DemoResult:
 def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
     """Learns a vocabulary, builds a corpus, pre-trains, fills gaps and writes the report, in about `minutes`.
 
+    Where reading takes more than half of them, training takes half of them all the same.
+
     Args:
         out: a new folder.
         texts: files or folders of the user's own text; the machine's documentation if there are none.
@@ -121,7 +124,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
     tokenizer.vocabulary.save(out / "vocab.txt")
     build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
     training_minutes = minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60
-    result = _train(out, max(training_minutes, 0.1 * minutes), seed)
+    result = _train(out, max(training_minutes, LEAST_TRAINING_SHARE * minutes), seed)
     gaps, samples = _samples(out / "run" / "model", Corpus.open(out / "corpus"), seed)
     report = write_report(out / "run", out=out / "report.html", title="Bertsmith demo", samples=samples)
     return DemoResult(

@@ -15,7 +15,7 @@ from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
 from bertsmith.tasks.finetuning import Finetuning
 from bertsmith.tasks.finetuning_job import FinetuningJob, SeedResult, TaskData, split_dev
-from bertsmith.tasks.finetuning_run import RESTARTS, finetune
+from bertsmith.tasks.finetuning_run import RESTARTS, finetune, summary_lines
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.search import GRID, search_settings, table_cells
@@ -215,3 +215,20 @@ def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
 def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
     assert set(GRID["learning_rate"]) == {3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
     assert (GRID["batch_size"], GRID["epochs"]) == ((16, 32), (2, 3, 4))
+
+
+def test_a_model_that_learned_nothing_is_told_with_what_may_help() -> None:
+    report = {
+        "scores": {"accuracy": {"mean": 0.5, "deviation": 0.0, "values": [0.5]}},
+        "collapsed": 3,
+        "runs": [{"collapsed": True}],
+        "metric": "accuracy",
+        "best": "seed-1-again-2",
+        "tokens_per_second": 100.0,
+    }
+    first, second, third, _ = summary_lines(report)
+    assert first == "accuracy: 0.5000"
+    assert second.endswith(": 3")
+    assert "--bias-correction" in third
+    report["runs"].append({"collapsed": False})
+    assert not any("--bias-correction" in line for line in summary_lines(report))

@@ -131,10 +131,10 @@ def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "found"),
     [
-        ("words\tlabel", "found columns 'words', 'label'; say which with text_column"),
-        ("text\tsentence\tlabel", "any of 'text', 'sentence' may be meant; say which with text_column"),
-        ("text\tkind", "found columns 'text', 'kind'; say which with label_column"),
-        ("text\tlabel\tclass", "any of 'label', 'class' may be meant; say which with label_column"),
+        ("words\tlabel", "found columns 'words', 'label'; say which with --text-column"),
+        ("text\tsentence\tlabel", "any of 'text', 'sentence' may be meant; say which with --text-column"),
+        ("text\tkind", "found columns 'text', 'kind'; say which with --label-column"),
+        ("text\tlabel\tclass", "any of 'label', 'class' may be meant; say which with --label-column"),
     ],
 )
 def test_columns_that_are_missing_or_could_be_several_are_named(tmp_path: Path, header: str, found: str) -> None:

@@ -125,7 +125,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
         InputError: it is one text, or nothing that can be counted.
     """
     if isinstance(values, str):
-        raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
+        raise InputError(expected=f"a list of {what.rstrip(',')}", found="one text", fix="put it into a list")
     if is_list(values):
         return values
     # Columns of pandas and arrays of numpy.
@@ -133,7 +133,9 @@ def listed(values: object, what: str) -> Sequence[Any]:
     plain = array.tolist() if hasattr(array, "tolist") else None
     if not isinstance(plain, list):
         raise InputError(
-            expected=f"a list of {what}", found=f"a {type(values).__name__}", fix="make a list of it, as with list(...)"
+            expected=f"a list of {what.rstrip(',')}",
+            found=f"a {type(values).__name__}",
+            fix="make a list of it, as with list(...)",
         )
     return plain
 

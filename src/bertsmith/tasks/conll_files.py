@@ -126,7 +126,7 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
             expected=f"a word in column {word_column} of '{shown(str(path))}'"
             + ("" if tag_column is None else f" and a tag in column {tag_column}"),
             found=f"{count} column{'s' * (count > 1)}",
-            fix="say which with word_column and tag_column",
+            fix="say which with --word-column and --tag-column",
         )
     return word_column % count, None if tag_column is None else tag_column % count
 

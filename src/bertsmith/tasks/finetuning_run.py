@@ -110,7 +110,8 @@ def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple
         result = job.train_once(path, drawn, resume=resume)
         if not result.collapsed or again == RESTARTS:
             return path, result, again
-        warn(f"seed {seed} collapsed: one answer for every dev example; it starts again with another seed")
+        which = f"seed {seed}{f', start {again + 1},' if again else ''}"
+        warn(f"{which} collapsed: one answer for every dev example; it starts again with another seed")
     raise AssertionError("the last training returns")
 
 
@@ -163,8 +164,12 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         if is_count(name):
             continue
         values = ", ".join(f"{value:.4f}" for value in score["values"])
-        lines.append(f"{name}: {score['mean']:.4f} ± {score['deviation']:.4f} ({values})")
+        several = f" ± {score['deviation']:.4f} ({values})" if len(score["values"]) > 1 else ""
+        lines.append(f"{name}: {score['mean']:.4f}{several}")
     if report["collapsed"]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
+    if all(run["collapsed"] for run in report["runs"]):
+        lines.append("this model gives one answer for everything; small data want --bias-correction --epsilon 1e-8")
+        lines[-1] += ", more epochs, another --learning-rate, or a model that was pre-trained longer"
     lines.append(f"best by {report['metric']}: {report['best']}; {report['tokens_per_second']:,.0f} tokens/s")
     return lines

@@ -337,7 +337,7 @@ def _only(
     raise InputError(
         expected=f"one column that is known for the {what} in '{shown(str(path))}'",
         found=show_columns(columns) + (several if found else ""),
-        fix=f"say which with {option}",
+        fix=f"say which with --{option.replace('_', '-')}",
     )
 
 

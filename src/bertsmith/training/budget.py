@@ -97,7 +97,7 @@ def _resolve_minutes(
             expected="a budget with room for one step",
             found=f"{seconds / 60:g} minutes, where a step takes {step_seconds:.1f} s and evaluating and saving"
             f" {evaluation_seconds + save_seconds:.1f} s",
-            fix="allow more minutes or train a smaller model",
+            fix="allow more minutes or train a smaller model, in a new folder",
         )
     return {
         "steps": steps,
