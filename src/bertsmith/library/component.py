@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.inference.token_features import TokenFeatures
-from bertsmith.library.inputs import checked_words, listed, silently
+from bertsmith.library.inputs import checked_sentences, silently
 from bertsmith.library.loading import load
 from bertsmith.library.model import Model
 from bertsmith.settings import require
@@ -65,8 +65,7 @@ class WordEncoder(nn.Module):
         Raises:
             InputError: something else is there.
         """
-        given = enumerate(listed(sentences, "sentences, each a list of words,"), start=1)
-        words = [checked_words(sentence, f"sentence {number}") for number, sentence in given]
+        words = checked_sentences(sentences)
         with silently():
             found = self._features[0].word_vectors(words)
         longest = max((len(vectors) for vectors in found), default=0)

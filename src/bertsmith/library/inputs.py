@@ -66,7 +66,7 @@ def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "
 def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
     """Each text, or pair of texts, as a first text and a second one or None; raises as `checked_texts`."""
     found: list[tuple[str, str | None]] = []
-    for number, text in enumerate(listed(texts, "texts, or pairs of texts,"), start=1):
+    for number, text in enumerate(listed(texts, "texts, or pairs of texts"), start=1):
         place = f"text {number}"
         if isinstance(text, str):
             found.append((checked_text(text, place), None))
@@ -78,14 +78,14 @@ def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
     """The words of each sentence; raises as `checked_words`."""
-    given = enumerate(listed(sentences, "sentences, each a list of words,"), start=1)
+    given = enumerate(listed(sentences, "sentences, each a list of words"), start=1)
     return [checked_words(words, f"sentence {number}") for number, words in given]
 
 
 def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample]:
     """Plain texts cut into words, and lists of words as they are; raises as `checked_texts`."""
     sentences = []
-    for number, text in enumerate(listed(texts, "texts, or lists of words,")):
+    for number, text in enumerate(listed(texts, "texts, or lists of words")):
         place = f"text {number + 1}"
         if isinstance(text, str):
             sentence = words_of(checked_text(text, place), id=place, place=place)
@@ -125,7 +125,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
         InputError: it is one text, or nothing that can be counted.
     """
     if isinstance(values, str):
-        raise InputError(expected=f"a list of {what.rstrip(',')}", found="one text", fix="put it into a list")
+        raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
     if is_list(values):
         return values
     # Columns of pandas and arrays of numpy.
@@ -133,7 +133,7 @@ def listed(values: object, what: str) -> Sequence[Any]:
     plain = array.tolist() if hasattr(array, "tolist") else None
     if not isinstance(plain, list):
         raise InputError(
-            expected=f"a list of {what.rstrip(',')}",
+            expected=f"a list of {what}",
             found=f"a {type(values).__name__}",
             fix="make a list of it, as with list(...)",
         )
