@@ -74,23 +74,33 @@ class Peer:
         tokens = epochs * sum(len(row) for feature in self.train_features for row in _rows(feature))
         return PeerRun(self._predict(model, batch), tokens)
 
-    def seconds_of_steps(
+    def padded_seconds(
         self, steps: int, *, rate: float, batch: int, pad_to: int, seconds: Callable[[], float]
-    ) -> float:
-        """Mean seconds of a step with all rows padded to one length, over some steps, by the given clock."""
+    ) -> tuple[float, float]:
+        """Mean seconds of a step, and of a batch of the evaluation, with all rows padded to one length.
+
+        Each is the mean over so many of them, by the given clock, after one that does not count.
+        """
         torch.manual_seed(0)
         model = self._model().train()
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
         order = torch.randperm(len(self.train_features)).tolist() * (steps + 1)
-        times = []
+        training, evaluation = [], []
         for number in range(steps + 1):
             began = seconds()
             self._step(model, [self.train_features[i] for i in order[number * batch : (number + 1) * batch]], pad_to)
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-            times.append(seconds() - began)
-        return float(np.mean(times[1:]))
+            training.append(seconds() - began)
+        model.eval()
+        rows = self.dev_features * (steps + 1)
+        with torch.inference_mode():
+            for number in range(steps + 1):
+                began = seconds()
+                model(**self._collate(rows[number * batch : (number + 1) * batch], pad_to))
+                evaluation.append(seconds() - began)
+        return float(np.mean(training[1:])), float(np.mean(evaluation[1:]))
 
     def _model(self) -> Any:
         labels = 1 if self.spec.kind == "regression" else max(len(self.spec.labels), 2)
