@@ -60,10 +60,10 @@ class Line(NamedTuple):
 LINES = {
     "sst-2": Line("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv", 4000, 872, 1, 1),
     "sts-b": Line("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv", 800, 400, 3, 3),
-    "ner": Line("ner/wnut17/wnut17train.conll", "ner/wnut17/emerging.test.annotated", 608, 300, 3, 3),
+    "ner": Line("ner/wnut17/wnut17train.conll", "ner/wnut17/emerging.test.annotated", 1216, 300, 3, 3),
     "mrpc": Line("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv", 608, 408, 3, 3),
     "cola": Line("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv", 2496, 1043, 3, 3),
-    "squad": Line("squad/train-v1.1-partial.json", "squad/dev-v1.1.json", 500, 100, 1, 1, 384),
+    "squad": Line("squad/train-v1.1-partial.json", "squad/dev-v1.1.json", 2016, 300, 1, 1, 384),
     "rte": Line("glue/RTE/train.tsv", "glue/RTE/dev.tsv", 320, 277, 3, 3),
     "codah": Line(
         "multiple_choice/codah/cv_split/fold_0/train.tsv",

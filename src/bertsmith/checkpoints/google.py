@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_floats
 from bertsmith.checkpoints.names import Match, from_google, to_google, whole
 from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
@@ -186,6 +187,7 @@ def write_google(
         write_bundle(partial / PREFIX, variables)
         # The file that tf.train.latest_checkpoint looks for.
         write_text(partial / "checkpoint", f'model_checkpoint_path: "{PREFIX}"\n')
+        write_card(partial, config, ours, tokenizer, info, "tf")
         write_passport(partial, tokenizer, info)
 
 

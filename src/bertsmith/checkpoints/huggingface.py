@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -133,6 +134,7 @@ def write_model_folder(
             write_json(partial / "tokenizer.json", tokenizer_json(tokenizer))
             write_json(partial / "tokenizer_config.json", tokenizer_config(tokenizer, config.max_position_embeddings))
             write_json(partial / "special_tokens_map.json", SPECIAL_TOKENS)
+        write_card(partial, config, ours, tokenizer, info, "transformers")
         write_passport(partial, tokenizer, info)
 
 

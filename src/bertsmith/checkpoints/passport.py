@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor
 
 import bertsmith
+from bertsmith.checkpoints.card import CARD
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.settings import to_dict
@@ -76,7 +77,9 @@ def write_passport(folder: Path, tokenizer: Tokenizer | None, info: Mapping[str,
     passport |= {key: value for key, value in info.items() if key not in RESERVED}
     if tokenizer is not None:
         passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
-    passport["digests"] = {file.name: digest_file(file) for file in sorted(folder.iterdir()) if file.name != PASSPORT}
+    # The card is for people, who may add to it.
+    files = [file for file in sorted(folder.iterdir()) if file.name not in (PASSPORT, CARD)]
+    passport["digests"] = {file.name: digest_file(file) for file in files}
     write_json(folder / PASSPORT, passport)
 
 

@@ -297,6 +297,17 @@ class FinetuningJob:
             "labels": list(spec.labels),
             "spec": spec.to_dict(),
             "trained_on": self.digests(),
+            "training": {
+                "examples": len(self.data.train),
+                "dev_examples": len(self.data.dev),
+                "epochs": self.settings.epochs,
+                "batch_size": self.settings.batch_size,
+                "learning_rate": self.training.learning_rate,
+                "seed": result.seed,
+                "steps": result.steps,
+                "best_step": result.best_step,
+                "tokens": result.tokens,
+            },
             "scores": dict(result.scores),
         }
         parts = (self.task.head.part, *(("pooler",) if self.task.head.pooled else ()))

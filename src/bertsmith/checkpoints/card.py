@@ -1,0 +1,184 @@
+"""`README.md` of a model folder, its card: what the model is, what it learned from, how it did, how to ask it.
+
+Every line comes from the model and its passport, so that a folder explains itself wherever it is copied to. What a
+program cannot know (licence, language, what it should be used for) is left for whoever publishes the model, and the
+card says so. S109.
+
+Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for what a card tells; the header is that of
+huggingface.co/docs/hub/model-cards.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from bertsmith.checkpoints.names import part_of
+from bertsmith.files import write_text
+from bertsmith.model.config import BertConfig
+from bertsmith.text.wordpiece import Tokenizer
+
+CARD = "README.md"
+LIBRARIES = {  # as the hub calls them
+    "transformers": "It loads in `transformers` too.",
+    "tf": "Google's BERT code for TensorFlow reads it too.",
+    "onnx": "ONNX Runtime and others run `model.onnx`; the calls above need the model in another format.",
+}
+
+_PIPELINES = {  # what the hub calls them
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "span": "question-answering",
+    "choice": "multiple-choice",
+}
+# What predict reads from a line, and the call of the library for the same; a classification may be of pairs.
+_LINES = {
+    "classification": "A text.",
+    "regression": "A text.",
+    "tagging": "A text.",
+    "span": "A question?\\tA text that answers it.",
+    "choice": "A beginning\\tan end\\tanother end",
+}
+_CALLS = {
+    "classification": 'classify(["A text."])',
+    "regression": 'score(["A text."])',
+    "tagging": 'tag(["A text."])',
+    "span": 'answer([("A question?", "A text that answers it.")])',
+    "choice": 'choose([("A beginning", ["an end", "another end"])])',
+}
+
+
+def write_card(
+    folder: Path,
+    config: BertConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    info: Mapping[str, Any],
+    library: str,
+) -> None:
+    """Writes the card of a model beside its files.
+
+    Args:
+        tensors: parameters by our name, those of the encoder with `bert.` in front.
+        info: what the passport says of the model.
+        library: what reads these files beside bertsmith, one of `LIBRARIES`.
+    """
+    write_text(folder / CARD, model_card(config, tensors, tokenizer, info, library))
+
+
+def model_card(
+    config: BertConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer | None,
+    info: Mapping[str, Any],
+    library: str,
+) -> str:
+    """The text of a card, Markdown with the header that the hub reads; arguments as for `write_card`."""
+    paragraphs = (
+        _header(tensors, info, library),
+        f"# {_title(tensors, info)}",
+        _what(config, tensors, tokenizer, info),
+        *_scores(info),
+        *_training(info),
+        _use(tensors, info, library),
+        "## What this card does not know\n\n"
+        "The licence, the language, what the model should and should not be used for, and whom its mistakes would "
+        "hurt: add them here before you hand it on. A model repeats what its texts say, their prejudices included.",
+    )
+    return "\n\n".join(paragraphs) + "\n"
+
+
+def _header(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -> str:
+    pipeline = _PIPELINES.get(str(info.get("task", "")))
+    if pipeline is None:
+        pipeline = "fill-mask" if _has(tensors, "mlm") else "feature-extraction"
+    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- bert\n- bertsmith\n---"
+
+
+def _title(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> str:
+    kind, name = str(info.get("task", "")), str((info.get("spec") or {}).get("name", ""))
+    if kind in _PIPELINES:
+        return f"BERT for {kind}" + (f": {name}" if name and name != kind else "")
+    return "BERT, pre-trained" if _has(tensors, "mlm") else "BERT, an encoder"
+
+
+def _what(
+    config: BertConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, info: Mapping[str, Any]
+) -> str:
+    count = sum(tensor.numel() for tensor in tensors.values())
+    lines = [
+        f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} "
+        f"attention heads; {count:,} parameters in all.",
+    ]
+    if tokenizer is not None:
+        kept = "lower-cased" if tokenizer.rules.lowercase else "with its capitals"
+        lines.append(f"- Text: {kept}, in {len(tokenizer.vocabulary):,} WordPieces.")
+    lines.append(f"- {_reads(config, info)}")
+    labels = [str(label) for label in info.get("labels") or ()]
+    if labels:
+        lines.append(f"- Labels: {', '.join(f'`{label}`' for label in labels)}.")
+    return "\n".join(lines)
+
+
+def _reads(config: BertConfig, info: Mapping[str, Any]) -> str:
+    settings = (info.get("spec") or {}).get("settings") or {}
+    longest = min(int(settings.get("max_length", config.max_position_embeddings)), config.max_position_embeddings)
+    reads = f"Reads {longest} tokens at once, [CLS] and [SEP] among them"
+    policy = settings.get("long_text")
+    if info.get("task") in ("span", "tagging") or policy == "windows":
+        return f"{reads}; longer texts by windows."
+    return f"{reads}; longer texts are cut ({policy})." if policy else f"{reads}."
+
+
+def _scores(info: Mapping[str, Any]) -> Iterator[str]:
+    scores = {name: value for name, value in (info.get("scores") or {}).items() if isinstance(value, int | float)}
+    if not scores:
+        return
+    rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
+    table = "\n".join(("| score | value |", "|---|---|", *rows))
+    if info.get("task") == "pretraining":
+        note = "On documents of the corpus that were held out; losses and entropies in nats."
+    else:
+        count = (info.get("training") or {}).get("dev_examples")
+        note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
+        note += " that were not trained on. The best of several evaluations and seeds was taken, by these examples; on "
+        note += "others it may do worse."
+    yield f"## Scores\n\n{table}\n\n{note}"
+
+
+def _training(info: Mapping[str, Any]) -> Iterator[str]:
+    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in (info.get("training") or {}).items()]
+    known += [f"- {name}: {info[name]:,}" for name in ("steps", "tokens") if isinstance(info.get(name), int)]
+    known += [f"- objective: {info['objective']}"] if "objective" in info else []
+    known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in (info.get("trained_on") or {}).items()]
+    if known:
+        yield "## Training\n\n" + "\n".join(known)
+
+
+def _use(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -> str:
+    kind = str(info.get("task", ""))
+    if kind in _LINES:
+        line, call = _LINES[kind], _CALLS[kind]
+        if (info.get("spec") or {}).get("pair"):
+            line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
+        command = f'printf "{line}\\n" | bertsmith predict --model .'
+    elif _has(tensors, "mlm"):
+        command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
+    else:
+        command, call = "bertsmith embed texts.txt --model . --out vectors.npy", 'embed(["A text."])'
+    return (
+        f"## Use\n\n```console\n$ {command}\n```\n\n"
+        f'```python\nimport bertsmith\n\nmodel = bertsmith.load(".")\nprint(model.{call})\n```\n\n'
+        f"{LIBRARIES[library]} `bertsmith.json` says for programs what this card says for people, and has a digest of "
+        "every other file."
+    )
+
+
+def _has(tensors: Mapping[str, Tensor], part: str) -> bool:
+    return any(part_of(name) == part for name in tensors)
+
+
+def _plain(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

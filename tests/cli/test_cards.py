@@ -1,0 +1,108 @@
+"""The card of a model says what the model is, in words that the hub reads and with commands that run."""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+
+from bertsmith.checkpoints.card import CARD, LIBRARIES
+from bertsmith.checkpoints.huggingface import read_model_folder
+from bertsmith.checkpoints.load import convert
+from bertsmith.checkpoints.pretrained import load_for_task, save_pretrained, untrained
+from bertsmith.errors import CheckpointError
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+
+TRAINING = {"examples": 1200, "dev_examples": 120, "learning_rate": 5e-5, "seed": 1}
+PIPELINES = {
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "choice": "multiple-choice",
+    "tagging": "token-classification",
+    "span": "question-answering",
+}
+
+
+def written(place: Path, kind: str) -> Path:
+    """A model folder of a kind of task, or of none."""
+    model = untrained(CONFIG, seed=3)
+    info = {"task": "pretraining", "objective": "mlm+nsp", "steps": 12000, "scores": {"held_out_mlm_loss": 3.25}}
+    save_pretrained(place / "base", model, TOKENIZER, info)
+    if kind == "base":
+        return place / "base"
+    spec = SPECS[kind]
+    head = task_for(spec).head
+    tuned = load_for_task(place / "base", head, keep_head=False, seed=5).model
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict(), "training": TRAINING}
+    info |= {"scores": {spec.metric: 0.75}, "trained_on": {"train": "sha256:77aa"}}
+    save_pretrained(place / "model", tuned, TOKENIZER, info, trained=("pooler", head.part))
+    return place / "model"
+
+
+def parts(folder: Path) -> tuple[dict, str]:
+    """The header of a card as the hub reads it, and the text below."""
+    card = ModelCard.load(folder / CARD)
+    return card.data.to_dict(), card.text
+
+
+@pytest.mark.parametrize("kind", ["base", *SPECS])
+def test_what_a_card_shows_runs_beside_it(tmp_path, kind, monkeypatch, capsys, run):
+    folder = written(tmp_path, kind)
+    monkeypatch.chdir(folder)
+    _, text = parts(folder)
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})
+    assert capsys.readouterr().out.startswith("[")
+    command = re.search(r"```console\n\$ (.*)\n```", text)[1]
+    given, _, asked = command.rpartition(" | bertsmith ")
+    stdin = subprocess.run(["sh", "-c", given], capture_output=True, check=True).stdout if given else b""
+    found = run(*shlex.split(asked.removeprefix("bertsmith ")), stdin=stdin)
+    assert (found.code, found.err) == (0, "")
+    assert found.out
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_card_of_a_task_tells_its_scores_labels_and_training(tmp_path, kind):
+    folder, spec = written(tmp_path, kind), SPECS[kind]
+    header, text = parts(folder)
+    assert header == {
+        "library_name": "transformers",
+        "pipeline_tag": PIPELINES[spec.kind],
+        "tags": ["bert", "bertsmith"],
+    }
+    assert f"| {spec.metric} | 0.7500 |" in text
+    assert "On 120 labelled examples" in text
+    assert "- examples: 1,200\n" in text
+    assert "`sha256:77aa`" in text
+    assert all(f"`{label}`" in text for label in spec.labels)
+    by_windows = spec.kind in ("tagging", "span") or spec.settings.long_text == "windows"
+    assert (f"Reads {spec.settings.max_length} tokens" in text, "by windows" in text) == (True, by_windows)
+
+
+def test_a_card_of_a_pretrained_model_tells_what_it_learned(tmp_path):
+    header, text = parts(written(tmp_path, "base"))
+    assert header["pipeline_tag"] == "fill-mask"
+    assert "| held_out_mlm_loss | 3.2500 |" in text
+    assert "- steps: 12,000\n- objective: mlm+nsp" in text
+    assert "2 layers, width 32, 4 attention heads" in text
+
+
+def test_people_may_add_to_a_card_and_not_to_the_weights(tmp_path):
+    folder = written(tmp_path, "single")
+    (folder / CARD).write_text("licence: CC0\n", encoding="utf-8")
+    read_model_folder(folder, verify=True)
+    with open(folder / "vocab.txt", "a", encoding="utf-8") as file:
+        file.write("\n")
+    with pytest.raises(CheckpointError, match=r"vocab\.txt"):
+        read_model_folder(folder, verify=True)
+
+
+def test_a_card_says_who_else_reads_the_files(tmp_path):
+    folder = written(tmp_path, "base")
+    convert(folder, tmp_path / "google", to="google")
+    header, text = parts(tmp_path / "google")
+    assert header["library_name"] == "tf"
+    assert LIBRARIES["tf"] in text
+    assert LIBRARIES["transformers"] not in text
