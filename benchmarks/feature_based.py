@@ -101,7 +101,13 @@ def probe_row(
 def fine_tuned_row(task: Task, data: TaskData, arguments: argparse.Namespace) -> dict[str, Any]:
     """The row of the model that is fine-tuned on the same examples."""
     settings = FinetuningSettings(epochs=arguments.finetuning_epochs, precision=arguments.precision)
-    recipe = RecipeSettings(learning_rate=arguments.finetuning_rate, save_minutes=None, log_every=50)
+    recipe = RecipeSettings(
+        learning_rate=arguments.finetuning_rate,
+        bias_correction=arguments.bias_correction,
+        epsilon=arguments.epsilon,
+        save_minutes=None,
+        log_every=50,
+    )
     with tempfile.TemporaryDirectory() as folder:
         result = finetune(
             arguments.model, task.spec, data, Path(folder) / "run", settings, recipe, seeds=arguments.seeds
@@ -143,6 +149,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--penalty", type=float, default=10.0, help="L2 of the classifier [10]")
     parser.add_argument("--finetuning-epochs", type=float, default=5.0, help="[5]")
     parser.add_argument("--finetuning-rate", type=float, default=5e-5, help="[5e-5]")
+    parser.add_argument("--bias-correction", action="store_true", help="of Adam, in fine-tuning")
+    parser.add_argument("--epsilon", type=float, default=1e-6, help="of Adam, in fine-tuning [1e-6]")
     parser.add_argument("--out", type=Path, help="where the result goes [results/]")
     return parser.parse_args(arguments)
 

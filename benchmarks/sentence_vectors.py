@@ -2,11 +2,11 @@
 
     python benchmarks/sentence_vectors.py --sentence-model MODEL --dev STS-B/dev.tsv --model MODEL [--model MODEL ...]
 
-Every row makes one vector of each sentence of the STS benchmark's dev set, takes the cosine of each pair, and reports
-the Spearman correlation with the gold scores and the mean cosine of random pairs. The rows are: TF-IDF without any
-encoder; for each --model, mean and [CLS] of its layers, as they are and changed (centred, without the top directions,
-whitened); and the sentence-trained model as its own folder pools it. Changes are fitted on the dev sentences
-themselves, whose gold scores they do not see.
+Every row makes one vector of each sentence of the STS benchmark's dev set, takes the dot product and the cosine of each
+pair, and reports their Spearman correlations with the gold scores and the mean cosine of random pairs. The rows are:
+TF-IDF without any encoder; for each --model, mean and [CLS] of its layers and what its pooler makes of [CLS], as they
+are and changed (centred, without the top directions, whitened); and the sentence-trained model as its own folder pools
+it. Changes are fitted on the dev sentences themselves, whose gold scores they do not see.
 
 What an encoder was trained for matters: --model takes encoders that were never trained on sentences, such as one that
 `bertsmith pretrain` made. The lower layers of the sentence-trained model can be named as well (MODEL@LAYERS); they were
@@ -23,6 +23,7 @@ import numpy as np
 from harness import machine, machine_label, write_result
 from sklearn.feature_extraction.text import TfidfVectorizer
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.files import write_json
 from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.vector_changes import ChangeSettings, fit_change
@@ -43,7 +44,9 @@ def score(vectors: np.ndarray, gold: Sequence[float]) -> dict[str, Any]:
     """The row of vectors [2E, D], first sentences first."""
     half = len(gold)
     report = describe(vectors)
+    dots = np.einsum("ed,ed->e", vectors[:half], vectors[half:])
     return {
+        "dot_spearman": round(spearman(gold, dots), 4),
         "spearman": round(spearman(gold, cosines(vectors[:half], vectors[half:])), 4),
         "mean_cosine": round(report.mean_cosine, 4),
         "deviation": round(report.deviation, 4),
@@ -53,11 +56,14 @@ def score(vectors: np.ndarray, gold: Sequence[float]) -> dict[str, Any]:
 
 
 def encoder_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[float]) -> dict[str, dict[str, Any]]:
-    """The rows of one encoder: mean and [CLS], raw and changed."""
+    """The rows of one encoder: mean, [CLS] and pooler where it has one, raw and changed."""
     path, _, layers = source.partition("@")
     rows = {}
     # In the embeddings [CLS] is the same for every text.
-    for pooling in ("mean",) if layers == "0" else ("mean", "cls"):
+    poolings = ["mean"] if layers == "0" else ["mean", "cls"]
+    if not layers and "pooler" in load_any(path).parts:
+        poolings.append("pooler")
+    for pooling in poolings:
         embedder = Embedder.load(path, pooling=pooling, normalize=False, layers=layers or "last")
         vectors = embedder.embed(texts)
         rows[f"{name}, {pooling}"] = score(vectors, gold)
@@ -78,10 +84,14 @@ def sentence_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[f
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """The rows in Markdown."""
-    lines = ["| vectors | Spearman | mean cosine of random pairs | effective rank |", "|---|---:|---:|---:|"]
+    lines = [
+        "| vectors | Spearman of dot products | of cosines | mean cosine of random pairs | effective rank |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for name, row in rows.items():
         lines.append(
-            f"| {name} | {100 * row['spearman']:.1f} | {row['mean_cosine']:.2f} | {row['effective_rank']:.0f} |"
+            f"| {name} | {100 * row['dot_spearman']:.1f} | {100 * row['spearman']:.1f} | {row['mean_cosine']:.2f} "
+            f"| {row['effective_rank']:.0f} |"
         )
     return "\n".join(lines)
 
