@@ -6,7 +6,8 @@ Same weights, training rows, rate, batch, epochs and optimizer; the sides take t
 peer pads each batch to its longest row; how long it takes with all rows padded to 128 (the default of its script for
 GLUE; 384 for questions), its evaluation with it, is measured on some steps and batches. Ours is scored a second time
 with the paper's optimizer, our default (`--paper-recipe`). DIR is a folder with `glue`, `squad`, `ner` and
-`multiple_choice` in it, in their official forms. The rows of each task are cut; `--scale` multiplies those that are trained on.
+`multiple_choice` in it, in their official forms. The rows of each task are cut; `--scale` multiplies those that are
+trained on.
 
 With one thread seconds are those that the processor worked, so that other work on the machine does not count; with
 more they are those of the clock.
