@@ -1,5 +1,8 @@
 """The program that runs the command lines of the documentation sees all of them, and notices failures."""
 
+import shutil
+import socket
+import sys
 from pathlib import Path
 
 import check_docs
@@ -73,6 +76,49 @@ def test_a_command_line_that_fails_is_counted(capsys: pytest.CaptureFixture[str]
     shown = capsys.readouterr().out
     marks = [line.split()[0] for line in shown.splitlines() if "README" in line]
     assert marks == ["ok", "ok", "FAIL", "skip", "ok", "FAIL"]
+
+
+SERVER = """#!{python}
+import http.server, signal, sys
+assert sys.argv[1:3] == ["serve", "--port"]
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path in ("/ready", "/there") else 404)
+        self.end_headers()
+
+signal.signal(signal.SIGTERM, lambda *_: sys.exit({code}))
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[3])), Handler).serve_forever()
+"""
+
+
+@pytest.mark.parametrize(("code", "failed"), [(0, 1), (3, 2)])
+def test_a_server_is_asked_by_the_lines_after_it_and_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, failed: int
+) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("needs curl")
+    program = tmp_path / "bertsmith"
+    program.write_text(SERVER.format(python=sys.executable, code=code), encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))  # the folder of the Python is where programs are
+    page = check_docs.ROOT / "README.md"
+    texts = ("bertsmith serve --port 80", "curl -s localhost:80/there", "curl -s localhost:80/absent")
+    lines = [check_docs.CommandLine(page, number, text, "", block=1) for number, text in enumerate(texts)]
+    assert check_docs.run_page(lines) == failed
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in shown if "README" in line] == ["ok", "ok", "FAIL"]
+    port = shown[0].split("--port ")[1].split()[0]
+    assert shown[1].startswith(f"ok   README.md:1: curl -s localhost:{port}/there"), "at a port that was free"
+    with socket.socket() as nobody, pytest.raises(ConnectionRefusedError):
+        nobody.connect(("127.0.0.1", int(port)))
+
+
+def test_a_server_that_does_not_come_up_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    page = check_docs.ROOT / "README.md"
+    line = check_docs.CommandLine(page, 1, "bertsmith serve --model absent --port 80", "")
+    assert check_docs.run_page([line]) == 1
+    assert "absent" in capsys.readouterr().out
 
 
 def test_the_readme_shows_the_two_commands_of_a_fresh_clone() -> None:

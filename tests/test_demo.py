@@ -55,3 +55,15 @@ def test_the_demo_refuses_what_cannot_work(text, tmp_path):
         demo.run_demo(tmp_path, texts=[text])
     with pytest.raises(InputError, match="nowhere"):
         demo.run_demo(tmp_path / "demo", texts=[tmp_path / "nowhere.txt"])
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_demo_too_short_for_a_step_says_so_and_leaves_nothing(text, tmp_path, monkeypatch, exists):
+    monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)
+    monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
+    out = tmp_path / "demo"
+    if exists:
+        out.mkdir()
+    with pytest.raises(ConfigError, match=r"a demo of 0\.0001 minutes.*a step takes .* give --minutes 0\.0002"):
+        demo.run_demo(out, minutes=0.0001, texts=[text])
+    assert not out.exists() if not exists else list(out.iterdir()) == []

@@ -9,16 +9,23 @@ them, `my-cola.json` and `my-mrpc.json`. An HTML comment just before a block cha
     <!-- not run: needs the network -->           the block is left out, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
 
+A line `bertsmith serve ... --port N` goes on, at a port that is free, while the lines after it in its block run, which
+may ask it with curl: a refusal fails. Then it is stopped, and has to end with code 0.
+
 Usage: python tools/check_docs.py [PAGE ...]
 """
 
+import contextlib
+import itertools
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +33,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parent.parent
 SECONDS_A_COMMAND = 900
 BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SERVES = re.compile(r"bertsmith serve .*--port (\d+)")
 MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
 
 SUBJECTS = ("The gardener", "A sailor", "Her neighbour", "The old judge", "My brother", "A stranger", "The miller")
@@ -41,13 +49,14 @@ ENDS = (
 
 
 class CommandLine(NamedTuple):
-    """A command line of a page, or a Python example, and why it is not run, if it is not."""
+    """A command line of a page, or a Python example, and why it is not run, if it is not; `block` is its block."""
 
     page: Path
     line: int
     text: str
     why_not: str
     is_python: bool = False
+    block: int = 0
 
 
 def command_lines(page: Path) -> Iterator[CommandLine]:
@@ -68,7 +77,7 @@ def command_lines(page: Path) -> Iterator[CommandLine]:
                 if old in text:
                     unused.discard(old)
                     text = text.replace(old, new)
-            yield CommandLine(page, number, text, why_not, is_python)
+            yield CommandLine(page, number, text, why_not, is_python, first)
         if unused:
             sys.exit(f"{page}:{first}: expected {sorted(unused)} in the block; found no such text; correct the mark")
 
@@ -120,37 +129,113 @@ def write_examples(folder: Path) -> None:
 def run_page(lines: list[CommandLine]) -> int:
     """Runs what one page shows; the number of command lines and examples that failed."""
     failed = 0
-    environment = {
-        **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        "HF_HUB_OFFLINE": "1",
-    }
     with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as folder:
         write_texts(Path(folder) / "my-text")
         write_examples(Path(folder))
+        (Path(folder) / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")
+        environment = {
+            **os.environ,
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HF_HUB_OFFLINE": "1",
+            "CURL_HOME": folder,
+        }
+        for _, block in itertools.groupby(lines, key=lambda line: line.block):
+            failed += _run_block(list(block), folder, environment)
+    return failed
+
+
+def _run_block(lines: list[CommandLine], folder: str, environment: dict[str, str]) -> int:
+    """Runs the lines of one block, a server until the last of them; the number of those that failed."""
+    failed = 0
+    with contextlib.ExitStack() as at_the_end:
+        server, port = None, ("", "")
         for command in lines:
-            place = f"{command.page.relative_to(ROOT)}:{command.line}"
-            shown = f"python: {command.text.splitlines()[0]} ..." if command.is_python else command.text
-            program = [sys.executable, "-W", "error"] if command.is_python else ["bash", "-o", "pipefail"]
             if command.why_not:
-                print(f"skip {place}: {shown} ({command.why_not})")
+                print(f"skip {_shown(command)} ({command.why_not})")
                 continue
             start = time.monotonic()
-            result = subprocess.run(
-                [*program, "-c", command.text],
-                cwd=folder,
-                env=environment,
-                capture_output=True,
-                text=True,
-                timeout=SECONDS_A_COMMAND,
-                check=False,
-            )
-            mark = "ok  " if result.returncode == 0 else "FAIL"
-            print(f"{mark} {place}: {shown} ({time.monotonic() - start:.0f} s)", flush=True)
-            if result.returncode:
-                failed += 1
-                print(result.stdout + result.stderr)
+            if found := SERVES.match(command.text):
+                port = (found[1], str(_free_port()))
+            command = command._replace(text=command.text.replace(*port))
+            if found:
+                started = _Server(command.text, int(port[1]), folder, environment)
+                at_the_end.callback(started.kill)
+                problem = started.wait()
+                server = started if problem is None else None
+            else:
+                problem = _run(command, folder, environment)
+            mark = "ok  " if problem is None else "FAIL"
+            print(f"{mark} {_shown(command)} ({time.monotonic() - start:.0f} s)", flush=True)
+            failed += _tell(problem)
+        if server is not None:
+            failed += _tell(server.end())
     return failed
+
+
+def _shown(command: CommandLine) -> str:
+    """Where a command line or an example stands, and how it begins."""
+    text = f"python: {command.text.splitlines()[0]} ..." if command.is_python else command.text
+    return f"{command.page.relative_to(ROOT)}:{command.line}: {text}"
+
+
+def _tell(problem: str | None) -> int:
+    """Prints what went wrong; 1 if something did."""
+    if problem is not None:
+        print(problem)
+    return int(problem is not None)
+
+
+def _run(command: CommandLine, folder: str, environment: dict[str, str]) -> str | None:
+    """What a command line or an example printed before it failed; None where it did not."""
+    program = [sys.executable, "-W", "error"] if command.is_python else ["bash", "-o", "pipefail"]
+    result = subprocess.run(
+        [*program, "-c", command.text],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_A_COMMAND,
+        check=False,
+    )
+    return result.stdout + result.stderr if result.returncode else None
+
+
+class _Server:
+    """A server that a command line has started; it listens at `port`."""
+
+    def __init__(self, text: str, port: int, folder: str, environment: dict[str, str]) -> None:
+        self._port, self._said = port, Path(folder) / ".server"
+        with self._said.open("w", encoding="utf-8") as file:
+            self._process = subprocess.Popen(
+                ["bash", "-c", f"exec {text}"], cwd=folder, env=environment, stdout=file, stderr=subprocess.STDOUT
+            )
+
+    def wait(self) -> str | None:
+        """Returns when it can be asked, or has not come up; then with what it printed."""
+        ends = time.monotonic() + SECONDS_A_COMMAND
+        while self._process.poll() is None and time.monotonic() < ends:
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._port}/ready"):
+                return None
+            time.sleep(0.1)
+        return self._said.read_text(encoding="utf-8")
+
+    def end(self) -> str | None:
+        """Stops it; what it printed if it did not end with code 0."""
+        self._process.terminate()
+        code = self._process.wait(SECONDS_A_COMMAND)
+        return f"the server ended with code {code}\n{self._said.read_text(encoding='utf-8')}" if code else None
+
+    def kill(self) -> None:
+        """Ends it in any case."""
+        self._process.kill()
+        self._process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:

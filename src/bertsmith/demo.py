@@ -11,10 +11,12 @@ it::
     DEMO/report.html           curves, filled gaps, next sentences
 """
 
+import contextlib
 import dataclasses
 import math
+import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +25,7 @@ from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
-from bertsmith.errors import ConfigError, RunError
+from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file
 from bertsmith.inference.pretrained import MASK, PretrainedPredictor
 from bertsmith.progress import Progress
@@ -98,7 +100,8 @@ class DemoResult:
 def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
     """Learns a vocabulary, builds a corpus, pre-trains, fills gaps and writes the report, in about `minutes`.
 
-    Where reading takes more than half of them, training takes half of them all the same.
+    Where reading takes more than half of them, training takes half of them all the same. Where the minutes do not
+    suffice for a single step, or the texts hold too little, nothing is left in the folder.
 
     Args:
         out: a new folder.
@@ -118,13 +121,8 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
         )
     if out.exists() and any(out.iterdir()):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another with --out")
-    sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
-    counts, _ = count_files(sources, TextRules())
-    tokenizer = Tokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
-    tokenizer.vocabulary.save(out / "vocab.txt")
-    build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
-    training_minutes = minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60
-    result = _train(out, max(training_minutes, LEAST_TRAINING_SHARE * minutes), seed)
+    with _nothing_left(out):
+        result = _build_and_train(out, texts, minutes, started, seed)
     gaps, samples = _samples(out / "run" / "model", Corpus.open(out / "corpus"), seed)
     report = write_report(out / "run", out=out / "report.html", title="Bertsmith demo", samples=samples)
     return DemoResult(
@@ -135,6 +133,41 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
         gaps=gaps,
         seconds=time.monotonic() - started,
     )
+
+
+@contextlib.contextmanager
+def _nothing_left(out: Path) -> Iterator[None]:
+    """Removes what the block made in a folder that was new or empty, if it ends with a mistake in what was given."""
+    existed = out.exists()
+    try:
+        yield
+    except (ConfigError, InputError):
+        for path in out.iterdir() if out.exists() else ():
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if not existed and out.exists():
+            out.rmdir()
+        raise
+
+
+def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: float, seed: int) -> TrainResult:
+    """Everything up to the model, in `minutes` since `started`."""
+    sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
+    counts, _ = count_files(sources, TextRules())
+    tokenizer = Tokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
+    tokenizer.vocabulary.save(out / "vocab.txt")
+    build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
+    left = max(minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60, LEAST_TRAINING_SHARE * minutes)
+    try:
+        return _train(out, left, seed)
+    except ConfigError as error:
+        raise ConfigError(
+            expected=f"a demo of {minutes:g} minutes to leave room for training",
+            found=error.found,
+            fix=f"give --minutes {2 * minutes:g} or more",
+        ) from None
 
 
 def _write_docstrings(path: Path) -> Path:

@@ -74,6 +74,20 @@ def amount(count: float) -> str:
     return f"{count:.0f}" if count >= 10 else f"{count:.3g}"
 
 
+def counted(count: int, one: str, several: str = "") -> str:
+    """A count with what is counted, in its right number.
+
+    Args:
+        count: how many.
+        one: the word for one of them.
+        several: the word for more; `one` with an "s" if not given.
+
+    >>> counted(1, "text"), counted(0, "text"), counted(1200, "process", "processes")
+    ('1 text', '0 texts', '1,200 processes')
+    """
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
 class Progress:
     """Shows how far a piece of work has come; use it as a context manager.
 
@@ -107,7 +121,8 @@ class Progress:
             self._live = None
         if not _silent and kind is None:
             spent = time.monotonic() - self._started
-            print(f"{self.label}: {amount(self.done)} {self.unit} in {duration(spent)}{self._tail()}", file=sys.stderr)
+            done = f"{amount(self.done)} {self._units(self.done)}"
+            print(f"{self.label}: {done} in {duration(spent)}{self._tail()}", file=sys.stderr)
 
     def advance(self, count: float = 1, note: str = "") -> None:
         """Counts `count` more units; `note` stands at the end of the line."""
@@ -126,13 +141,19 @@ class Progress:
         parts = [f"{self.label}: {amount(self.done)}"]
         if self.total is not None:
             share = self.done / self.total if self.total else 1.0
-            parts[0] += f" of {amount(self.total)} {self.unit} ({share:.0%})"
+            parts[0] += f" of {amount(self.total)} {self._units(self.total)} ({share:.0%})"
         else:
-            parts[0] += f" {self.unit}"
+            parts[0] += f" {self._units(self.done)}"
         parts.append(f"{amount(rate)} {self.unit}/s")
         if self.total is not None and rate > 0:
             parts.append(f"{duration(max(self.total - self.done, 0) / rate)} left")
         return ", ".join(parts) + self._tail()
+
+    def _units(self, count: float) -> str:
+        """The unit in the right number."""
+        if count != 1:
+            return self.unit
+        return f"{self.unit[:-3]}y" if self.unit.endswith("ies") else self.unit.removesuffix("s")
 
     def _tail(self) -> str:
         return f" · {self.note}" if self.note else ""

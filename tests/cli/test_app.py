@@ -39,14 +39,52 @@ def test_the_version_is_printed(run) -> None:
     assert run("--version") == (0, f"{bertsmith.__version__}\n", "")
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["sizes", "--nonsense"], ["sizes", "--vocab-size", "many"], ["vocab"]]
-)
-def test_wrong_usage_is_exit_code_two(run, arguments) -> None:
-    result = run(*arguments)
-    assert result.code == 2
-    assert result.out == ""
-    assert "Usage: bertsmith" in result.err
+# What somebody in a hurry types, with what one line says of it.
+WRONG = {
+    "xyzzy": "expected a command; found 'xyzzy'; see bertsmith -h",
+    "serv": "expected a command; found 'serv'; did you mean 'serve'",
+    "sizes --nonsense": "expected an option of bertsmith sizes; found --nonsense; see bertsmith sizes -h",
+    "sizes --vocab-size many": "invalid value for '--vocab-size': ",
+    "vocab": "expected TEXT (.txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin); found none; "
+    "for example: bertsmith vocab my-text",
+    "vocab text": "expected --out FILE (where the vocabulary goes); found none; for example: bertsmith vocab",
+    "tokenize --vocab a b.txt": "found 'b.txt'; the lines come from stdin: bertsmith tokenize --vocab vocab.txt < FILE",
+    "fill --model m a [MASK]": "no further argument of bertsmith fill; found '[MASK]'; put the text into quotes",
+    "predict": "expected --model DIR (model folder, checkpoint or hub id); found none; for example: echo 'Buy these",
+    "predict --model": "expected a value after --model; found none; for example: echo 'Buy these pills' | bertsmith",
+    "predict lines.txt --model m": "found 'lines.txt'; the lines come from stdin: bertsmith predict --model DIR < FILE",
+    "predict --data a.txt --model m": "found --data; the lines come from stdin: bertsmith predict --model DIR < FILE",
+    "predict -m m": "expected an option of bertsmith predict; found -m; did you mean --model?",
+    "finetune --model m --task spam --out r --batch 8": "found --batch; did you mean --batch-size?",
+    "finetune --model m --task spam --out r --batch_size 8": "found --batch_size; did you mean --batch-size?",
+    "finetune --model m --task spam --out r --lr 1": "found --lr; did you mean --learning-rate?",
+    "finetune --model m --task spam --out r --epoch 1": "found --epoch; did you mean --epochs?",
+    "finetune --model m --task spam --out r a.csv": "found 'a.csv'; name the files with --train and --dev",
+    "finetune --model m --task spam --out r --test a.csv": "found --test; name the files with --train and --dev",
+    "evaluate m a.csv --model m --data a": "found 'm a.csv'; name the file with --data",
+    "evaluate --model m --test a.csv": "found --test; did you mean --data?",
+    "embed a.txt --model m --batch-size 8": "found --batch-size; see bertsmith embed -h",
+    "embed --file a.txt --model m": "found --file; for example: bertsmith embed my-text/village.txt",
+    "search a.txt --model m": "give --query or --queries; for example: bertsmith search my-text/village.txt",
+    "search a.txt gate --model m": "found 'gate'; give the question with --query, the passages as the one argument",
+    "search a.txt --k 3": "found --k; did you mean --top?",
+    "serve m --model m": "found 'm'; name each model with --model",
+}
+
+
+@pytest.mark.parametrize("typed", WRONG)
+def test_wrong_usage_is_one_line_that_says_what_to_type_and_exit_code_two(run, typed: str) -> None:
+    result = run(*typed.split())
+    assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith("bertsmith: ")
+    assert WRONG[typed] in result.err
+
+
+def test_without_a_command_the_help_is_shown(run) -> None:
+    result = run()
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Usage: bertsmith")
+    assert "  predict " in result.err
 
 
 def test_a_mistake_of_the_user_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:

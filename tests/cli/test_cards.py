@@ -106,3 +106,12 @@ def test_a_card_says_who_else_reads_the_files(tmp_path):
     assert header["library_name"] == "tf"
     assert LIBRARIES["tf"] in text
     assert LIBRARIES["transformers"] not in text
+
+
+def test_what_people_added_goes_along_to_another_folder(tmp_path, run):
+    folder = written(tmp_path, "single")
+    with open(folder / CARD, "a", encoding="utf-8") as file:
+        file.write("The licence is CC0.\n")
+    assert run("convert", folder, tmp_path / "again", "--to", "huggingface").code == 0
+    assert (tmp_path / "again" / CARD).read_bytes() == (folder / CARD).read_bytes()
+    read_model_folder(tmp_path / "again", verify=True)

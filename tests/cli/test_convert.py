@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 
 from bertsmith.checkpoints.huggingface import read_model_folder
+from inference.export_models import write_task
+from tasks.task_samples import TOKENIZER, examples_of
 
 
 def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model: Path) -> None:
@@ -48,6 +51,53 @@ def test_a_model_goes_to_onnx_and_the_comparison_is_printed(run, tmp_path: Path,
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.splitlines()[-1].startswith("bertsmith: expected logits of model_int8.onnx within 0 ")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_google_checkpoint_is_run_and_the_comparison_is_printed(run, tmp_path: Path, model: Path) -> None:
+    result = run("convert", model, tmp_path / "out", "--to", "google", "--limit", 0)
+    assert result.code == 0
+    assert "compared on sentences that come with bertsmith (96 rows)" in result.out
+    assert "read back and run: logits differ by 0 of their spread at most" in result.out
+    assert json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["limits"] == {"largest": 0}
+
+
+def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Path) -> None:
+    source = write_task(tmp_path / "model", "single")
+    rows = [{"id": 7, "body": one.first, "verdict": one.label} for one in examples_of("single", 12)]
+    data = tmp_path / "dev.jsonl"
+    data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    refused = run("convert", source, tmp_path / "out", "--to", "google", "--data", data)
+    assert (refused.code, refused.out) == (1, "")
+    assert "say which with --label-column" in refused.err
+    options = ["--data", data, "--task", "classification", "--text-column", "body", "--label-column", "verdict"]
+    assert run("convert", source, tmp_path / "out", "--to", "google", *options).code == 0
+    found = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["read_back"]["metric"]
+    scored = json.loads(run("evaluate", "--model", source, *options, "--json").out)
+    assert (found["library"], found["examples"]) == (pytest.approx(scored["scores"]["accuracy"]), 12)
+
+
+def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: Path) -> None:
+    """Its own score would be the accuracy; the official one of the task is named by --task."""
+    write_task(tmp_path / "model", "single")
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    theirs.save_pretrained(tmp_path / "theirs")
+    TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
+    rows = [f"x\t{int(one.label == 'positive')}\t\t{one.first}\n" for one in examples_of("single", 12)]
+    (tmp_path / "dev.tsv").write_text("".join(rows), encoding="utf-8")
+    options = ["--data", tmp_path / "dev.tsv", "--task", "cola"]
+    assert run("convert", tmp_path / "theirs", tmp_path / "out", "--to", "huggingface", *options).code == 0
+    found = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["transformers"]["metric"]
+    scores = json.loads(run("evaluate", "--model", tmp_path / "theirs", *options, "--json").out)["scores"]
+    assert found["name"] in scores
+    assert found["name"] != "accuracy"
+    assert found["library"] == pytest.approx(scores[found["name"]])
+
+
+@pytest.mark.parametrize("options", [["--task", "cola"], ["--tag-column", "1"]])
+def test_how_a_file_is_read_needs_a_file(run, tmp_path: Path, model: Path, options: list[str]) -> None:
+    result = run("convert", model, tmp_path / "out", "--to", "google", *options)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert f"expected --data with {options[0]}; found none" in result.err
 
 
 def test_a_folder_that_exists_is_not_written_over_unless_told_so(run, tmp_path: Path, model: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_precision_that_is_used_is_told(run, tuned: Path, mails: Path, monke
     ("line", "message"),
     [
         (b"one\ttwo\n", "expected one text, without a tab, in line 1 of stdin; found 2 parts"),
-        (b"the man\n\n", "expected a text in line 2 of stdin; found an empty line"),
+        (b"the man\n{}\n", "expected a text as 'text' in line 2 of stdin; found no such key"),
         (b"{broken\n", "expected JSON in line 1 of stdin"),
         (b'{"words": ["a"]}\n', "expected a text as 'text' in line 1 of stdin; found no such key"),
     ],
@@ -132,7 +132,7 @@ def test_a_task_that_is_not_known_is_told_the_nearest(run, model: Path, tmp_path
     ("dev", "message"),
     [
         ("text,pair,label\nthe man,the store,Spam\n", "expected a single text in line 2 of '{dev}'"),
-        ("text,label\n,Spam\n", "expected rows with text in '{dev}'; found 1 rows, none with text"),
+        ("text,label\n,Spam\n", "expected rows with text in '{dev}'; found 1 row, none with text"),
     ],
 )
 def test_a_dev_file_of_another_task_is_one_line(
@@ -243,3 +243,5 @@ def test_prediction_tells_how_far_it_is(run, tuned: Path, monkeypatch: pytest.Mo
     assert last.startswith("predicting: 3 of 3 texts (100%), ")
     assert last.endswith(" left")
     assert end.startswith("predicting: 3 texts in ")
+    alone = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n".encode())
+    assert alone.err.splitlines()[-1].startswith("predicting: 1 text in ")

@@ -1,11 +1,13 @@
 """evaluate and predict with untrained models of each kind: what is printed, and where in the text it stands."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 import torch
 
+from bertsmith import load
 from bertsmith.checkpoints.pretrained import save_pretrained
 from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.kinds import task_for
@@ -54,6 +56,31 @@ def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path)
         assert " ".join(context[one["start"] : one["end"]].split()) == one["text"]
 
 
+@pytest.mark.parametrize("kind", ["single", "windows", "number", "several labels"])
+def test_an_empty_line_is_answered_as_the_library_answers_it_and_told_once(run, tmp_path: Path, kind: str) -> None:
+    model = write_model(tmp_path / "model", kind)
+    texts = ["a good film", "", "bad", " \t", "", "a good film"]
+    answer = run("predict", "--model", model, "--json", stdin="".join(f"{text}\n" for text in texts).encode())
+    assert answer.code == 0, answer.err
+    found = [json.loads(line) for line in answer.out.splitlines()]
+    assert [one.pop("id") for one in found] == ["1", "2", "3", "4", "5", "6"]
+    library = load(model, device="cpu")
+    wanted = library.score(texts) if kind == "number" else library.classify(texts)
+    for one, other in zip(found, wanted, strict=True):
+        assert one.keys() == other.to_dict().keys()
+        assert one.get("label") == other.to_dict().get("label")
+    assert found[0] == found[5] != found[1] == found[3] == found[4]
+    notes = [line for line in answer.err.splitlines() if "empty" in line]
+    assert notes == ["bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: 3"]
+
+
+def test_lines_without_an_empty_one_are_told_nothing_of(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "pair")
+    answer = run("predict", "--model", model, stdin=b"a film\t\n\tthe plot\n")
+    assert (answer.code, answer.out.count("\n")) == (0, 2)
+    assert "empty" not in answer.err
+
+
 def test_the_help_names_every_shape_of_a_line(run) -> None:
     assert '{"words": [...]}' in run("predict", "--help").out
 
@@ -70,8 +97,12 @@ def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
     names = [line.split(":")[0] for line in result.out.splitlines()[1:]]
     assert {"exact", "f1", "has_ans_f1", "no_ans_f1"} <= set(names)
     assert not [name for name in names if "total" in name]
-    scores = json.loads(run("evaluate", "--model", model, "--data", data, "--json").out)["scores"]
-    assert scores["total"] == 2
+    assert re.search(r"^exact: [0-9.]+ \(95% interval [0-9.]+ to [0-9.]+\)$", result.out, re.MULTILINE)
+    found = json.loads(run("evaluate", "--model", model, "--data", data, "--json").out)
+    assert found["scores"]["total"] == 2
+    assert set(found["intervals"]) == {"exact", "f1"}
+    low, high = found["intervals"]["f1"]
+    assert 0 <= low <= found["scores"]["f1"] <= high <= 100
 
 
 @pytest.mark.parametrize("task", ["mrpc", "squad2"])

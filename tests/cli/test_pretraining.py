@@ -33,7 +33,9 @@ def test_the_rates_of_a_corpus_are_measured(run, corpus: Path) -> None:
     assert "random next" not in alone.out
 
 
-def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(run, corpus: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(
+    run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """S36, S53."""
     straight = run("pretrain", corpus, "--out", tmp_path / "straight", "--steps", 4, "--learning-rate", 1e-3, *SMALL)
     assert straight.code == 0, straight.err
@@ -50,6 +52,12 @@ def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(run, 
     assert all(bool((tensor == models[1][name]).all()) for name, tensor in models[0].items())
     page = tmp_path / "page.html"
     assert run("report", tmp_path / "straight", tmp_path / "other", "--out", page) == (0, f"{page}\n", "")
+    monkeypatch.chdir(tmp_path / "corpus")
+    own = [(tmp_path / name / "report.html").read_bytes() for name in ("straight", "other")]
+    compared = tmp_path / "corpus" / "report-straight-other.html"
+    assert run("report", tmp_path / "straight", tmp_path / "other") == (0, f"{compared}\n", "")
+    assert compared.read_bytes() == page.read_bytes()
+    assert own == [(tmp_path / name / "report.html").read_bytes() for name in ("straight", "other")]
     filled = run("fill", "--model", tmp_path / "straight" / "model", "the [MASK] went")
     assert len(filled.out.splitlines()) == 5
 
@@ -91,6 +99,13 @@ def test_an_impossible_setting_is_one_line_and_leaves_nothing(run, corpus, tmp_p
     result = run("pretrain", corpus, "--out", tmp_path / "run", *options)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert words in result.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_minutes_that_do_not_suffice_are_one_line_and_leave_nothing(run, corpus, tmp_path) -> None:
+    result = run("pretrain", corpus, "--out", tmp_path / "run", "--minutes", 0.0001, *SMALL)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "expected a budget with room for one step; found 0.0001 minutes, where a step takes" in result.err
     assert not (tmp_path / "run").exists()
 
 

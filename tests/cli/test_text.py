@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.cli.text import count_lines
+from bertsmith.cli.text import count_lines, line_blocks
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer, Vocabulary
 
@@ -21,6 +21,17 @@ def test_lines_become_pieces(run, vocabulary: Path) -> None:
 def test_lines_become_ids(run, vocabulary: Path) -> None:
     result = run("tokenize", "--vocab", vocabulary, "--ids", stdin=b"a b\n")
     assert result == (0, "5 6\n", "")
+
+
+def test_who_sits_at_a_terminal_is_told_that_lines_are_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    class Terminal(io.BytesIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert list(line_blocks(Terminal(b"a\nb\n"))) == [["a", "b"]]
+    assert capsys.readouterr().err.startswith("bertsmith: reading lines from the terminal; Ctrl-D")
+    assert list(line_blocks(io.BytesIO(b"a\n"))) == [["a"]]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_a_broken_file_stops_the_work_and_leaves_nothing(tmp_path: Path, workers
 
 def test_text_without_a_sentence_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "\n \n\n")
-    with pytest.raises(InputError, match="expected text with at least one sentence; found none in 1 files"):
+    with pytest.raises(InputError, match="expected text with at least one sentence; found none in 1 file "):
         build_corpus([path], TOKENIZER, tmp_path / "out")
     with pytest.raises(InputError, match="expected text with at least one sentence"):
         build_corpus([Document("a", [])], TOKENIZER, tmp_path / "out")

@@ -70,7 +70,7 @@ def test_repeats_in_a_very_large_corpus_are_estimated(tmp_path: Path, monkeypatc
     assert 160 <= report.repeated_sentences <= 640
     assert report.repeated_sentences % 16 == 0
     assert all(count == 2 for _, count in report.repeats)
-    assert "estimated from one sentence in 16" in report.lines()[1]
+    assert "estimated from one sentence in 16" in report.lines()[2]
 
 
 def test_documents_of_one_sentence_are_found(tmp_path: Path) -> None:
@@ -188,6 +188,27 @@ def test_runs_of_tokens_do_not_cross_documents(tmp_path: Path) -> None:
     apart = check(tmp_path, f"{words[0]} ,\n\n{words[1]}", evaluation).overlaps[0]
     together = check(tmp_path, f"{words[0]} ,\n{words[1]}", evaluation).overlaps[0]
     assert (apart.grams, apart.known_grams, together.known_grams) == (1, 0, 1)
+
+
+def test_a_held_out_share_far_from_what_was_asked_is_told_with_what_to_do(tmp_path: Path) -> None:
+    """Of four documents a half-hearted hundredth is a whole one; half of them is near a half."""
+    documents = [f"The boat came home {'again ' * number}.\nNobody was in it {number} ." for number in range(4)]
+    path = write(tmp_path / "text.txt", "\n\n".join(documents))
+    for share, is_far in ((0.01, True), (0.25, False), (0, False)):
+        settings = CorpusSettings(held_out=share, form="lines")
+        manifest = build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=settings, replace=True)
+        report, kept = check_corpus(tmp_path / "corpus"), manifest["held_out"]
+        line = next(line for line in report.lines() if line.startswith("held out: "))
+        if share:
+            reached = f"{kept['tokens']:,} of {manifest['tokens'] + kept['tokens']:,} ("
+            assert f"held out: {kept['documents']} of 4 (" in line
+            assert reached in line
+            assert line.endswith(f"asked for: {100 * share:g} %")
+        else:
+            assert line == "held out: nothing, as was asked"
+        assert any("try another --held-out" in advice for advice in report.advice()) == is_far
+    build_corpus([path], small_tokenizer(), tmp_path / "whole", settings=CorpusSettings(held_out=0.25, form="lines"))
+    assert "held out: these are the held-out documents" in check_corpus(tmp_path / "whole" / "held_out").lines()
 
 
 def test_held_out_text_is_looked_for_too(tmp_path: Path) -> None:

@@ -17,24 +17,18 @@ from bertsmith.checkpoints.weights import write_safetensors
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.files import digest_file
 from bertsmith.inference import export as export_module
+from bertsmith.inference import export_readback
 from bertsmith.inference.export import export
-from bertsmith.inference.export_check import (
-    INT8_LIMIT,
-    Comparison,
-    Difference,
-    compare,
-    library_model,
-    require_equal,
-    require_near,
-)
-from bertsmith.inference.export_sample import odd_rows, sample_for
+from bertsmith.inference.export_check import compare, library_model
+from bertsmith.inference.export_limits import INT8_LIMIT, require_equal, require_near
+from bertsmith.inference.export_record import Comparison, Difference
+from bertsmith.inference.export_sample import DataFile, odd_rows, sample_for
 from bertsmith.inference.onnx_graph import INPUTS, outputs_of
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.config import POSITIONS
-from bertsmith.model.heads import BertForTask
-from bertsmith.tasks.examples import Example, QuestionExample, TaggedExample, TextExample
-from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.catalogue import ColumnSettings
 from bertsmith.tasks.model_spec import spec_of
+from inference.export_models import write_data, write_task
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 needs_onnx = pytest.mark.usefixtures("_onnx")
@@ -50,42 +44,6 @@ def _onnx() -> None:
 def base(tmp_path: Path) -> Path:
     save_pretrained(tmp_path / "base", untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
     return tmp_path / "base"
-
-
-def write_task(path: Path, kind: str) -> Path:
-    spec = SPECS[kind]
-    head = task_for(spec).head
-    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
-    trained = (head.part, *(["pooler"] if head.pooled else []))
-    save_pretrained(path, BertForTask(CONFIG, head, seed=4), TOKENIZER, info, trained=trained)
-    return path
-
-
-def write_data(path: Path, examples: list[Example]) -> Path:
-    """A file of labelled examples in the form of their task."""
-    lines: list[str] = []
-    if isinstance(examples[0], TextExample):
-        lines = ["text\tlabel", *(f"{one.first}\t{one.label}" for one in examples if isinstance(one, TextExample))]
-    for one in examples:
-        if isinstance(one, TaggedExample):
-            lines += [*(f"{word} {tag}" for word, tag in zip(one.words, one.tags or (), strict=True)), ""]
-    questions = [
-        {
-            "context": one.context,
-            "qas": [
-                {
-                    "id": one.id,
-                    "question": one.question,
-                    "answers": [{"text": answer.text, "answer_start": answer.start} for answer in one.answers],
-                }
-            ],
-        }
-        for one in examples
-        if isinstance(one, QuestionExample)
-    ]
-    content = {"version": "1.1", "data": [{"title": "samples", "paragraphs": questions}]}
-    path.write_text(json.dumps(content) if questions else "\n".join(lines) + "\n", encoding="utf-8")
-    return path
 
 
 def one_line(error: BertsmithError) -> str:
@@ -129,7 +87,7 @@ def test_every_kind_of_model_is_exported_on_built_in_sentences(kind: str | None,
         assert passport["spec"] == json.loads(json.dumps(SPECS[kind].to_dict()))
     assert "model.onnx" in passport["digests"]
     assert {file.name for file in (tmp_path / "out").iterdir()} == {
-        *("model.onnx", "config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json"),
+        *("model.onnx", "config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "README.md"),
         *("special_tokens_map.json", "bertsmith.json", "export.json"),
     }
 
@@ -178,11 +136,13 @@ def test_texts_are_read_as_everywhere(base: Path, tmp_path: Path, capsys: pytest
     text = "anna was in\u2028rome .\n \nthe film\n"
     (tmp_path / "plain.txt").write_text(text, encoding="utf-8")
     (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.encode()))
-    plain, packed = (sample_for(folder, None, tmp_path / name).rows for name in ("plain.txt", "packed.txt.gz"))
+    plain, packed = (
+        sample_for(folder, None, DataFile(path=tmp_path / name)).rows for name in ("plain.txt", "packed.txt.gz")
+    )
     assert len(plain) == len(packed) == 2
     np.testing.assert_array_equal(plain.token_ids, packed.token_ids)
     (tmp_path / "plain.txt").write_bytes(b"the film was good\n\xff anna\n")
-    assert len(sample_for(folder, None, tmp_path / "plain.txt").rows) == 2
+    assert len(sample_for(folder, None, DataFile(path=tmp_path / "plain.txt")).rows) == 2
     assert "not UTF-8: 1" in capsys.readouterr().err
 
 
@@ -340,7 +300,7 @@ def test_a_tensor_that_comes_back_otherwise_is_named(
 def test_without_transformers_the_tensors_alone_are_compared(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(export_module.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(export_readback.importlib.util, "find_spec", lambda name: None)
     _, lines = export(base, tmp_path / "out", to="huggingface")
     assert lines[1] == "transformers is not installed: nothing was run in transformers"
     with pytest.raises(ConfigError, match="transformers is not installed"):
@@ -396,8 +356,10 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
     [
         ({"to": "google", "int8": True}, "--to onnx with --int8"),
         ({"to": "huggingface", "int8": True}, "--to onnx with --int8"),
-        ({"to": "google", "data": Path("dev.tsv")}, "--to onnx or huggingface with --data"),
-        ({"to": "google", "limit": 0.1}, "--to onnx or huggingface with --limit"),
+        ({"to": "google", "limit": -0.1}, "a limit of at least 0"),
+        ({"to": "onnx", "task": "sst-2"}, "expected --data with --task; found none"),
+        ({"to": "google", "columns": ColumnSettings(text_column="body", tag_column=1)}, "--text-column, --tag-column;"),
+        ({"to": "google", "data": Path("dev.tsv"), "task": "sentimant"}, "did you mean 'sentiment'"),
         ({"to": "onnx", "limit": -1.0}, "a limit of at least 0"),
         ({"to": "onnx", "limit": float("nan")}, "a limit of at least 0"),
         ({"to": "onyx"}, "did you mean 'onnx'"),

@@ -111,7 +111,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
 
 def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
-    assert "1 queries are longer than the 64 tokens that are read; 8 tokens are cut" in capsys.readouterr().err
+    assert "queries longer than the 64 tokens that are read: 1, 8 tokens cut" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
     assert capsys.readouterr().err == ""
 

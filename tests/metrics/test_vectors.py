@@ -112,7 +112,7 @@ def test_vectors_without_length_are_counted() -> None:
     vectors[:7] = 0
     report = describe(vectors)
     assert report.zeros == 7
-    assert "7 vectors have no length" in in_words(report)[-1]
+    assert "7 vectors of no length" in in_words(report)[-1]
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (0, 3), (5, 0), (5,), (2, 3, 4)])

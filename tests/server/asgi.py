@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bertsmith.server.gate import Gate
@@ -33,17 +33,28 @@ class Reply(NamedTuple):
 class Client:
     """Somebody who asks an application.
 
+    Args:
+        state: what stands in the state of each request.
+
     Attributes:
         gone: when set, the connection is closed by the client.
+        unread: chunks of the last body that the application left unread.
     """
 
-    def __init__(self, app: Gate) -> None:
-        self.app, self.gone = app, asyncio.Event()
+    def __init__(self, app: Gate, state: Mapping[str, Any] | None = None) -> None:
+        self.app, self.gone, self._state = app, asyncio.Event(), dict(state or {})
+        self.unread: list[bytes] = []
 
     async def send(
-        self, method: str, path: str, chunks: Sequence[bytes] = (b"",), headers: dict[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        chunks: Sequence[bytes] = (b"",),
+        headers: dict[str, str] | None = None,
+        *,
+        ends: bool = True,
     ) -> Reply:
-        """The reply to a request whose body comes in chunks."""
+        """The reply to a request whose body comes in chunks, and ends with the last of them or never."""
         scope = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -57,14 +68,14 @@ class Client:
             "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
             "server": ("here", 80),
             "client": ("there", 1),
-            "state": {},
+            "state": dict(self._state),
         }
-        left = list(chunks)
+        left = self.unread = list(chunks)
         messages: list[Any] = []
 
         async def receive() -> Any:
             if left:
-                return {"type": "http.request", "body": left.pop(0), "more_body": bool(left)}
+                return {"type": "http.request", "body": left.pop(0), "more_body": bool(left) or not ends}
             await self.gone.wait()
             return {"type": "http.disconnect"}
 

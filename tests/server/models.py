@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch
 
 from bertsmith.checkpoints.pretrained import save_pretrained
 from bertsmith.errors import InputError
@@ -70,20 +71,29 @@ def load_models(folder: Path) -> dict[str, Model]:
 class FakeModel:
     """A model whose vectors are the lengths of the texts; it works only while it is let, and keeps what it was given.
 
-    A text "wrong" is a mistake of the user, a text "broken" one of ours.
+    Each text is a pass through its encoder. A text "wrong" is a mistake of the user, a text "broken" one of ours.
+
+    Attributes:
+        let: it works while this is set.
+        one_by_one: it clears `let` itself with each batch.
+        began: is released with each batch.
     """
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
     abilities = ("embed",)
     pair, max_question = None, 0
     tokenizer = None
-    encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"))
 
     def __init__(self) -> None:
+        self.one_by_one = False
         self.let = threading.Event()
         self.let.set()
         self.began = threading.Semaphore(0)
         self.calls: list[list[str]] = []
+        self.passes: list[str] = []
+        encoder = torch.nn.Identity()
+        encoder.register_forward_hook(lambda module, given, found: self.passes.append(found))
+        self.encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"), model=encoder)
 
     def tokens(self, texts: Sequence[str], ability: str) -> list[int]:
         assert ability == "embed"
@@ -96,10 +106,14 @@ class FakeModel:
         self.calls.append(list(texts))
         self.began.release()
         assert self.let.wait(30), "somebody lets the model work"
+        if self.one_by_one:
+            self.let.clear()
         if "wrong" in texts:
             raise InputError(expected="a right text", found="a wrong one", fix="write another")
         if "broken" in texts:
             raise ZeroDivisionError("a mistake of ours")
+        for text in texts:
+            self.encoder.model(text)
         return np.array([[len(text)] for text in texts], dtype=np.float32)
 
     def as_model(self) -> Any:

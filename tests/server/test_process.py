@@ -199,20 +199,45 @@ def test_a_connection_too_many_is_told_so_and_the_others_go_on(paths: dict[str, 
             stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)))
             for _ in range(3)
         )
-        assert _health(first) == _health(second) == 200
-        assert _health(third) == 503
-        third.close()
-        _until(lambda: _health(first) == 200)
-        assert _health(second) == 200
+        assert _fill(first) == _fill(second) == 200
+        assert _fill(third) == 503
+        assert third.sock is None, "it was told that the connection ends"
+        assert _fill(first) == _fill(second) == 200
+        assert server.ask("GET", "/health") == (200, {"status": "ok"})
+        assert server.ask("GET", "/models")[0] == 503
+        assert _metric(server, "bertsmith_connections ") == 3
+        assert _metric(server, 'bertsmith_requests_total{route="/fill",status="503"}') == 1
+        assert _metric(server, 'bertsmith_refused_connections_total{how="told"}') == 2
         second.close()
-        _until(lambda: _health(third) == 200)
+        _until(lambda: _fill(third) == 200)
 
 
-def _health(connection: http.client.HTTPConnection) -> int:
-    connection.request("GET", "/health")
+def _fill(connection: http.client.HTTPConnection) -> int:
+    """The status of a request, whose refusal has the agreed form."""
+    connection.request("POST", "/fill", json.dumps({"texts": ["the [MASK]"]}), {"content-type": "application/json"})
     reply = connection.getresponse()
-    reply.read()
+    body = json.loads(reply.read())
+    if reply.status == 503:
+        assert body["error"]["type"] == "overloaded_error"
+        assert body["error"]["message"].startswith("2 clients are connected, which is as many as are served; try again")
+        assert int(reply.getheader("retry-after")) > 0
     return reply.status
+
+
+def test_connections_that_say_nothing_are_bounded_and_keep_nobody_from_asking(paths: dict[str, Path]) -> None:
+    with started("--model", paths["novels"], "--max-connections", "4") as server, contextlib.ExitStack() as stack:
+        silent = [
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30)) for _ in range(12)
+        ]
+        _until(lambda: _metric(server, 'bertsmith_refused_connections_total{how="cut off"}') >= 12 - 4 - 1)
+        assert _metric(server, "bertsmith_connections ") <= 6
+        assert server.ask("GET", "/health") == (200, {"status": "ok"})
+        for connection in silent[4:10]:
+            with contextlib.suppress(ConnectionResetError):
+                assert connection.recv(10) == b""
+        for connection in silent[:4]:  # who came first is still served
+            connection.sendall(b"GET /models HTTP/1.1\r\nhost: a\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_sigterm_under_load_loses_no_accepted_request(paths: dict[str, Path]) -> None:

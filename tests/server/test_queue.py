@@ -1,6 +1,7 @@
 """The way through a model: what is merged, what is dropped, and that nothing is lost or waits for ever."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -148,6 +149,97 @@ def test_a_client_that_goes_away_in_the_middle_drops_the_rest_of_its_texts() -> 
 
     serve(model, script, batch_tokens=8)
     assert model.calls == [["xxxx"] * 2, ["y"]]
+
+
+async def computed_together(
+    model: FakeModel, asked: list[tuple[Client, tuple[str, ...]]]
+) -> list["asyncio.Future[Reply]"]:
+    """Requests with which the model has begun, all at once; it goes on when it is let."""
+    client = asked[0][0]
+    model.let.clear()
+    model.one_by_one = True
+    before = asyncio.ensure_future(embed(client, "before"))
+    await begun(model)
+    replies = [asyncio.ensure_future(embed(one, *texts)) for one, texts in asked]
+    await until(lambda: waiting(client) == sum(len(texts) for _, texts in asked))
+    model.let.set()
+    await before
+    await begun(model)
+    model.one_by_one = False
+    return replies
+
+
+def test_nothing_more_is_computed_when_all_who_asked_are_gone() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        others = [Client(client.app) for _ in range(2)]
+        lost = await computed_together(model, [(other, ("lost", "lost")) for other in others])
+        for other in others:
+            other.gone.set()
+        await asyncio.gather(*lost)
+        model.let.set()
+        assert vectors(await embed(client, "next")) == [4]
+
+    serve(model, script)
+    assert model.calls == [["before"], ["lost"] * 4, ["next"]]
+    assert model.passes == ["before", "next"]
+
+
+def test_what_is_computed_together_goes_on_while_one_client_waits() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        other = Client(client.app)
+        kept, lost = await computed_together(model, [(client, ("kept",)), (other, ("lost",))])
+        other.gone.set()
+        await lost
+        model.let.set()
+        assert vectors(await kept) == [4]
+
+    serve(model, script)
+    assert model.passes == ["before", "kept", "lost"]
+
+
+def test_a_mistake_is_looked_for_only_with_those_who_still_wait() -> None:
+    model = FakeModel()
+
+    async def script(client: Client) -> None:
+        other = Client(client.app)
+        wrong, lost = await computed_together(model, [(client, ("wrong",)), (other, ("lost",))])
+        other.gone.set()
+        await lost
+        model.let.set()
+        assert (await wrong).status == 422
+
+    serve(model, script)
+    assert model.calls == [["before"], ["wrong", "lost"], ["wrong"]]
+
+
+def test_a_server_that_stops_waits_for_one_pass_and_not_for_a_whole_text_that_nobody_wants(
+    models: dict[str, Any],
+) -> None:
+    model, passes, let = models["names"], [], threading.Event()
+
+    def wait(*_: Any) -> None:
+        passes.append(1)
+        assert let.wait(30), "somebody lets the model work"
+
+    async def run() -> None:
+        async with asyncio.timeout(60), running(create_app({"names": model})) as client:
+            # A long text is read in many windows, a few of them in each pass.
+            asked = asyncio.ensure_future(client.post("/tag", {"texts": ["the film " * 5000]}))
+            await until(lambda: passes)
+            client.gone.set()
+            assert (await asked).body == b""
+            let.set()
+
+    hook = model.encoder.model.register_forward_pre_hook(wait)
+    try:
+        asyncio.run(run())
+    finally:
+        hook.remove()
+    assert len(passes) == 1
 
 
 def test_a_time_out_says_whether_the_model_had_begun() -> None:

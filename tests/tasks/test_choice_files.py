@@ -97,7 +97,7 @@ def test_a_question_with_an_empty_ending_is_skipped_and_listed(tmp_path: Path) -
     file = read_choices(path)
     assert [example.id for example in file.examples] == ["1"]
     assert file.skipped == ((f"line 2 of '{path}'", "an empty ending"),)
-    with pytest.raises(InputError, match="found 1 rows, each with an empty ending"):
+    with pytest.raises(InputError, match="found 1 row, each with an empty ending"):
         read_choices(write(tmp_path / "b.csv", "context,ending0,ending1,label\nc,a,,0\n"))
 
 

@@ -225,6 +225,7 @@ def test_a_model_that_learned_nothing_is_told_with_what_may_help() -> None:
         "metric": "accuracy",
         "best": "seed-1-again-2",
         "tokens_per_second": 100.0,
+        "intervals": {},
     }
     first, second, third, _ = summary_lines(report)
     assert first == "accuracy: 0.5000"
@@ -232,3 +233,19 @@ def test_a_model_that_learned_nothing_is_told_with_what_may_help() -> None:
     assert "--bias-correction" in third
     report["runs"].append({"collapsed": False})
     assert not any("--bias-correction" in line for line in summary_lines(report))
+
+
+def test_the_best_score_comes_with_its_interval() -> None:
+    report = {
+        "scores": {"accuracy": {"mean": 0.7, "deviation": 0.1, "values": [0.6, 0.8]}},
+        "collapsed": 0,
+        "runs": [{"folder": f"seed-{n}", "collapsed": False, "scores": {"accuracy": 0.4 + n / 5}} for n in (1, 2)],
+        "metric": "accuracy",
+        "best": "seed-2",
+        "tokens_per_second": 1234.5,
+        "intervals": {"accuracy": [0.75, 0.85]},
+    }
+    assert summary_lines(report) == [
+        "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
+        "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, by the dev examples); 1,234 tokens/s",
+    ]

@@ -15,8 +15,9 @@ from bertsmith.metrics.calibration import expected_calibration_error
 from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.uncertainty import paired_bootstrap, spread
 from bertsmith.randomness import generator
+from bertsmith.tasks.example_lines import texts_of
 from bertsmith.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
-from bertsmith.tasks.finetuning_job import TaskData, texts_of
+from bertsmith.tasks.finetuning_job import TaskData
 from bertsmith.tasks.finetuning_report import is_finetuning, write_finetuning_report
 from bertsmith.tasks.finetuning_run import finetune
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
@@ -25,6 +26,12 @@ from training.page import Page
 from training.toy import ToyWorkload, toy_run
 
 Line = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of several runs goes into the current folder."""
+    monkeypatch.chdir(tmp_path)
 
 
 def write_run(path: Path, kind: str, lines: list[Line], *, seeds: int = 2, spec: dict[str, Any] | None = None) -> Path:
@@ -452,7 +459,7 @@ def test_runs_on_other_dev_examples_are_refused(tmp_path: Path) -> None:
         other = write_run(tmp_path / f"other {number}", "classification", changed)
         with pytest.raises(InputError, match=re.escape(words)):
             write_finetuning_report([run, other])
-    assert not (run / "report.html").exists()
+    assert not list(tmp_path.rglob("*.html"))
     with pytest.raises(InputError, match=r"a run of classification.*found choice"):
         write_finetuning_report([run, write_run(tmp_path / "choice", "choice", lines)])
     with pytest.raises(InputError, match=r"dev examples in '.*empty'; found none"):
@@ -498,8 +505,9 @@ def test_the_command_takes_runs_of_one_kind(tmp_path: Path, capsys: pytest.Captu
     assert lines == [
         "run against other, right answers: +0.0000 (+0.0000 to +0.0000, 95% interval), p = 1.0000. "
         "The difference is no more than noise: 40 examples do not tell the two apart.",
-        str(run / "report.html"),
+        str(tmp_path / "report-run-other.html"),
     ]
+    assert not (run / "report.html").exists()
     report_command([tmp_path / "toy"], None)
     assert capsys.readouterr().out == f"{tmp_path / 'toy' / 'report.html'}\n"
     with pytest.raises(ConfigError, match="expected runs of one kind"):

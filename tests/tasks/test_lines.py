@@ -18,6 +18,10 @@ EITHER = dataclasses.replace(SPECS["single"], pair=None)
 
 GOOD: list[tuple[str, str, Example]] = [
     ("single", "a film", TextExample(id="7", first="a film", place=PLACE)),
+    ("single", "", TextExample(id="7", first="", place=PLACE)),
+    ("number", " \t ", TextExample(id="7", first=" \t ", place=PLACE)),
+    ("either", "", TextExample(id="7", first="", place=PLACE)),
+    ("pair", "\t", TextExample(id="7", first="", second="", place=PLACE)),
     ("several labels", "a film", TextExample(id="7", first="a film", place=PLACE)),
     ("number", "a film", TextExample(id="7", first="a film", place=PLACE)),
     ("single", '{"text": "a\\tfilm", "id": 3}', TextExample(id="3", first="a\tfilm", place=PLACE)),
@@ -46,13 +50,20 @@ GOOD: list[tuple[str, str, Example]] = [
 ]
 
 WRONG = [
-    ("single", " ", "expected a text in line 7 of stdin; found an empty line"),
+    ("pair", " ", "expected two texts with a tab between them, in line 7 of stdin; found an empty line; remove"),
+    ("tags", "", "expected words to tag, in line 7 of stdin; found an empty line"),
+    (
+        "choice",
+        "\r",
+        "expected a context and two endings at least, with tabs between them, in line 7 of stdin; found an",
+    ),
+    ("answer", "", "expected a question, a tab and a context, in line 7 of stdin; found an empty line"),
     ("single", "a\tb", "expected one text, without a tab, in line 7 of stdin; found 2 parts"),
     ("single", '{"text": "a", "pair": "b"}', "found a pair; remove pair"),
     ("single", '{"txt": "a"}', "expected a text as 'text' in line 7 of stdin; found no such key; give txt with 'text'"),
     ("single", '{"text": 5}', "expected a text as 'text' in line 7 of stdin; found 5; correct the line"),
     ("single", '{"text": "a"', "expected JSON in line 7 of stdin"),
-    ("pair", "a", "expected two texts with a tab between them, in line 7 of stdin; found 1 parts"),
+    ("pair", "a", "expected two texts with a tab between them, in line 7 of stdin; found 1 part;"),
     ("pair", '{"text": "a"}', "expected a text as 'pair' in line 7 of stdin; found no such key"),
     ("tags", '{"words": "Anna"}', "expected a list of words in line 7 of stdin; found 'Anna'"),
     ("tags", '{"words": [1]}', "expected a list of words in line 7 of stdin; found [1]"),
@@ -60,7 +71,7 @@ WRONG = [
     ("choice", "a\tb", "expected a context and two endings at least, with tabs between them, in line 7 of stdin"),
     ("choice", '{"context": "a", "endings": ["b"]}', "expected a list of two texts at least as 'endings' in line 7"),
     ("choice", '{"endings": ["b", "c"]}', "expected a text as 'context' in line 7 of stdin"),
-    ("answer", "who ?", "expected a question, a tab and a context, in line 7 of stdin; found 1 parts"),
+    ("answer", "who ?", "expected a question, a tab and a context, in line 7 of stdin; found 1 part;"),
     ("answer", "who ?\tAnna\t.", "expected a question, a tab and a context, in line 7 of stdin; found 3 parts"),
     ("answer", '{"question": "who ?"}', "expected a text as 'context' in line 7 of stdin; found no such key"),
 ]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from bertsmith.errors import InputError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForTask
+from bertsmith.tasks.example_lines import gold_of
 from bertsmith.tasks.examples import Answer, QuestionExample
 from bertsmith.tasks.features import Features, micro_batches
-from bertsmith.tasks.finetuning_job import gold_of
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules

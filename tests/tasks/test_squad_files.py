@@ -89,7 +89,7 @@ def test_an_answer_whose_offset_is_off_is_moved_and_counted(
     file = read_squad(write(tmp_path / "a.json", question("q", answer(text, start))))
     assert (file.examples[0].answers, file.skipped) == ((found,), ())
     title, listed = capsys.readouterr().err.splitlines()
-    assert title.startswith("warning: 1 answers in ")
+    assert title.startswith("warning: 1 answer in ")
     assert listed.startswith("warning: question 'q' of '")
     assert listed.endswith(f": {text!r} from {start} to {found.start}".replace("  ", " "))
 
@@ -127,7 +127,7 @@ def test_an_answer_that_is_not_in_its_context_counts_in_scoring_alone(
     assert [example.absent_answers for example in file.examples] == [("Cy",), ("Cy",)]
     assert file.skipped == ((places[1], reason),)
     title, *listed = capsys.readouterr().err.splitlines()
-    assert title == f"warning: 2 answers in '{path}' are not in their context; they count in scoring alone"
+    assert title == f"warning: 2 answers in '{path}' not in the context; they count in scoring alone"
     assert listed == [f"warning: {places[0]}: 'Cy'", f"warning: {places[2]}: 'Cy'"]
     trained = read_squad(path, training=True)
     assert [(example.id, example.answers, example.absent_answers) for example in trained.examples] == [

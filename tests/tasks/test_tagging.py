@@ -346,7 +346,7 @@ def test_one_tag_for_every_word_is_a_collapse_only_where_gold_has_others() -> No
     ("wrong", "gold", "message"),
     [
         (sentence("", ""), False, "a sentence in names.conll, line 7; found no words"),
-        (sentence("a b", "O"), False, "a tag for each word in names.conll, line 7; found 2 words and 1 tags"),
+        (sentence("a b", "O"), False, "a tag for each word in names.conll, line 7; found 2 words and 1 tag;"),
         (sentence("a b"), True, "a tag for each word in names.conll, line 7; found none"),
         (sentence("a b", "O B-LOK"), True, "a known tag in names.conll, line 7; found 'B-LOK'; did you mean 'B-LOC'"),
     ],

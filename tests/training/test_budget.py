@@ -1,15 +1,18 @@
 """A budget in tokens or minutes becomes a number of steps that can be used again."""
 
+import dataclasses
+import re
 import time
 
 import pytest
 import torch
 
 from bertsmith.errors import ConfigError, TrainingError
-from bertsmith.training import RunFolder
+from bertsmith.settings import to_dict
+from bertsmith.training import RunFolder, train
 from bertsmith.training.checkpoint import model_tensors
 from training.test_loop import same_parameters
-from training.toy import ROWS, Clock, ToyWorkload, toy_run
+from training.toy import ROWS, Clock, ToyWorkload, toy_run, toy_settings
 
 
 @pytest.fixture
@@ -56,7 +59,7 @@ def test_the_trial_steps_leave_the_model_as_it_was(tmp_path, clock):
     workload = ToyWorkload(clock=clock)
     before = {name: tensor.clone() for name, tensor in model_tensors(workload.model).items()}
     with pytest.raises(ConfigError, match=r"room for one step; found 0\.1 minutes, where a step takes 1\.0 s"):
-        toy_run(tmp_path, workload, minutes=0.1)
+        toy_run(tmp_path / "run", workload, minutes=0.1)
     assert all(torch.equal(before[name], tensor) for name, tensor in model_tensors(workload.model).items())
     assert all(p.grad is None for p in workload.model.parameters())
 
@@ -65,3 +68,45 @@ def test_evaluation_takes_about_a_tenth_of_a_budget_in_minutes(tmp_path, clock):
     workload = ToyWorkload(clock=clock)
     toy_run(tmp_path, workload, minutes=1, evaluate_every=None)
     assert workload.evaluations == 3
+
+
+@pytest.mark.parametrize(("minutes", "trials", "words"), [(0.1, 2, "evaluating and saving 2.0 s"), (0.01, 1, "timing")])
+def test_a_budget_without_room_for_a_step_says_what_is_needed_and_leaves_nothing(
+    tmp_path, clock, minutes, trials, words
+):
+    """A try that is sure to fail ends at once, and one with more than the error asks for trains."""
+    workload, folder = ToyWorkload(clock=clock), tmp_path / "run"
+    with pytest.raises(ConfigError, match=words) as error:
+        toy_run(folder, workload, minutes=minutes)
+    assert clock.now == trials + 2 * workload.evaluations
+    assert not folder.exists()
+    least = float(re.search(r"allow more than ([0-9.]+) minutes", str(error.value))[1])
+    assert toy_run(folder, ToyWorkload(clock=clock), minutes=least + 0.1).steps >= 1
+    assert least <= 0.2
+
+
+def test_what_else_lies_in_the_folder_of_a_run_that_never_began_stays(tmp_path, clock):
+    settings = toy_settings(minutes=0.1)
+    run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
+    (run.path / "mine.txt").write_text("keep", encoding="utf-8")
+    with pytest.raises(ConfigError):
+        train(ToyWorkload(clock=clock), settings, run)
+    assert [path.name for path in run.path.iterdir()] == ["mine.txt"]
+
+
+def test_a_run_that_began_stays_whatever_its_continuation_is_given(tmp_path, clock):
+    with pytest.raises(TrainingError):
+        toy_run(tmp_path / "old", ToyWorkload(clock=clock, broken=tuple(range(13, 99))), minutes=1, save_every=10)
+    with pytest.raises(ConfigError):
+        toy_run(tmp_path / "new", _Idle(), steps=4)
+    assert not (tmp_path / "new").exists()
+    with pytest.raises(ConfigError):
+        train(_Idle(), toy_settings(minutes=1, save_every=10), RunFolder.open(tmp_path / "old"))
+    assert RunFolder.open(tmp_path / "old").last_step() == 10
+
+
+class _Idle(ToyWorkload):
+    """Has no work for any process, which is a mistake in the settings."""
+
+    def plan(self, step, rank, world):
+        return dataclasses.replace(super().plan(step, rank, world), micro_batches=[])

@@ -1,11 +1,13 @@
 """The report is one page that needs nothing else and shows what the log holds."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from bertsmith.errors import RunError
 from bertsmith.training import RunFolder
+from bertsmith.training.pages import page_place
 from bertsmith.training.plots import COLORS, Series, line_chart, thinned
 from bertsmith.training.report import Samples, write_report
 from training.page import Page
@@ -100,3 +102,10 @@ def test_a_long_line_is_thinned_to_what_a_screen_can_show():
     x, y = thinned(list(range(100_000)), [1.0] * 100_000)
     assert len(x) == len(y) == 800
     assert set(y) == {1.0}
+
+
+def test_the_page_of_several_runs_is_named_after_them_and_lies_in_none():
+    assert page_place([Path("a") / "run"]) == Path("a/run/report.html")
+    assert page_place([Path("a/run"), Path("b/run"), Path("b/2 c")]) == Path("report-a-run-b-run-b-2-c.html")
+    assert page_place([Path("a/run"), Path("../b/run")]) == Path("report-a-run-b-run.html")
+    assert page_place([Path("x" * 90), Path("y" * 90), Path("z")]) == Path(f"report-{'x' * 90}-and-2-more.html")

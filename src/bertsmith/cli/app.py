@@ -25,6 +25,7 @@ from bertsmith.cli import (
     vocabulary,
 )
 from bertsmith.cli.options import with_settings
+from bertsmith.cli.usage import UsageError, usage_line
 from bertsmith.errors import BertsmithError
 
 
@@ -35,6 +36,7 @@ class Command(NamedTuple):
         settings: a function that returns the settings classes whose fields are further options. It is called when the
             command is, because the classes may lie in rooms that take a while to import.
         not_run: why the check of the page leaves the example out; empty where it runs it.
+        misplaced: where an argument too many belongs, such as the file of a command that reads stdin.
     """
 
     function: Callable[..., None]
@@ -42,12 +44,18 @@ class Command(NamedTuple):
     example: str
     settings: Callable[[], Sequence[type]] = tuple
     not_run: str = ""
+    misplaced: str = ""
 
 
 COMMANDS = (
     Command(pretraining.demo, "demo", "bertsmith demo --minutes 1 --text my-text --out my-demo"),
     Command(vocabulary.vocab, "vocab", "bertsmith vocab my-text --size 8000 --out vocab.txt"),
-    Command(text.tokenize, "tokenize", "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt"),
+    Command(
+        text.tokenize,
+        "tokenize",
+        "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt",
+        misplaced="the lines come from stdin: bertsmith tokenize --vocab vocab.txt < FILE",
+    ),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
     Command(
         corpus.corpus, "corpus", "bertsmith corpus my-text --vocab vocab.txt --out my-corpus", corpus.corpus_settings
@@ -61,7 +69,12 @@ COMMANDS = (
         pretraining.pretrain_settings,
     ),
     Command(pretraining.report, "report", "bertsmith report my-run"),
-    Command(inference.fill, "fill", "bertsmith fill --model my-run/model 'The man went to the [MASK] .'"),
+    Command(
+        inference.fill,
+        "fill",
+        "bertsmith fill --model my-run/model 'The man went to the [MASK] .'",
+        misplaced="put the text into quotes",
+    ),
     Command(
         inference.next_sentence,
         "next",
@@ -72,20 +85,28 @@ COMMANDS = (
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         finetuning.finetune_settings,
+        misplaced="name the files with --train and --dev",
     ),
     Command(
         finetuning.evaluate,
         "evaluate",
         "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
         finetuning.evaluate_settings,
+        misplaced="name the file with --data",
     ),
     Command(
         finetuning.quantize,
         "quantize",
         "bertsmith quantize --model my-spam-run/model --data my-mails.csv --limit 1",
         finetuning.quantize_settings,
+        misplaced="name the file with --data",
     ),
-    Command(finetuning.predict, "predict", "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model"),
+    Command(
+        finetuning.predict,
+        "predict",
+        "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
+        misplaced="the lines come from stdin: bertsmith predict --model DIR < FILE",
+    ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(vectors.embed, "embed", "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy"),
     Command(
@@ -97,6 +118,7 @@ COMMANDS = (
         search.search,
         "search",
         "bertsmith search my-text/village.txt --model my-run/model --query 'the broken gate' --top 3",
+        misplaced="give the question with --query, the passages as the one argument",
     ),
     Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
@@ -106,8 +128,14 @@ COMMANDS = (
         "bertsmith serve --model my-run/model --model my-spam-run/model",
         serve.serve_settings,
         not_run="it serves until it is stopped",
+        misplaced="name each model with --model",
     ),
-    Command(convert.convert, "convert", "bertsmith convert my-run/model my-google-checkpoint --to google"),
+    Command(
+        convert.convert,
+        "convert",
+        "bertsmith convert my-run/model my-google-checkpoint --to google",
+        convert.convert_settings,
+    ),
     Command(convert.inspect, "inspect", "bertsmith inspect my-google-checkpoint --names"),
     Command(convert.models, "models", "bertsmith models"),
     Command(sizes.sizes, "sizes", "bertsmith sizes"),
@@ -145,11 +173,18 @@ def main() -> None:
     """Runs the command line of this process and exits with its code."""
     chosen = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
-        application(chosen)(prog_name="bertsmith")
+        code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
     except BertsmithError as error:
         _fail(str(error))
     except OSError as error:
         _fail(_system_error(error))
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":
+            typer.echo(str(error), err=True)  # the help
+            sys.exit(2)
+        called = next((command for command in COMMANDS if command.name == chosen), None)
+        _fail(usage_line(error, called.example, called.misplaced) if called else usage_line(error), 2)
+    sys.exit(code or 0)
 
 
 def _system_error(error: OSError) -> str:
@@ -161,7 +196,7 @@ def _system_error(error: OSError) -> str:
     return f"expected to read or write {place}; found: {reason}; check the path, its rights and the disk"
 
 
-def _fail(line: str) -> NoReturn:
+def _fail(line: str, code: int = 1) -> NoReturn:
     sys.stdout.flush()
     typer.echo(f"bertsmith: {line}", err=True)
-    sys.exit(1)
+    sys.exit(code)

@@ -1,11 +1,13 @@
 """Commands on checkpoints: from one format to another, what is inside one, which ones were published."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import JsonOption, print_json, print_table
+from bertsmith.cli.finetuning import evaluate_settings
+from bertsmith.cli.options import JsonOption, print_json, print_table, settings_from
 
 SourceArgument = Annotated[
     str,
@@ -14,6 +16,11 @@ SourceArgument = Annotated[
     ),
 ]
 UnknownOption = Annotated[bool, typer.Option("--allow-unknown", help="leave out tensors whose names mean nothing here")]
+
+
+def convert_settings() -> Sequence[type]:
+    """The settings classes whose fields are options of `convert`: a labelled file is read as `evaluate` reads it."""
+    return evaluate_settings()
 
 
 def convert(
@@ -31,6 +38,10 @@ def convert(
             "[sentences that come with bertsmith]",
         ),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option("--task", metavar="NAME", help="with --data: the form of the file [that of the model's task]"),
+    ] = None,
     limit: Annotated[
         float | None,
         typer.Option(
@@ -45,14 +56,17 @@ def convert(
     ] = None,
     allow_unknown: UnknownOption = False,
     replace: Annotated[bool, typer.Option("--replace", help="write over DST")] = False,
+    **values: Any,
 ) -> None:
     """Write a model in another format, if it says there what it says here.
 
-    The weights are read back and are equal bit for bit; transformers (where it is installed) and onnxruntime are run on
-    examples beside the library. If they differ by more than the limit, DST is not written and the exit code is 1.
-    DST/export.json tells what was compared.
+    The weights are read back and are equal bit for bit. The model is then run on examples beside the source: in
+    onnxruntime, in transformers (where it is installed), or as it was read back from Google's format. If outputs differ
+    by more than the limit, or the score on labelled examples falls by more than 0.001 (one changed answer is let pass),
+    DST is not written and the exit code is 1. DST/export.json tells what was compared.
     """
     from bertsmith.inference.export import export
+    from bertsmith.tasks.catalogue import ColumnSettings
     from bertsmith.text.normalize import TextRules
 
     report, lines = export(
@@ -61,6 +75,8 @@ def convert(
         to=to,
         int8=int8,
         data=data,
+        task=task,
+        columns=settings_from(ColumnSettings, values),
         limit=limit,
         rules=None if cased is None else TextRules(lowercase=not cased),
         allow_unknown=allow_unknown,

@@ -20,6 +20,7 @@ from bertsmith.cli.options import (
 )
 from bertsmith.cli.text import count_lines, line_blocks
 from bertsmith.errors import RunError
+from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ def finetune(
             raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
         settings, recipe = search_settings(model, spec, data, beside, settings, recipe, trials=trials, resume=resume)
         typer.echo(
-            f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, {settings.epochs:g} epochs; "
+            f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, epochs {settings.epochs:g}; "
             f"all trials: {beside / TABLE_FILE}"
         )
         table = read_json(beside / TABLE_FILE)
@@ -136,35 +137,39 @@ def evaluate(
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
 
+    The interval of a score says how far it moves when the examples are drawn again with replacement (2,000 draws).
     A model of another tool does not say what it was trained on: name its task with --task for the official scores.
     """
     from bertsmith.checkpoints.load import load_any
     from bertsmith.inference.predictor import Predictor
-    from bertsmith.tasks import catalogue
+    from bertsmith.tasks.catalogue import ColumnSettings
+    from bertsmith.tasks.example_lines import example_lines
     from bertsmith.tasks.finetuning_run import is_count
     from bertsmith.tasks.kinds import task_for
+    from bertsmith.tasks.model_spec import read_labelled
+    from bertsmith.tasks.resampling import intervals
 
     folder = load_any(model)
     predictor = Predictor.load(folder, device=device, precision=precision)
-    spec = predictor.task.spec
-    name = catalogue.task_name(task or catalogue.form_of(spec))
-    catalogue.require_kind(name, spec)
-    if "spec" not in folder.info:
-        predictor.task = task_for(catalogue.official_spec(name, spec))
-    examples = catalogue.read_examples(name, data, settings_from(catalogue.ColumnSettings, values)).examples
+    name, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
+    predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
     cut = Counter[str]()
     for prediction in predictions:
         _count_cut(cut, prediction)
     _tell_cut(cut)
+    shown = [metric for metric in scores if not is_count(metric)]
+    ends = intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme)
     if json:
         precision = predictor.runtime.precision
-        print_json({"task": name, "examples": len(examples), "precision": precision, "scores": scores})
+        found = {"task": name, "examples": len(examples), "precision": precision, "scores": scores, "intervals": ends}
+        print_json(found)
         return
-    typer.echo(f"{name}: {len(examples):,} examples")
-    for metric, value in scores.items():
-        if not is_count(metric):
-            typer.echo(f"{metric}: {value:.4f}")
+    typer.echo(f"{name}: {counted(len(examples), 'example')}")
+    for metric in shown:
+        low, high = ends.get(metric, (None, None))
+        between = "" if low is None else f" (95% interval {low:.4f} to {high:.4f})"
+        typer.echo(f"{metric}: {scores[metric]:.4f}{between}")
 
 
 def quantize_settings() -> Sequence[type]:
@@ -189,16 +194,13 @@ def quantize(
     from bertsmith.checkpoints.load import load_any
     from bertsmith.inference.quantization import note_kept_layers, require_passport
     from bertsmith.inference.quantization import quantize as measure
-    from bertsmith.tasks import catalogue
+    from bertsmith.tasks.catalogue import ColumnSettings
     from bertsmith.tasks.kinds import task_for
-    from bertsmith.tasks.model_spec import require_spec
+    from bertsmith.tasks.model_spec import read_labelled
 
     folder = load_any(model)
     require_passport(folder.path)
-    spec = require_spec(folder)
-    name = catalogue.task_name(task or catalogue.form_of(spec))
-    catalogue.require_kind(name, spec)
-    examples = catalogue.read_examples(name, data, settings_from(catalogue.ColumnSettings, values)).examples
+    _, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
     exact, trials = measure(folder, examples, limit)
     metric = task_for(spec).selection_metric
     note_kept_layers(folder.path, metric, exact, trials)
@@ -231,10 +233,11 @@ def predict(
 
     A line is a text; texts with a tab between them (a pair; question and context; context and endings); or a JSON
     object: {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
-    {"context": ..., "endings": [...]}.
+    {"context": ..., "endings": [...]}. Answer i is that of line i; an empty line is an empty text.
     """
     from bertsmith.inference.predictor import Predictor
     from bertsmith.tasks import catalogue
+    from bertsmith.tasks.examples import is_blank
 
     predictor = Predictor.load(model, device=device, precision=precision)
     if test is None:
@@ -249,14 +252,17 @@ def predict(
         if submission is not None:
             typer.echo(str(catalogue.submit(name, predictor.stream(examples, total=total), submission)))
             return
-    cut = Counter[str]()
+    told = Counter[str]()
     for example, prediction in predictor.stream(examples, total=total):
-        _count_cut(cut, prediction)
+        _count_cut(told, prediction)
+        told["empty"] += is_blank(example)
         if json:
             print_json({"id": example.id, **prediction.to_dict()})
         else:
             typer.echo(prediction.line())
-    _tell_cut(cut)
+    _tell_cut(told)
+    if told["empty"]:
+        typer.echo(f"bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: {told['empty']:,}", err=True)
 
 
 def _count_cut(cut: Counter[str], prediction: Any) -> None:
@@ -268,7 +274,9 @@ def _count_cut(cut: Counter[str], prediction: Any) -> None:
 def _tell_cut(cut: Counter[str]) -> None:
     """Says on stderr how many texts were too long for the model. S35."""
     if cut["texts"]:
-        typer.echo(f"bertsmith: {cut['texts']:,} texts were cut, {cut['tokens']:,} tokens in all", err=True)
+        was = "was" if cut["texts"] == 1 else "were"
+        texts, tokens = counted(cut["texts"], "text"), counted(cut["tokens"], "token")
+        typer.echo(f"bertsmith: {texts} {was} cut, {tokens} in all", err=True)
 
 
 def _examples(spec: "TaskSpec") -> "Iterator[Example]":

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import settings_from
+from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
 
@@ -93,7 +94,8 @@ def pretrain(
         resume=resume,
     )
     if Rank.from_environment().index == 0:
-        typer.echo(f"{result.steps:,} steps, {result.tokens:,} tokens, {result.seconds:,.0f} seconds")
+        seconds = counted(round(result.seconds), "second")
+        typer.echo(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")
         for name, value in result.metrics.items():
             typer.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value:.4g}")
         if result.skipped:
@@ -104,13 +106,17 @@ def pretrain(
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders; several are compared")],
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="the page [report.html in the first run]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="the page [RUN/report.html; of several runs ./report-RUN-RUN.html]"),
+    ] = None,
 ) -> None:
     """Write report.html: curves, settings, machine, digests.
 
     Pre-training runs show the loss against the unigram line. Fine-tuning runs show scores, confusions, calibration and
     the worst mistakes; several must have been scored on the same dev examples, and each pair is compared, also on
-    stdout: the difference, its 95% interval, and whether it is more than noise.
+    stdout: the difference, its 95% interval, and whether it is more than noise. The page of several runs goes into the
+    current folder, so that each run keeps its own. The last line is the place of the page.
     """
     from bertsmith.errors import ConfigError
     from bertsmith.tasks.finetuning_report import is_finetuning, write_finetuning_report
@@ -124,6 +130,8 @@ def report(
             fix="write a report of each kind",
         )
     if True in kinds:
-        typer.echo(str(write_finetuning_report(runs, out, on_line=typer.echo)))
+        page = write_finetuning_report(runs, out, on_line=typer.echo)
     else:
-        typer.echo(str(write_report(runs, out=out)))
+        page = write_report(runs, out=out)
+    # Of a name that the program chose, the user is told where it is.
+    typer.echo(str(page if out or len(runs) == 1 else page.resolve()))

@@ -15,6 +15,7 @@ from bertsmith.cli.options import (
     require_new,
 )
 from bertsmith.files import require_file_place, require_outside
+from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -190,12 +191,12 @@ def senses(
     else:
         tried = ", ".join(f"{number}: {value:.2f}" for number, value in result.silhouettes.items())
         typer.echo(
-            f"{word}: {len(found):,} occurrences, {len(groups)} group{'s' * (len(groups) > 1)}"
+            f"{word}: {counted(len(found), 'occurrence')}, {counted(len(groups), 'group')}"
             + (f" (silhouette of {tried})" if tried else "")
         )
         for group, about in enumerate(groups, start=1):
             close = "" if near is None else f", mean cosine with {beside!r} {about['beside']:.2f}"
-            typer.echo(f"group {group}: {about['occurrences']:,} occurrences{close}")
+            typer.echo(f"group {group}: {counted(about['occurrences'], 'occurrence')}{close}")
             for context in about["contexts"]:
                 typer.echo(f"  {context['left']}[{context['word']}]{context['right']}")
     if out is not None:

@@ -133,13 +133,16 @@ def count_lines(stream: BinaryIO) -> int | None:
 def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     """Lists of whole lines, as they arrive: a pipe that waits for an answer gets it.
 
-    Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr.
+    Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr. Who sits at a
+    terminal is told that lines are waited for.
 
     Raises:
         InputError: what comes is no text, or a line has no end.
     """
     from bertsmith.corpus.sources import LONGEST_RECORD, refusal
 
+    if stream.isatty():
+        typer.echo("bertsmith: reading lines from the terminal; Ctrl-D on a line of its own ends them", err=True)
     waiting: list[bytes] = []  # of the line that has not ended
     size, number, bad = 0, 0, []
     is_first = True

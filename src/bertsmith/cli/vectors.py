@@ -14,6 +14,7 @@ from bertsmith.cli.options import (
     print_table,
     require_new,
 )
+from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -223,4 +224,5 @@ def _show(summary: "VectorSummary", json: bool) -> None:
     if json:
         print_json(summary.to_dict())
         return
-    typer.echo(f"{summary.out}: {summary.rows:,} vectors of {summary.width:,} numbers, of {summary.texts:,} texts")
+    rows, texts = counted(summary.rows, "vector"), counted(summary.texts, "text")
+    typer.echo(f"{summary.out}: {rows} of {counted(summary.width, 'number')}, of {texts}")

@@ -40,7 +40,7 @@ from bertsmith.corpus.shards import (
 from bertsmith.corpus.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
-from bertsmith.progress import Progress
+from bertsmith.progress import Progress, counted
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import Tokenizer
@@ -175,7 +175,7 @@ class _Build:
         if not self.main.shards and not self.kept.shards:
             raise InputError(
                 expected="text with at least one sentence",
-                found=f"none in {self.report.files} files ({self.report.skipped_files} left out)",
+                found=f"none in {counted(self.report.files, 'file')} ({self.report.skipped_files:,} left out)",
                 fix="name files that hold text; inputs of other kinds need the ending .txt, .jsonl or .parquet",
             )
         how = self._balance()
@@ -233,7 +233,7 @@ class _Build:
         if totals["sentences"] > 1:
             moved = min(max(1, round(self.settings.held_out * totals["sentences"])), totals["sentences"] - 1)
             self._move(self._lowest[1], totals["sentences"] - moved)
-            return f"the last {moved} sentences of the only document"
+            return f"the last {counted(moved, 'sentence')} of the only document"
         return "nothing: the corpus is a single sentence"
 
     def _swapped(self) -> tuple[ShardWriter, ShardWriter]:

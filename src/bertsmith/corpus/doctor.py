@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
-from bertsmith.progress import Progress
+from bertsmith.progress import Progress, counted
 from bertsmith.text.vocabulary import casing_mismatch
 
 LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -40,6 +40,7 @@ class DoctorReport:
         unused_pieces: pieces of the vocabulary that never come.
         unigram_entropy: nats; the loss of a model that knows nothing but how frequent each token is.
         model_vocabulary: the vocabulary size of the model that it is meant for, where one was given.
+        held_out: what the manifest says about the documents that were kept for evaluation; empty in such a part itself.
         read: what the manifest says about the reading of the files.
         casing: what is wrong between vocabulary and lower-casing, or "".
     """
@@ -62,6 +63,7 @@ class DoctorReport:
     unused_pieces: int
     model_vocabulary: int | None
     overlaps: tuple[Overlap, ...]
+    held_out: dict[str, Any]
     read: dict[str, Any]
     casing: str
 
@@ -73,11 +75,12 @@ class DoctorReport:
         """The report for people, numbers first, advice last."""
         sample = f", estimated from one sentence in {self.counted_one_in}" if self.counted_one_in > 1 else ""
         lines = [
-            f"{self.documents:,} documents, {self.sentences:,} sentences, {self.tokens:,} tokens"
-            f" ({self.words:,} words read), {self.held_out_documents:,} documents held out",
+            f"{counted(self.documents, 'document')}, {counted(self.sentences, 'sentence')},"
+            f" {counted(self.tokens, 'token')} ({counted(self.words, 'word')} read)",
+            self._held_out_line(),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
-            *(f"    {count:,} times: {text}" for text, count in self.repeats),
+            *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
             f"documents of one sentence: {_share(self.one_sentence_documents, self.documents)}",
             "tokens in a sentence:",
             *self._histogram(),
@@ -102,7 +105,25 @@ class DoctorReport:
         for name, count in zip([*names, f"{LENGTH_BINS[-1]}+"], self.sentence_lengths, strict=True):
             yield f"    {name:>8} {count:>12,} {'#' * round(40 * count / most)}".rstrip()
 
+    def _held_out_line(self) -> str:
+        asked = self.held_out.get("share", 0.0)
+        if not asked:
+            return "held out: nothing, as was asked" if self.held_out else "held out: these are the held-out documents"
+        tokens = self.held_out["tokens"]
+        return (
+            f"held out: {_share(self.held_out_documents, self.documents + self.held_out_documents)} of the documents,"
+            f" {_share(tokens, self.tokens + tokens)} of the tokens; asked for: {100 * asked:g} %"
+        )
+
     def _checks(self) -> Iterator[tuple[bool, str]]:
+        asked = self.held_out.get("share", 0.0)
+        kept = self.held_out.get("tokens", 0) / max(self.tokens + self.held_out.get("tokens", 0), 1)
+        yield (
+            asked > 0 and not asked / 2 <= kept <= 2 * asked,
+            f"{100 * kept:.2g} % of the text is held out and {100 * asked:g} % was asked for, because whole documents"
+            " are drawn, and these are few or of very different lengths. Give more text, put blank lines between"
+            " documents, or try another --held-out",
+        )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
             self.repeated_sentences > 0.1 * self.sentences,
@@ -214,6 +235,7 @@ def check_corpus(
         unused_pieces=int((tokens == 0).sum()),
         model_vocabulary=model_vocabulary,
         overlaps=tuple(one.result() for one in sets),
+        held_out=dict(corpus.manifest.get("held_out", {})),
         read=corpus.manifest["read"],
         casing=casing_mismatch(corpus.vocabulary, lowercase=corpus.rules.lowercase) or "",
     )

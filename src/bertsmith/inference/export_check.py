@@ -3,11 +3,9 @@
 Letters: B sequences of a padded batch, S tokens of the longest, C endings of a choice, N rows, T tokens, K labels.
 
 The library runs flat batches, the other side padded ones, in the order of the file, so that lengths are mixed. Values
-at padding are not compared. *Spread* is the standard deviation of an output of the library, or a tenth of its largest
-magnitude where that is more (a model that says the same of everything has none); differences are in its units.
+at padding are not compared.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +15,7 @@ import torch
 
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.pretrained import give_memory, load_for_task
-from bertsmith.errors import CheckpointError
+from bertsmith.inference.export_record import Comparison, Difference
 from bertsmith.inference.export_sample import Sample, Scored, odd_rows
 from bertsmith.inference.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
 from bertsmith.model.batch import Batch, Read, rows_index
@@ -29,9 +27,6 @@ from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.text.pack import PackedRows
 
-FP32_LIMIT = 1e-4  # largest difference, in units of the spread
-INT8_LIMIT = 0.2  # mean difference, in units of the spread
-INT8_METRIC_LIMIT = 0.004  # what the task's score, as a share, may lose
 ROWS, TOKENS = 32, 4096  # of a padded batch, at most
 LOGIT_BYTES = 2**27  # of its widest output, at most
 
@@ -39,124 +34,8 @@ Array = npt.NDArray[np.float32]
 Outputs = dict[str, Array]
 Runner = Callable[[dict[str, Ints]], Outputs]
 Model = BertForTask | BertForPreTraining
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Difference:
-    """How far the two sides are apart in one output.
-
-    Attributes:
-        output: its name.
-        values: how many numbers were compared.
-        largest: difference in units of the spread; not a number where the other side gives none.
-        mean: difference in units of the spread.
-        spread: see the head of this module.
-    """
-
-    output: str
-    values: int
-    largest: float
-    mean: float
-    spread: float
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What came of running both sides on one sample.
-
-    Attributes:
-        differences: one an output.
-        metric: name of the task's score; None without labelled examples.
-        library, exported: the score, as the task prints it.
-        loss: what the score loses, as a share.
-    """
-
-    differences: tuple[Difference, ...]
-    metric: str | None = None
-    library: float | None = None
-    exported: float | None = None
-    loss: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        values: dict[str, Any] = {
-            "outputs": {
-                one.output: {name: value for name, value in dataclasses.asdict(one).items() if name != "output"}
-                for one in self.differences
-            }
-        }
-        if self.metric is not None:
-            values["metric"] = {
-                "name": self.metric,
-                "library": self.library,
-                "exported": self.exported,
-                "loss": self.loss,
-            }
-        return values
-
-    def line(self) -> str:
-        """What a person wants to know."""
-        parts = [
-            f"{one.output} differ by {one.largest:.2g} of their spread at most, {one.mean:.2g} on average"
-            for one in self.differences
-        ]
-        if self.metric is not None:
-            parts.append(f"{self.metric} {self.exported:.4f}, library {self.library:.4f}")
-        return "; ".join(parts)
-
-
-def require_equal(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
-    """The limit that an exact export keeps.
-
-    Args:
-        what: the file, for the message.
-        limit: in place of `FP32_LIMIT`.
-
-    Raises:
-        CheckpointError: it does not.
-    """
-    most = FP32_LIMIT if limit is None else limit
-    for one in found.differences:
-        # Not a number is never at most anything.
-        if not one.largest <= most:
-            raise CheckpointError(
-                expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's",
-                found=f"a difference of {one.largest:.3g}",
-                fix="nothing was written; try other versions of the packages, or allow more with --limit",
-            )
-    return {"largest": most}
-
-
-def require_near(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
-    """The limit that a quantised export keeps: of the task's score where there is one, else of the outputs.
-
-    Args:
-        what: the file, for the message.
-        limit: in place of `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
-
-    Raises:
-        CheckpointError: it does not.
-    """
-    fix = "nothing was written; leave out --int8, or allow more with --limit"
-    if found.loss is not None:
-        most = INT8_METRIC_LIMIT if limit is None else limit
-        if not found.loss <= most:
-            raise CheckpointError(
-                expected=f"a {found.metric} of {what} at most {most:g} below that of the library",
-                found=f"{found.exported:.4f}, library {found.library:.4f}",
-                fix=fix,
-            )
-        return {"metric_loss": most}
-    most = INT8_LIMIT if limit is None else limit
-    for one in found.differences:
-        if not one.mean <= most:
-            raise CheckpointError(
-                expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's "
-                "on average",
-                found=f"a mean difference of {one.mean:.3g}",
-                fix=fix,
-            )
-    return {"mean": most}
+# What of a prediction is its answer; the rest are probabilities.
+ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
 
 
 def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
@@ -173,6 +52,32 @@ def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
     # What the folder lacks is never asked for.
     give_memory(model, {name: tensor for name, tensor in folder.tensors.items() if name in state})
     return model.eval()
+
+
+def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
+    """What runs padded batches in the library: their padding is taken out before, and put back, as zeros, after.
+
+    Args:
+        model: as of `library_model`.
+        outputs: what is asked of it.
+    """
+
+    def run(inputs: dict[str, Ints]) -> Outputs:
+        ids, mask, segments = (inputs[name].reshape(-1, inputs[name].shape[-1]) for name in INPUTS)
+        real = mask.astype(bool)
+        lengths = real.sum(axis=1, dtype=np.int32)
+        rows = PackedRows(ids[real].astype(np.int32), segments[real].astype(np.int32), lengths, np.zeros_like(lengths))
+        found = _library_outputs(model, rows, np.arange(len(lengths), dtype=np.int64), outputs)
+        for output in outputs:
+            values = found[output.name]
+            if output.per == PER_TOKEN:
+                found[output.name] = np.zeros((*real.shape, *values.shape[1:]), dtype=np.float32)
+                found[output.name][real] = values
+            elif output.per == PER_ENDING:
+                found[output.name] = values.reshape(inputs[INPUTS[0]].shape[:-1])
+        return found
+
+    return run
 
 
 def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner: Runner, sample: Sample) -> Comparison:
@@ -256,13 +161,15 @@ class _Kept:
             kept[places] = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
     def scores(self) -> dict[str, Any]:
-        """The task's score on both sides, and what is lost."""
+        """The task's score on both sides, what is lost, and how many answers changed."""
         task, features, examples = self.scored.task, self.scored.features, self.scored.examples
-        found = []
+        found, answers = [], []
         for logits in (self.ours, self.theirs):
             read = logits if task.head.pooled or features.read is None else logits[features.read]
             predictions = task.decode(examples, features, read, self.scored.tokenizer)
             found.append(task.score(examples, predictions)[task.spec.metric])
+            if task.spec.kind in ANSWERS:
+                answers.append([getattr(prediction, ANSWERS[task.spec.kind]) for prediction in predictions])
         # SQuAD's scorer prints per cent.
         unit = 100 if task.spec.kind == "span" else 1
         return {
@@ -270,6 +177,8 @@ class _Kept:
             "library": found[0],
             "exported": found[1],
             "loss": (found[0] - found[1]) / unit,
+            "examples": len(examples),
+            "changed": sum(one != other for one, other in zip(*answers, strict=True)) if answers else None,
         }
 
 

@@ -13,10 +13,12 @@ from bertsmith.files import digest_bytes, digest_file
 from bertsmith.inference.text_lines import TextLines
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
+from bertsmith.settings import require, to_dict
 from bertsmith.tasks import catalogue
 from bertsmith.tasks.examples import Example, TextExample
 from bertsmith.tasks.features import Features, Ints
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.model_spec import read_labelled
 from bertsmith.tasks.task import Task, TaskSpec
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
@@ -53,32 +55,60 @@ class Sample:
     about: dict[str, Any]
     scored: Scored | None = None
 
+    def line(self) -> str:
+        """What a person wants to know."""
+        return f"compared on {self.about['data']} ({self.about['rows']:,} rows) and on rows of odd lengths"
 
-def sample_for(folder: ModelFolder, spec: TaskSpec | None, data: Path | None) -> Sample:
-    """The rows of a dev file in the form of the model's task, or else some sentences that come with the package.
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DataFile:
+    """A file to try a model on, and how it is read.
+
+    Attributes:
+        path: labelled examples of the model's task; for a model without a task a text a line.
+        task: the task of the catalogue in whose form the examples stand; None: that of the model's task.
+        columns: where the parts of an example stand, for the tasks that do not know it themselves.
+    """
+
+    path: Path
+    task: str | None = None
+    columns: catalogue.ColumnSettings = dataclasses.field(default_factory=catalogue.ColumnSettings)
+
+    @property
+    def chosen(self) -> dict[str, Any]:
+        """What was said of how it is read: the task, and the columns that are not at their defaults."""
+        usual = to_dict(catalogue.ColumnSettings())
+        columns = {name: value for name, value in to_dict(self.columns).items() if value != usual[name]}
+        return columns if self.task is None else {"task": self.task, **columns}
+
+    @property
+    def options(self) -> str:
+        """The command line's options for what is chosen, for a message."""
+        return ", ".join(f"--{name.replace('_', '-')}" for name in self.chosen)
+
+
+def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None) -> Sample:
+    """The rows of a file in the form of the model's task, or else some sentences that come with the package.
 
     Args:
         folder: a model with a vocabulary.
-        data: labelled examples of the model's task; for a model without a task a text a line.
 
     Raises:
+        ConfigError: the file is named as one of another kind of task.
         InputError: the file is not of this task, or cannot be read; the message names file and row.
     """
     assert folder.tokenizer is not None, "asked before"
-    if data is None:
+    if file is None:
         return _built_in(folder, folder.tokenizer, spec)
     if spec is None:
-        return _texts(folder, folder.tokenizer, data)
-    task = task_for(spec)
-    examples = catalogue.read_examples(catalogue.form_of(spec), data).examples
-    task.check(examples, gold=True)
-    features = task.encode(examples, folder.tokenizer)
-    return Sample(
-        rows=features.rows,
-        rows_per_unit=features.rows_per_unit,
-        about={"data": data.name, "digest": digest_file(data), "examples": len(examples), "rows": len(features.rows)},
-        scored=Scored(task=task, examples=examples, features=features, tokenizer=folder.tokenizer),
-    )
+        require(
+            not file.chosen,
+            expected=f"a model with the head of a task, with {file.options}",
+            found=f"one without, which reads '{file.path}' as texts",
+            fix=f"leave out {file.options}",
+        )
+        return _texts(folder, folder.tokenizer, file.path)
+    return _labelled(folder, folder.tokenizer, file)
 
 
 def odd_rows(folder: ModelFolder) -> PackedRows:
@@ -123,6 +153,21 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
     }
     counts = np.full(len(rows) // per_unit, per_unit, dtype=np.int64)
     return Sample(rows=rows, rows_per_unit=counts, about=about)
+
+
+def _labelled(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Sample:
+    """The examples of a file, read and scored as `bertsmith evaluate` does."""
+    name, spec, examples = read_labelled(folder, file.path, file.task, file.columns)
+    task = task_for(spec)
+    task.check(examples, gold=True)
+    features = task.encode(examples, tokenizer)
+    about = {"data": file.path.name, "digest": digest_file(file.path), **file.chosen, "task": name}
+    return Sample(
+        rows=features.rows,
+        rows_per_unit=features.rows_per_unit,
+        about=about | {"examples": len(examples), "rows": len(features.rows)},
+        scored=Scored(task=task, examples=examples, features=features, tokenizer=tokenizer),
+    )
 
 
 def _joined(first: PackedRows, second: PackedRows) -> PackedRows:

@@ -25,7 +25,7 @@ from bertsmith.files import atomic_file
 from bertsmith.inference.embedder import BLOCK, Embedder
 from bertsmith.inference.ranking import NOBODY, Ranking, nearest_vectors
 from bertsmith.metrics.vectors import unit
-from bertsmith.progress import Progress, tell, warn
+from bertsmith.progress import Progress, counted, tell, warn
 
 Vectors = npt.NDArray[np.float32]
 Keys = npt.NDArray[np.uint8]
@@ -138,7 +138,7 @@ def index_passages(
     made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
     if path is not None:
         made.save(path)
-        tell(f"index: {path} ({len(texts):,} vectors of width {embedder.width})")
+        tell(f"index: {path} ({counted(len(texts), 'vector')} of width {embedder.width})")
     return made
 
 
@@ -161,7 +161,7 @@ def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: Passa
     if not len(missing):
         return vectors
     if before is not None:
-        tell(f"{len(missing):,} of {len(texts):,} passages are new or changed; their vectors are computed")
+        tell(f"{len(missing):,} of {counted(len(texts), 'passage')} new or changed, whose vectors are computed")
     cut_before = embedder.cut_texts, embedder.cut_tokens
     with Progress("vectors of passages", total=len(missing), unit="passages") as progress:
         for start in range(0, len(missing), BLOCK):
@@ -176,8 +176,8 @@ def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_befor
     """Says on stderr what was cut since the counts were these."""
     if cut := embedder.cut_texts - texts_before:
         warn(
-            f"{cut:,} {what} are longer than the {embedder.max_length} tokens that are read; "
-            f"{embedder.cut_tokens - tokens_before:,} tokens are cut"
+            f"{what} longer than the {embedder.max_length} tokens that are read: {cut:,}, "
+            f"{counted(embedder.cut_tokens - tokens_before, 'token')} cut"
         )
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError
-from bertsmith.progress import tell
+from bertsmith.progress import counted, tell
 from bertsmith.settings import require
 from bertsmith.tasks.file_text import brief, file_text, line_of, lines_of, looks_like_json, suffix_of
 from bertsmith.tasks.table_files import SUFFIXES, read_table, show_columns
@@ -138,7 +138,7 @@ def read_judgements(path: Path) -> Judgements:
         if len(cells) not in (3, 4):
             raise InputError(
                 expected=f"`query 0 passage gain` or `query passage gain` in {place}",
-                found=f"{len(cells)} columns",
+                found=counted(len(cells), "column"),
                 fix="name a file of judgements",
             )
         query, passage, said = cells[0], cells[-2], cells[-1]

@@ -34,7 +34,7 @@ def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], r
             parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))
             progress.advance()
     if scorer.cut > before:
-        warn(f"{scorer.cut - before:,} pairs were longer than the model reads and were cut")
+        warn(f"pairs longer than the model reads, which were cut: {scorer.cut - before:,}")
     return joined(parts)
 
 

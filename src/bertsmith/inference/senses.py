@@ -22,7 +22,7 @@ from sklearn.metrics import silhouette_score
 from bertsmith.corpus.readers import ReadReport, read_documents
 from bertsmith.errors import InputError, nearest
 from bertsmith.metrics.vectors import unit
-from bertsmith.progress import Progress, tell
+from bertsmith.progress import Progress, counted, tell
 from bertsmith.randomness import derive, generator
 from bertsmith.settings import require
 from bertsmith.tasks.frozen_encoder import FrozenEncoder
@@ -106,8 +106,8 @@ def read_sentences(path: Path) -> Iterator[str]:
         yield from document.sentences
     if report.encoding_errors or report.cut_lines or report.skipped_files:
         tell(
-            f"left out: {report.encoding_errors:,} bytes that are not UTF-8, the ends of {report.cut_lines:,} "
-            f"overlong lines, {report.skipped_files:,} files"
+            f"left out: {counted(report.encoding_errors, 'byte')} of no UTF-8, the ends of "
+            f"{counted(report.cut_lines, 'overlong line')}, {counted(report.skipped_files, 'file')}"
         )
 
 
@@ -200,7 +200,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
         texts.append(pieces.ids[begin : begin + room])
         spans.append((first - begin + 1, last - begin + 1, len(pieces) > room))
     if cut := sum(span[2] for span in spans):
-        tell(f"{cut:,} sentences are longer than the {limit} tokens that are read; the part around the word is taken")
+        tell(f"sentences longer than the {limit} tokens that are read: {cut:,}; the part around the word is taken")
     vectors = np.empty((len(texts), choice.width(encoder.hidden_size)), dtype=np.float32)
     with Progress("vectors of the word", total=len(texts), unit="occurrences") as progress:
         for start in range(0, len(texts), _BLOCK):

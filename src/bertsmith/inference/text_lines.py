@@ -24,6 +24,7 @@ from bertsmith.corpus.sources import (
     shown,
 )
 from bertsmith.errors import ConfigError, InputError, nearest
+from bertsmith.progress import counted
 from bertsmith.tasks.file_text import brief, clean, looks_like_json, suffix_of
 from bertsmith.tasks.table_files import TEXT_COLUMNS, show_columns
 
@@ -176,7 +177,7 @@ class TextLines:
                     self.blank_records += 1
                 elif len(cells) not in (len(header), 0):
                     raise InputError(
-                        expected=f"{len(header)} columns in line {rows.line_num:,} of '{shown(self.path)}'",
+                        expected=f"{counted(len(header), 'column')} in line {rows.line_num:,} of '{shown(self.path)}'",
                         found=f"{len(cells)}, beginning with {brief(cells[0])}",
                         fix="mend this line: a column separator is missing, or stands inside a text",
                     )

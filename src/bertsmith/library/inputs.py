@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any, TypeGuard
 
 from bertsmith.errors import CutWarning, InputError
-from bertsmith.progress import quiet
+from bertsmith.progress import counted, quiet
 from bertsmith.tasks.examples import TaggedExample
 from bertsmith.tasks.tagging import words_of
 
@@ -184,7 +184,7 @@ def warn_cut(texts: int, tokens: int) -> None:
         level, frame = level + 1, frame.f_back
     if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
         return
-    message = f"texts longer than the model reads, which lost tokens: {texts:,}, {tokens:,} tokens in all"
+    message = f"texts longer than the model reads, which lost tokens: {texts:,}, {counted(tokens, 'token')} in all"
     warnings.warn(message, CutWarning, stacklevel=level)
 
 

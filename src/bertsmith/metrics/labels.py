@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import InputError
+from bertsmith.progress import counted
 
 Counts = npt.NDArray[np.int64]
 
@@ -131,7 +132,7 @@ def _same_examples(
     first, second = np.asarray(gold), np.asarray(predicted)
     if first.shape != second.shape or first.ndim != axes or not len(first):
         raise InputError(
-            expected=f"as many predictions as gold labels, at least one, in {axes} dimension{'s' * (axes > 1)}",
+            expected=f"as many predictions as gold labels, at least one, in {counted(axes, 'dimension')}",
             found=f"gold labels of shape {list(first.shape)}, predictions of shape {list(second.shape)}",
             fix="predict every example that has a gold label",
         )

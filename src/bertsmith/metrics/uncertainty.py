@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import InputError
+from bertsmith.progress import counted
 from bertsmith.randomness import generator
 
 DRAWS = 10_000
@@ -164,7 +165,7 @@ def _middle(values: Floats, share: float) -> tuple[float, float]:
 def _require_examples(values: npt.NDArray[np.generic], *, least: int) -> None:
     if values.ndim < 1 or len(values) < least:
         raise InputError(
-            expected=f"at least {least} value{'s' * (least > 1)}",
+            expected=f"at least {counted(least, 'value')}",
             found=f"{values.size}",
             fix="score more examples or runs",
         )

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import InputError
+from bertsmith.progress import counted
 from bertsmith.randomness import generator
 
 Vectors = npt.NDArray[np.floating[Any]]
@@ -193,7 +194,7 @@ def in_words(report: VectorReport) -> list[str]:
             "fewer hold the same (--whiten --dimensions)"
         )
     if report.zeros:
-        lines.append(f"{report.zeros:,} vectors have no length; they are as far from everything")
+        lines.append(f"{counted(report.zeros, 'vector')} of no length, as far from everything")
     return lines
 
 

@@ -1,8 +1,8 @@
 """The body of a request: read with a limit on its bytes and on its time, and checked against its schema."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
@@ -31,7 +31,7 @@ class BodyReader:
         self._settings, self._metrics = settings, metrics
         self._held = 0
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def read(self, request: Request, schema: type[Asked]) -> AsyncIterator[Asked]:
         """The body of a request as an object of `schema`, counted as held until the block is left.
 
@@ -56,6 +56,17 @@ class BodyReader:
             yield _parsed(schema, data)
         finally:
             held.release()
+
+    async def throw_away(self, request: Request) -> None:
+        """Returns when the body of a request that is refused has been read, or is too large or too slow for that."""
+        left = 0 if "expect" in request.headers else _PATIENCE * self._settings.max_body
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.read_seconds):
+                while left > 0:
+                    message = await request.receive()
+                    left -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        break
 
     def hold(self, count: int) -> None:
         """Counts bytes that are kept; negative where they are let go."""

@@ -1,4 +1,4 @@
-"""What every request passes: the key, the headers that are the same everywhere, and the counting of replies."""
+"""What every request passes: the key, who is one too many, the headers that are the same everywhere, the counting."""
 
 import hmac
 import time
@@ -7,6 +7,7 @@ from typing import Any
 
 from fastapi import Request
 
+from bertsmith.server.connections import EXTRA
 from bertsmith.server.refusal import refused
 from bertsmith.server.routes import Endpoint
 from bertsmith.server.service import Service
@@ -21,6 +22,9 @@ MISTAKE = "the server made a mistake, which it has written to its log"
 # What is answered without the key: the page, which asks for it, and the questions of whoever watches the process.
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 _OPEN_FOLDER = "/page/"
+# What is answered however many are connected.
+_ALWAYS = frozenset({"/health", "/ready", "/metrics"})
+_RETRY = "5"  # seconds
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -66,22 +70,34 @@ class Gate:
             await self._app(scope, receive, send)
             return
         metrics, start, status = self.service.metrics, time.perf_counter(), 0
+        is_extra = EXTRA in scope.get("state", ())
 
         async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = self._headers(message["headers"])
+                message["headers"] = _with_ours(message["headers"], is_last=is_extra or self.service.is_leaving)
             await send(message)
 
         metrics.open_requests.inc()
         try:
-            await self._answer(scope, receive, counted)
+            if is_extra and scope["path"] not in _ALWAYS:
+                await self._turn_away(scope, receive, counted)
+            else:
+                await self._answer(scope, receive, counted)
         finally:
             if not status:  # an error of ours is on its way to the log
                 await refused(500, MISTAKE)(scope, receive, counted)
             metrics.open_requests.dec()
             self._count(scope["path"], status, time.perf_counter() - start)
+
+    async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request on a connection that is one too many."""
+        await self.service.reader.throw_away(Request(scope, receive))
+        self.service.metrics.refused_connections.labels("told").inc()
+        most = f"{self.service.settings.max_connections:,}"
+        sentence = f"{most} clients are connected, which is as many as are served; try again in {_RETRY} s"
+        await refused(503, sentence, {"retry-after": _RETRY})(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -94,11 +110,6 @@ class Gate:
             await self._app(scope, receive, send)
         else:
             await (await endpoint(Request(scope, receive)))(scope, receive, send)
-
-    def _headers(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        if not self.service.is_leaving:
-            return [*headers, *_HEADERS]
-        return [*(header for header in headers if header[0].lower() != _CLOSE[0]), *_HEADERS, _CLOSE]
 
     def _count(self, path: str, status: int, seconds: float) -> None:
         route = path if path in self._paths else "other"
@@ -117,3 +128,10 @@ class Gate:
         assert self._bearer is not None, "there is a key"
         said = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
         return hmac.compare_digest(said, self._bearer)
+
+
+def _with_ours(headers: Iterable[tuple[bytes, bytes]], is_last: bool) -> list[tuple[bytes, bytes]]:
+    """The headers of a reply with those of all replies; the last reply of a connection closes it."""
+    if not is_last:
+        return [*headers, *_HEADERS]
+    return [*(header for header in headers if header[0].lower() != _CLOSE[0]), *_HEADERS, _CLOSE]

@@ -14,6 +14,8 @@ class Metrics:
         requests: replies by route and status.
         seconds: from the first byte of a request to the last of its reply, by route.
         open_requests: requests that are not answered yet.
+        connections: that are open.
+        refused_connections: by what became of them: "told" that they are too many, or "cut off".
         held_bytes: what their bodies take.
         texts: texts that went through a model, by model and ability.
         tokens: by model and kind: in, used, cut.
@@ -33,6 +35,10 @@ class Metrics:
             "bertsmith_request_seconds", "Seconds to the reply.", ["route"], buckets=_SECONDS, registry=registry
         )
         self.open_requests = Gauge("bertsmith_open_requests", "Requests without a reply yet.", registry=registry)
+        self.connections = Gauge("bertsmith_connections", "Open connections.", registry=registry)
+        self.refused_connections = Counter(
+            "bertsmith_refused_connections", "Connections too many, told or cut off.", ["how"], registry=registry
+        )
         self.held_bytes = Gauge("bertsmith_held_bytes", "Bytes of the bodies of open requests.", registry=registry)
         self.texts = Counter(
             "bertsmith_texts", "Texts that went through a model.", ["model", "ability"], registry=registry

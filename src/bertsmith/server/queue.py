@@ -4,7 +4,7 @@ Nothing waits for company: an idle model begins with what is there, and while it
 batch is of one ability with one set of options. It takes the texts of requests in their order until the budget of
 tokens is full; a request that is larger goes to the end of the line with the rest of its texts, so that it does not
 keep small ones waiting. The event loop hands over work and takes answers; counting tokens and computing happen in the
-thread of the model.
+thread of the model. Work that nobody waits for any more ends with the pass through the model that is under way.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.library import Model
+from bertsmith.server.abandoning import AbandonedError, while_wanted
 from bertsmith.server.abilities import ABILITIES, cut_by_length, read_at_most, tokens_of
 from bertsmith.server.metrics import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
@@ -70,6 +71,11 @@ class Work:
     def left(self) -> int:
         """Items that still wait."""
         return len(self.items) - self.taken
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits for it."""
+        return not self.done.done()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +179,7 @@ class WorkQueue:
         spare = self.batch_tokens
         for work in line:
             self._in_hand = [work]
-            if not work.lengths and not self._measure(work):
+            if not work.is_wanted or not (work.lengths or self._measure(work)):
                 continue
             end = work.taken
             while end < len(work.items):
@@ -217,16 +223,20 @@ class WorkQueue:
         return kept
 
     def _compute(self, parts: Sequence[Part]) -> None:
-        """Answers the items of some requests; where there is a mistake in one, each by itself."""
+        """Answers the items of some requests, as long as one is wanted; where one has a mistake, each by itself."""
         work = parts[0].work
         items = [item for part in parts for item in part.work.items[part.begin : part.end]]
         start = time.perf_counter()
         try:
-            answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
+            with while_wanted(self.model.encoder.model, lambda: any(part.work.is_wanted for part in parts)):
+                answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
+        except AbandonedError:
+            return
         except BertsmithError as error:
             if len(parts) > 1:
                 for part in parts:
-                    self._compute([part])
+                    if part.work.is_wanted:
+                        self._compute([part])
                 return
             refusal = of_user_error(error)
             if parts[0].begin:

@@ -28,7 +28,7 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
         415: "not application/json",
         422: "not what is asked for",
         429: "too much is waiting; the header retry-after says for how long",
-        503: "the model did not get to it in time",
+        503: "the model did not get to it in time, or too many are connected",
         504: "the model did not finish in time",
     }.items()
 }

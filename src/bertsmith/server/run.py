@@ -21,6 +21,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.library import Model, load
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
+from bertsmith.server.connections import Door, protocol_behind
 from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
 
@@ -112,7 +113,7 @@ def serve(
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        limit_concurrency=settings.max_connections + 1,  # uvicorn refuses from this many on
+        http=protocol_behind(Door(settings.max_connections, app.service.metrics)),
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
     )

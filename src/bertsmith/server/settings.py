@@ -21,7 +21,7 @@ class ServerSettings:
     max_body: int = help_field(8_388_608, "bytes of one request at most")
     max_waiting: int = help_field(4096, "texts that may wait for a model; who brings more is told when to come back")
     max_held: int = help_field(134_217_728, "bytes of all unanswered requests at most")
-    max_connections: int = help_field(512, "connections at most")
+    max_connections: int = help_field(512, "connections that are served; who comes then is told to come back")
     batch_tokens: int = help_field(0, "tokens that go through a model together; 0: 2,048, on a GPU 32,768")
     request_seconds: float = help_field(120.0, "seconds until an answer at most, waiting included")
     read_seconds: float = help_field(30.0, "seconds in which a request must have arrived")

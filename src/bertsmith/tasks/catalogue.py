@@ -26,7 +26,7 @@ from typing import cast
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import digest_file
 from bertsmith.metrics.entities import scheme_of
-from bertsmith.progress import warn
+from bertsmith.progress import counted, warn
 from bertsmith.settings import help_field, require
 from bertsmith.tasks.choice_files import read_choices
 from bertsmith.tasks.conll_files import read_conll
@@ -131,7 +131,7 @@ def read_examples(
             label_column=columns.label_column,
             target=target,  # type: ignore[arg-type]
         )
-    warn_of_places(f"{path}: {len(found.skipped):,} rows are skipped", found.skipped)
+    warn_of_places(f"{path}: {counted(len(found.skipped), 'row')} skipped", found.skipped)
     if not found.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
     return found

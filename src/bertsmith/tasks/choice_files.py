@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError
+from bertsmith.progress import counted
 from bertsmith.tasks.examples import ChoiceExample, ExampleFile
 from bertsmith.tasks.file_text import brief, file_text, line_of, looks_like_json, parse_json, suffix_of
 from bertsmith.tasks.table_files import Row, read_table, show_columns, tsv_cells
@@ -55,7 +56,7 @@ def read_choices(path: Path, *, labelled: bool = True) -> ExampleFile:
     if not examples:
         raise InputError(
             expected=f"questions in '{shown(str(path))}'",
-            found=f"{len(skipped)} rows, each with an empty ending",
+            found=f"{counted(len(skipped), 'row')}, each with an empty ending",
             fix="name another file",
         )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
@@ -86,7 +87,7 @@ def _codah(path: Path, text: str) -> Iterator[Question]:
             raise InputError(
                 expected=f"category, context, {FEWEST_ENDINGS} endings or more and a label, as many in every line, "
                 f"in {place}",
-                found=f"{len(cells)} columns",
+                found=counted(len(cells), "column"),
                 fix="name a file of choices, or give it a header with ending0, ending1 and so on",
             )
         yield place, cells[1], "", cells[2:-1], cells[-1]

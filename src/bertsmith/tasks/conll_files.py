@@ -11,6 +11,7 @@ from pathlib import Path
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError
 from bertsmith.files import write_text
+from bertsmith.progress import counted
 from bertsmith.tasks.examples import ExampleFile, TaggedExample
 from bertsmith.tasks.file_text import brief, file_text, line_of, lines_of, looks_like_json
 
@@ -125,7 +126,7 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
         raise InputError(
             expected=f"a word in column {word_column} of '{shown(str(path))}'"
             + ("" if tag_column is None else f" and a tag in column {tag_column}"),
-            found=f"{count} column{'s' * (count > 1)}",
+            found=counted(count, "column"),
             fix="say which with --word-column and --tag-column",
         )
     return word_column % count, None if tag_column is None else tag_column % count
@@ -135,7 +136,7 @@ def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | 
     """The word and the tag of a line; the tag is empty without a tag column."""
     if len(cells) != count:
         raise InputError(
-            expected=f"{count} columns in {place}, as in the lines above",
+            expected=f"{counted(count, 'column')} in {place}, as in the lines above",
             found=f"{len(cells)}, beginning with {brief(cells[0])}",
             fix="mend this line, or name a file with a word a line",
         )

@@ -100,6 +100,11 @@ class QuestionExample:
 Example = TextExample | ChoiceExample | TaggedExample | QuestionExample
 
 
+def is_blank(example: Example) -> bool:
+    """Whether it is a text, or a pair of texts, of nothing but white space."""
+    return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleFile:
     """What a reader found in a file.

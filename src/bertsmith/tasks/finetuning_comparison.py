@@ -1,22 +1,16 @@
 """Two fine-tuning runs compared on the same dev examples: is their difference more than noise? S68."""
 
-import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from bertsmith.errors import InputError
-from bertsmith.metrics.entities import entity_spans
-from bertsmith.metrics.labels import CLASS_METRICS
-from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.metrics.uncertainty import PairedTest, paired_bootstrap
+from bertsmith.progress import counted
+from bertsmith.tasks.example_lines import Line
 from bertsmith.tasks.finished_run import FinishedRun
+from bertsmith.tasks.resampling import DRAWS, score_rows
 
-DRAWS_OF_A_METRIC = 2_000
 LEVEL = 0.05  # a p-value below it is more than noise
 
 EXAMPLE_SCORES = {
@@ -26,8 +20,7 @@ EXAMPLE_SCORES = {
     "span": "F1 of the answers",
 }
 
-Lines = Sequence[Mapping[str, Any]]
-Statistic = Callable[[npt.NDArray[np.generic]], float]
+Lines = Sequence[Line]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +47,8 @@ class Comparison:
         if self.test.p_value >= LEVEL:
             return f"The difference is no more than noise: {self.examples:,} examples do not tell the two apart."
         better, worse = (self.first, self.second) if self.test.difference > 0 else (self.second, self.first)
-        return f"The difference is more than the noise of {self.examples:,} examples: {better} is better than {worse}."
+        noise = f"the noise of {counted(self.examples, 'example')}"
+        return f"The difference is more than {noise}: {better} is better than {worse}."
 
     def line(self) -> str:
         """The difference, its interval, the p-value and the verdict."""
@@ -90,8 +84,9 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
         others = set(keys[1])
         only = next((key[0] for key in keys[0] if key not in others), None)
         raise InputError(
-            expected=f"the {len(keys[0]):,} dev examples of '{first.path}' in '{second.path}'",
-            found=f"{len(keys[1]):,} examples" + ("" if only is None else f", without {only!r} or with another gold"),
+            expected=f"the {counted(len(keys[0]), 'dev example')} of '{first.path}' in '{second.path}'",
+            found=counted(len(keys[1]), "example")
+            + ("" if only is None else f", without {only!r} or with another gold"),
             fix=fix,
         )
     # Equal ids of one file stand in the order of the file.
@@ -113,55 +108,13 @@ def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTe
     Where the main score is no mean over examples but can be had from what single examples say (Matthews, F1 of classes
     or of entities, correlations), it is computed anew for each draw; otherwise what each example adds is compared.
     """
-    kind, metric = first.report["kind"], first.report["metric"]
-    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS}.get(kind, {})
-    single = all(isinstance(line["gold"], str | float | int) for line in ours)
-    statistic: Statistic
-    if metric in table and metric != "accuracy" and single:
-        rows = [_golds_and_answers(kind, lines) for lines in (ours, theirs)]
-        statistic = functools.partial(_of_columns, table[metric])
-    elif kind == "tagging":
-        scheme = first.spec.get("scheme", "") if metric == "f1" else ""
-        rows = [[_tag_counts(line, scheme) for line in lines] for lines in (ours, theirs)]
-        metric, statistic = "f1" if scheme else "accuracy", _f1_of_counts
-    elif metric == "micro_f1" and not single:
-        rows = [[_label_counts(line) for line in lines] for lines in (ours, theirs)]
-        statistic = _f1_of_counts
-    else:
-        scores = [[float(line["score"]) for line in lines] for lines in (ours, theirs)]
-        return EXAMPLE_SCORES.get(kind, "score"), paired_bootstrap(scores[0], scores[1])
-    return metric, paired_bootstrap(rows[0], rows[1], draws=DRAWS_OF_A_METRIC, statistic=statistic)
-
-
-def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:
-    """A score of the golds in the first column and the answers in the second."""
-    return float(metric(drawn[:, 0], drawn[:, 1]))
-
-
-def _golds_and_answers(kind: str, lines: Lines) -> list[list[float]]:
-    """Gold and predicted number of each example, the numbers of labels for a classification."""
-    if kind == "regression":
-        return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
-    numbers = {name: number for number, name in enumerate(lines[0]["prediction"]["probabilities"])}
-    return [[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines]
-
-
-def _label_counts(line: Mapping[str, Any]) -> list[float]:
-    """Right, gold and predicted labels of an example that may have several."""
-    gold, chosen = set(line["gold"]), set(line["prediction"]["chosen"])
-    return [len(gold & chosen), len(gold), len(chosen)]
-
-
-def _tag_counts(line: Mapping[str, Any], scheme: str) -> list[float]:
-    """Right, gold and predicted entities of a sentence; without a scheme its words, whose F1 is their accuracy."""
-    gold, tags = line["gold"], line["prediction"]["tags"]
-    if not scheme:
-        return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
-    asked, given = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
-    return [len(asked & given), len(asked), len(given)]
-
-
-def _f1_of_counts(drawn: npt.NDArray[np.generic]) -> float:
-    """F1 from rows of (right, gold, predicted); 0 where all are 0."""
-    right, gold, predicted = np.asarray(drawn, dtype=np.float64).sum(axis=0)
-    return float(2 * right / max(gold + predicted, 1.0))
+    kind, metric, scheme = first.report["kind"], first.report["metric"], first.spec.get("scheme", "")
+    if kind == "tagging" and not scheme:
+        metric = "accuracy"
+    rows = [score_rows(kind, metric, lines, scheme) for lines in (ours, theirs)]
+    if metric != "accuracy" or kind == "tagging":
+        mine, other = rows
+        if mine is not None and other is not None and mine.statistic is not None:
+            return metric, paired_bootstrap(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
+    scores = [[float(line["score"]) for line in lines] for lines in (ours, theirs)]
+    return EXAMPLE_SCORES.get(kind, "score"), paired_bootstrap(scores[0], scores[1])

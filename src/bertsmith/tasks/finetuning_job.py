@@ -24,10 +24,11 @@ from bertsmith.checkpoints.pretrained import TaskModel, load_for_task, save_pret
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.model.heads import BertForTask
-from bertsmith.progress import warn
+from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
+from bertsmith.tasks.example_lines import example_lines
 from bertsmith.tasks.examples import Example, QuestionExample
 from bertsmith.tasks.features import Features
 from bertsmith.tasks.finetuning import Finetuning, task_logits
@@ -39,7 +40,6 @@ from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
-_LONGEST_TEXT = 300  # characters of an example's text in predictions.jsonl
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,16 +184,18 @@ class FinetuningJob:
         base = _load(self.folder, self.task, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
         anew = [part for part in base.new_parts if part != self.task.head.part]
+        assert self.training.steps is not None, "a budget in steps"
+        examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
+        steps = counted(self.training.steps, "step")
         lines = [
-            f"{self.task.spec.name}: {len(self.data.train):,} training and {len(self.data.dev):,} dev examples, "
-            f"{self.training.steps:,} steps; {added:,} new parameters on top"
+            f"{self.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
             + (f"; not in the base model, so they start anew: {', '.join(anew)}" if anew else "")
         ]
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
                 rows = features.rows
-                cut = f"{rows.truncated:,} of {len(rows):,} rows were cut, {rows.cut_tokens:,} tokens in all"
-                lines.append(f"{split}: {cut}")
+                cut = f"{rows.truncated:,} of {counted(len(rows), 'row')} cut"
+                lines.append(f"{split}: {cut}, {counted(rows.cut_tokens, 'token')} in all")
         if self.data.held_out:
             lines.append("no dev file: a tenth of the training examples is set aside")
         return lines
@@ -314,33 +316,8 @@ class FinetuningJob:
         save_pretrained(folder, model, self.tokenizer, info, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
-        scores = self.task.example_scores(self.data.dev, predictions).tolist()
-        lines = (
-            {
-                "id": example.id,
-                "texts": texts_of(example),
-                "gold": gold_of(example),
-                "score": score,
-                "prediction": prediction.to_dict(),
-            }
-            for example, prediction, score in zip(self.data.dev, predictions, scores, strict=True)
-        )
+        lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-
-
-def gold_of(example: Example) -> Any:
-    """The gold of an example as plain values for JSON."""
-    values = dataclasses.asdict(example)
-    if isinstance(example, QuestionExample):
-        return [*values["answers"], *({"text": text, "start": None} for text in example.absent_answers)]
-    return next((values[name] for name in ("label", "tags") if name in values), None)
-
-
-def texts_of(example: Example) -> list[str]:
-    """The texts of an example, each cut to 300 characters; none for a sentence of words, which its prediction has."""
-    values = dataclasses.asdict(example)
-    texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
-    return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:

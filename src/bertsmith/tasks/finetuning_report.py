@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.files import write_text
-from bertsmith.progress import duration
+from bertsmith.progress import counted, duration
 from bertsmith.tasks.finetuning_comparison import Comparison, compare
 from bertsmith.tasks.finetuning_pages import details
 from bertsmith.tasks.finetuning_run import COUNTS
@@ -21,8 +21,6 @@ from bertsmith.tasks.search import table_cells
 from bertsmith.training import pages
 from bertsmith.training.plots import COLORS, Series, line_chart
 from bertsmith.training.run_folder import RunFolder, flat
-
-PAGE_FILE = "report.html"
 
 _HELD_OUT = "held_out_"
 
@@ -39,7 +37,7 @@ def is_finetuning(run: Path) -> bool:
 def write_finetuning_report(
     runs: Sequence[Path], out: Path | None = None, *, on_line: Callable[[str], None] | None = None
 ) -> Path:
-    """The page that was written: `out`, or report.html in the first run.
+    """The page that was written: `out`, or what `pages.page_place` names.
 
     Args:
         runs: one run folder, or several that were scored on the same dev examples.
@@ -57,7 +55,7 @@ def write_finetuning_report(
     for comparison in comparisons:
         if on_line is not None:
             on_line(comparison.line())
-    target = out or runs[0] / PAGE_FILE
+    target = out or pages.page_place(runs)
     write_text(target, _page(shown, comparisons))
     return target
 
@@ -87,8 +85,8 @@ def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> st
 def _summary(run: FinishedRun) -> list[str]:
     report, count = run.report, len(run.report["runs"])
     parts = [
-        f"{count} training{'s' * (count != 1)}",
-        f"{report.get('train_examples', 0):,} training and {report.get('dev_examples', 0):,} dev examples",
+        counted(count, "training"),
+        f"{report.get('train_examples', 0):,} training and {counted(report.get('dev_examples', 0), 'dev example')}",
         duration(report.get("seconds", 0.0)),
     ]
     metric = report["metric"]
@@ -108,8 +106,8 @@ def _facts(run: FinishedRun) -> dict[str, Any]:
     for one in run.report["runs"]:
         again = ", collapsed" if one.get("collapsed") else ""
         facts[one["folder"]] = (
-            f"seed {one['seed']}: {one['steps']:,} steps, best after {one['best_step']:,}, "
-            f"{one['tokens']:,} tokens, {duration(one['seconds'])}{again}"
+            f"seed {one['seed']}: {counted(one['steps'], 'step')}, best after {one['best_step']:,}, "
+            f"{counted(one['tokens'], 'token')}, {duration(one['seconds'])}{again}"
         )
     return facts
 
@@ -135,18 +133,20 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
             by_folder = {one["folder"]: one["scores"].get(name) for one in run.report["runs"]}
             values = [score["mean"], score["deviation"], *(by_folder.get(folder) for folder in folders)]
             values.append(by_folder.get(run.report["best"]))
-            rows.append([pages.words(name), *([run.name] if len(shown) > 1 else []), *map(_number, values)])
+            between = " to ".join(map(_number, run.report.get("intervals", {}).get(name, ())))
+            rows.append([pages.words(name), *([run.name] if len(shown) > 1 else []), *map(_number, values), between])
         rows += [
             [
                 f"{pages.words(name)}, published: {published.system}",
                 *([""] if len(shown) > 1 else []),
                 _number(published.value),
-                *[""] * (len(folders) + 2),
+                *[""] * (len(folders) + 3),
             ]
             for published in dict.fromkeys(itertools.chain.from_iterable(map(_published, shown)))
             if published.metric == name
         ]
     header = ["score", *(["run"] if len(shown) > 1 else []), "mean", "deviation", *folders, "best model"]
+    header.append("its 95% interval")
     return pages.section("Scores on the dev examples", pages.table(rows, header))
 
 

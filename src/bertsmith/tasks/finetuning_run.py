@@ -16,7 +16,7 @@ from typing import Any
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.pretrained import load_for_task
-from bertsmith.files import write_json, write_text
+from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
@@ -31,6 +31,7 @@ from bertsmith.tasks.finetuning_job import (
     TaskData,
 )
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.resampling import intervals
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
 
@@ -124,8 +125,10 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
     winner = load_any(chosen / MODEL_FOLDER)
     spec = TaskSpec.from_dict(winner.info["spec"], str(chosen))
     job.write_model(run.model, load_for_task(winner, job.task.head, keep_head=True).model, spec, results[best])
+    lines = []
     if (chosen / PREDICTIONS_FILE).is_file():
         write_text(run.path / PREDICTIONS_FILE, (chosen / PREDICTIONS_FILE).read_text(encoding="utf-8"))
+        lines = read_json_lines(chosen / PREDICTIONS_FILE)
     seconds = sum(result.seconds for result in results)
     report = {
         "task": spec.name,
@@ -136,6 +139,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
         "scores": {
             name: dataclasses.asdict(spread([result.scores[name] for result in results])) for name in results[0].scores
         },
+        "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
         "temperature": spec.temperature,
         "threshold": spec.threshold,
         "best": chosen.name,
@@ -158,7 +162,10 @@ def is_count(name: str) -> bool:
 
 
 def summary_lines(report: Mapping[str, Any]) -> list[str]:
-    """What the command prints: each score as mean and spread over the seeds, and the best training."""
+    """What the command prints: each score as mean and spread over the seeds, and the best training.
+
+    Beside the best score stands how far it moves when the dev examples are drawn again.
+    """
     lines = []
     for name, score in report["scores"].items():
         if is_count(name):
@@ -171,5 +178,10 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     if all(run["collapsed"] for run in report["runs"]):
         lines.append("this model gives one answer for everything; small data want --bias-correction --epsilon 1e-8")
         lines[-1] += ", more epochs, another --learning-rate, or a model that was pre-trained longer"
-    lines.append(f"best by {report['metric']}: {report['best']}; {report['tokens_per_second']:,.0f} tokens/s")
+    metric, best = report["metric"], report["best"]
+    if metric in report["intervals"]:
+        score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)
+        low, high = report["intervals"][metric]
+        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, by the dev examples)"
+    lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
     return lines

@@ -12,7 +12,7 @@ from pathlib import Path
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import write_text
-from bertsmith.progress import warn
+from bertsmith.progress import counted, warn
 from bertsmith.tasks.examples import ExampleFile, TextExample
 from bertsmith.tasks.file_text import brief, file_text, line_of, looks_like_json
 from bertsmith.tasks.table_files import show_columns, tsv_cells
@@ -235,11 +235,11 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
         if len(cells) != count:
             if not (task.skips_broken_rows and labelled):
                 raise InputError(
-                    expected=f"{count} columns of {task.title} in {place}",
+                    expected=f"{counted(count, 'column')} of {task.title} in {place}",
                     found=f"{len(cells)}, beginning with {brief(cells[0])}",
                     fix="restore the official file, or name another task",
                 )
-            skipped.append((place, f"{len(cells)} columns in place of {count}"))
+            skipped.append((place, f"{counted(len(cells), 'column')} in place of {count}"))
             continue
         gold = _gold(task, cells[label], place) if label is not None else None
         texts = cells[first], None if second is None else cells[second]

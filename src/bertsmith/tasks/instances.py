@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import CorpusError
+from bertsmith.progress import counted
 from bertsmith.randomness import Words, generator
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.draws import instance_keys
@@ -154,7 +155,7 @@ class PretrainingStream:
         if not len(self._usable):
             raise CorpusError(
                 expected="a corpus with text",
-                found=f"{documents.num_documents} documents, none with enough tokens",
+                found=f"{counted(documents.num_documents, 'document')}, none with enough tokens",
                 fix="build it from files that hold text",
             )
         self.left_out = documents.num_documents - len(self._usable)

@@ -9,6 +9,9 @@ tagging                the text, cut into words here         {"text": ...} or {"
 span                   question, tab, context                {"question": ..., "context": ...}
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
 =====================  ====================================  =============================================
+
+An empty line is a text too, as the library takes "" for one; it is no pair, question or choice, and has no words to
+tag.
 """
 
 import dataclasses
@@ -16,6 +19,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bertsmith.errors import InputError
+from bertsmith.progress import counted
 from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.tasks.file_text import brief, clean, parse_json
 from bertsmith.tasks.tagging import words_of
@@ -29,6 +33,13 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "span": ("question", "context"),
     "choice": ("context", "endings"),
 }
+# What a plain line has, where it is more than one text.
+_EXPECTED: Mapping[str, str] = {
+    "pair": "two texts with a tab between them",
+    "tagging": "words to tag",
+    "span": "a question, a tab and a context",
+    "choice": "a context and two endings at least, with tabs between them",
+}
 
 
 def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin") -> Example:
@@ -41,32 +52,34 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         where: what the lines come from, for errors.
 
     Raises:
-        InputError: the line is empty, is no valid JSON, or lacks a part; the message names the line.
+        InputError: the line is no valid JSON or lacks a part, as an empty one does that is to have several; the
+            message names the line.
     """
     place = f"line {number} of {where}"
-    if not line.strip():
-        raise InputError(expected=f"a text in {place}", found="an empty line", fix="remove the line")
     if line.lstrip().startswith("{"):
         return _from_json(spec, line, number, place)
     parts = line.split("\t")
     shape = _shape(spec, several=len(parts) > 1)
     if shape == "text":
-        _require_parts(parts, 1, "one text, without a tab", place)
+        if line.strip():
+            _require_parts(parts, 1, "one text, without a tab", place)
         return TextExample(id=str(number), first=line, place=place)
+    if not line.strip(" \r"):
+        raise InputError(expected=f"{_EXPECTED[shape]}, in {place}", found="an empty line", fix="remove the line")
     if shape == "tagging":
         return _alone(words_of(line, id=str(number), place=place), number)
     if shape == "choice":
         if len(parts) < 3:
             raise InputError(
-                expected=f"a context and two endings at least, with tabs between them, in {place}",
-                found=f"{len(parts)} parts",
+                expected=f"{_EXPECTED[shape]}, in {place}",
+                found=counted(len(parts), "part"),
                 fix="write context<TAB>ending<TAB>ending",
             )
         return ChoiceExample(id=str(number), context=parts[0], endings=tuple(parts[1:]), place=place)
     if shape == "span":
-        _require_parts(parts, 2, "a question, a tab and a context", place)
+        _require_parts(parts, 2, _EXPECTED[shape], place)
         return QuestionExample(id=str(number), question=parts[0], context=parts[1], place=place)
-    _require_parts(parts, 2, "two texts with a tab between them", place)
+    _require_parts(parts, 2, _EXPECTED[shape], place)
     return TextExample(id=str(number), first=parts[0], second=parts[1], place=place)
 
 
@@ -86,7 +99,7 @@ def _require_parts(parts: list[str], count: int, expected: str, place: str) -> N
     if len(parts) != count:
         raise InputError(
             expected=f"{expected}, in {place}",
-            found=f"{len(parts)} parts",
+            found=counted(len(parts), "part"),
             fix="separate the parts with single tabs, or give JSON lines",
         )
 

@@ -1,9 +1,14 @@
 """The task of a model folder: from its passport, or from what another tool's configuration says."""
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import CheckpointError
+from bertsmith.tasks import catalogue
+from bertsmith.tasks.examples import Example
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
 _KINDS = {
@@ -12,6 +17,20 @@ _KINDS = {
     "BertForMultipleChoice": "choice",
     "BertForQuestionAnswering": "span",
 }
+
+
+class Labelled(NamedTuple):
+    """Labelled examples for a model.
+
+    Attributes:
+        task: the name of the task that the file was read as.
+        spec: of the model, with the official scores of that task where the model does not say what it was trained on.
+        examples: as they stand in the file.
+    """
+
+    task: str
+    spec: TaskSpec
+    examples: Sequence[Example]
 
 
 def spec_of(folder: ModelFolder) -> TaskSpec | None:
@@ -67,6 +86,30 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
             fix="fine-tune it first (bertsmith finetune)",
         )
     return spec
+
+
+def read_labelled(
+    folder: ModelFolder, path: Path, task: str | None = None, columns: catalogue.ColumnSettings | None = None
+) -> Labelled:
+    """The examples of a file to score a fine-tuned model on.
+
+    Args:
+        folder: the model.
+        path: the file.
+        task: the name of the task whose form the file has; None: that of the model.
+        columns: of a table.
+
+    Raises:
+        CheckpointError: the model has no head of a task.
+        ConfigError: there is no such task, or the model is of another kind.
+        InputError: the file cannot be read; the message names file and row.
+    """
+    spec = require_spec(folder)
+    name = catalogue.task_name(task or catalogue.form_of(spec))
+    catalogue.require_kind(name, spec)
+    if "spec" not in folder.info:
+        spec = catalogue.official_spec(name, spec)
+    return Labelled(name, spec, catalogue.read_examples(name, path, columns).examples)
 
 
 def _kind(folder: ModelFolder) -> str | None:

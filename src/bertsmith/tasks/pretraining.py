@@ -23,7 +23,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
 from bertsmith.model.heads import BertForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import noise_for
-from bertsmith.progress import Progress
+from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.data_settings import PretrainingDataSettings
 from bertsmith.tasks.instances import Cursor, Documents, InstancePlan, PretrainingStream, Rows
@@ -243,7 +243,7 @@ class PretrainingTask:
         if not len(order):
             raise ConfigError(
                 expected=f"rows with something to predict for each of {world} processes in every step",
-                found=f"{len(rows.lengths)} rows in step {step}",
+                found=f"{counted(len(rows.lengths), 'row')} in step {step}",
                 fix="use larger steps, fewer processes or a larger masked share",
             )
         position_ends = np.cumsum(per_row)

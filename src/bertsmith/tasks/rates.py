@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from bertsmith.progress import counted
 from bertsmith.tasks.instances import Cursor, PretrainingStream
 from bertsmith.tasks.masking import Masker
 
@@ -70,8 +71,9 @@ class RatesReport:
         if self.positive + self.negative:
             name = "swapped pairs" if self.objective == "mlm+sop" else "random next"
             table.append((name, _share(self.positive, self.positive + self.negative)))
+        lost = counted(self.truncated_tokens, "token")
         table += [
-            ("truncated rows", f"{_share(self.truncated_rows, self.rows)}, {self.truncated_tokens:,} tokens lost"),
+            ("truncated rows", f"{_share(self.truncated_rows, self.rows)}, {lost} lost"),
             ("documents too short for a row", f"{self.left_out_documents:,}"),
         ]
         return [f"{name:<36} {value}" for name, value in table]

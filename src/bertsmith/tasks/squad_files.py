@@ -7,6 +7,7 @@ from typing import Any
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError
+from bertsmith.progress import counted
 from bertsmith.tasks.examples import Answer, ExampleFile, QuestionExample
 from bertsmith.tasks.file_text import brief, clean, file_text, parse_json, warn_of_places
 
@@ -67,11 +68,9 @@ def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
             )
         )
     file = f"'{shown(str(path))}'"
-    warn_of_places(
-        f"{len(moved):,} answers in {file} were not at their offset and were moved to the nearest place", moved
-    )
+    warn_of_places(f"{counted(len(moved), 'answer')} in {file} not at the offset, moved to the nearest place", moved)
     use = "other answers are learned" if training else "they count in scoring alone"
-    warn_of_places(f"{len(lost):,} answers in {file} are not in their context; {use}", lost)
+    warn_of_places(f"{counted(len(lost), 'answer')} in {file} not in the context; {use}", lost)
     if not examples:
         raise InputError(
             expected=f"questions in '{shown(str(path))}'",

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError, nearest
-from bertsmith.progress import tell
+from bertsmith.progress import counted, tell
 from bertsmith.tasks.examples import ExampleFile, TextExample
 from bertsmith.tasks.file_text import (
     brief,
@@ -168,7 +168,7 @@ def read_texts(
     if not examples:
         raise InputError(
             expected=f"rows with text in '{shown(str(path))}'",
-            found=f"{len(skipped)} rows, none with text",
+            found=f"{counted(len(skipped), 'row')}, none with text",
             fix="name another file or text_column",
         )
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
@@ -215,7 +215,7 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
             continue
         if len(cells) != len(header):
             raise InputError(
-                expected=f"{len(header)} columns in {line_of(path, line)}",
+                expected=f"{counted(len(header), 'column')} in {line_of(path, line)}",
                 found=f"{len(cells)}, beginning with {brief(cells[0])}",
                 fix="mend this line: a column separator is missing, or stands inside a text",
             )

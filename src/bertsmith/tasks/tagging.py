@@ -22,7 +22,7 @@ from torch import Tensor
 from bertsmith.errors import InputError, nearest
 from bertsmith.metrics.entities import entity_scores, entity_spans, scheme_errors
 from bertsmith.model.heads import Head
-from bertsmith.progress import warn
+from bertsmith.progress import counted, warn
 from bertsmith.settings import require
 from bertsmith.tasks.examples import Example, TaggedExample
 from bertsmith.tasks.features import NO_LABEL, PER_POSITION, Features, Ints, TaskBatch
@@ -366,7 +366,7 @@ def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
     if sentence.tags is not None and len(sentence.tags) != len(sentence.words):
         raise InputError(
             expected=f"a tag for each word in {sentence.place}",
-            found=f"{len(sentence.words)} words and {len(sentence.tags)} tags",
+            found=f"{counted(len(sentence.words), 'word')} and {counted(len(sentence.tags), 'tag')}",
             fix="mend the sentence",
         )
 

@@ -6,6 +6,7 @@ parameters.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +24,8 @@ _TRIAL_RUN = 100  # steps of the run that trial steps are taken from, while the 
 # Where in the run the trials stand: its middle tenths in an order that covers it early, the first one twice
 # since the first step of a process is slow (memory, compilation).
 _TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
-_TRIAL_SHARE = 0.1  # of the budget, after which no further trial is made
+# After so many trials the next one is left out if they took more than this share of the budget.
+_ENOUGH = ((3, 0.1), (2, 0.3), (1, 1.0))
 _EVALUATION_SHARE = 0.1  # of the budget, where the number of evaluations is not given
 _RESERVE = 0.03  # of the budget, for what the trials did not show
 
@@ -74,10 +76,14 @@ def _resolve_minutes(
         action()
         return agreed(time.monotonic() - start)
 
-    step_seconds = _time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) > _TRIAL_SHARE * seconds)
+    step_seconds = _time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) / seconds)
+    spent = agreed(elapsed())
+    if spent + step_seconds > seconds * (1 - _RESERVE):
+        raise _too_short(seconds, spent + step_seconds, step_seconds, f"timing some took {spent:.1f} s")
     trainer.workload.fix_steps(_TRIAL_RUN)
     evaluation_seconds, save_seconds = timed(evaluate), timed(save)
-    usable = seconds * (1 - _RESERVE) - agreed(elapsed())
+    spent = agreed(elapsed())
+    usable = seconds * (1 - _RESERVE) - spent
     each = step_seconds
     # The last checkpoint and the model folder, which is about a third of one.
     fixed = 2 * save_seconds
@@ -93,12 +99,8 @@ def _resolve_minutes(
         fixed += evaluations * evaluation_seconds
     steps = int((usable - fixed) / each)
     if steps < 1:
-        raise ConfigError(
-            expected="a budget with room for one step",
-            found=f"{seconds / 60:g} minutes, where a step takes {step_seconds:.1f} s and evaluating and saving"
-            f" {evaluation_seconds + save_seconds:.1f} s",
-            fix="allow more minutes or train a smaller model, in a new folder",
-        )
+        rest = f"evaluating and saving {evaluation_seconds + save_seconds:.1f} s"
+        raise _too_short(seconds, spent + fixed + each, step_seconds, rest)
     return {
         "steps": steps,
         "evaluate_every": settings.evaluate_every or -(-steps // evaluations),
@@ -108,8 +110,22 @@ def _resolve_minutes(
     }
 
 
-def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], enough: Callable[[], bool]) -> float:
-    """Seconds of one step, by the mean of some trials; the model and the optimizer are the same afterwards."""
+def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) -> ConfigError:
+    """The error for a budget of `seconds`, where so many are needed at least."""
+    least = math.ceil(needed / (1 - _RESERVE) / 6) / 10
+    return ConfigError(
+        expected="a budget with room for one step",
+        found=f"{seconds / 60:.2g} minutes, where a step takes {step_seconds:.1f} s and {rest}",
+        fix=f"allow more than {least:g} minutes, or train a smaller model or with smaller steps",
+    )
+
+
+def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float]) -> float:
+    """Seconds of one step, by the mean of some trials; the model and the optimizer are the same afterwards.
+
+    Args:
+        spent: the share of the budget that is spent.
+    """
     before = {name: tensor.clone() for name, tensor in model_tensors(trainer.workload.model).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)
     times: list[float] = []
@@ -128,7 +144,8 @@ def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], enough: 
                 times.append(now - start)
                 start = now
                 progress.advance()
-                if len(times) > 2 and enough():
+                share = spent()
+                if any(len(times) >= trials and share > limit for trials, limit in _ENOUGH):
                     break
     finally:
         with torch.no_grad():
@@ -136,4 +153,5 @@ def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], enough: 
                 tensor.copy_(before[name])
         trainer.optimizer.reset()
         trainer.optimizer.clear_gradients()
-    return agreed(sum(times[1:]) / len(times[1:]))
+    counted = times[1:] or times
+    return agreed(sum(counted) / len(counted))

@@ -14,8 +14,8 @@ from pathlib import Path
 import safetensors
 import torch
 
-from bertsmith.errors import CheckpointError, TrainingError
-from bertsmith.progress import Progress, amount, quiet, warn
+from bertsmith.errors import CheckpointError, ConfigError, TrainingError
+from bertsmith.progress import Progress, amount, counted, quiet, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
@@ -85,7 +85,7 @@ def train(
 
     Raises:
         TrainingError: several steps in a row were not finite, or the disk or the GPU memory is full.
-        ConfigError: the budget is too small for one step, or the settings do not fit it.
+        ConfigError: the budget is too small for one step, or the settings do not fit it; a new run folder is removed.
         CheckpointError: there are checkpoints, but none that can be used.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
     """
@@ -97,6 +97,11 @@ def train(
         try:
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
                 return _Course(trainer, run, log).go(write_model)
+        except ConfigError:
+            # A folder without a trained step would only be in the way of the next try.
+            if rank.index == 0 and not (run.last_step() or run.metrics("train")):
+                run.discard()
+            raise
         except torch.OutOfMemoryError as error:
             raise TrainingError(
                 expected="enough memory on the GPU for a micro-batch",
@@ -225,7 +230,7 @@ class _Course:
             last = self.run.last_step()
             raise TrainingError(
                 expected="a finite loss and gradient",
-                found=f"{self.guard.skipped_in_a_row} steps in a row without, up to step {step}",
+                found=f"{counted(self.guard.skipped_in_a_row, 'step')} in a row without, up to step {step}",
                 fix="lower the learning rate or use fp32; "
                 + (f"the last good checkpoint is that of step {last}" if last else "there is no checkpoint yet"),
             )

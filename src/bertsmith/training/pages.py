@@ -4,6 +4,7 @@ A page loads no script, font, style or picture from anywhere. Its colours follow
 reads it. Every text that is given is escaped, except where the name of an argument says that it is HTML.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+PAGE_FILE = "report.html"
+LONGEST_NAME = 100  # characters of the names of runs in the name of a page
 
 ABBREVIATIONS = ("mlm", "nsp", "sop")
 
@@ -136,6 +140,23 @@ def words(name: str) -> str:
 def sentence_case(text: str) -> str:
     """The text with a capital first letter."""
     return text[:1].upper() + text[1:]
+
+
+def page_place(runs: Sequence[Path]) -> Path:
+    """Where the page of these runs goes: into the run if it is one; of several into the current folder.
+
+    A comparison is about none of them more than another, and each keeps its own page.
+
+    >>> page_place([Path("runs/a")]).as_posix(), page_place([Path("runs/a"), Path("runs/b")]).as_posix()
+    ('runs/a/report.html', 'report-a-b.html')
+    """
+    if len(runs) == 1:
+        return runs[0] / PAGE_FILE
+    names = [re.sub(r"[^\w.]+", "-", name).strip("-.") or "run" for name in run_names(runs)]
+    whole = "-".join(names)
+    if len(whole) > LONGEST_NAME:
+        whole = f"{names[0][:LONGEST_NAME]}-and-{len(names) - 1}-more"
+    return Path(f"report-{whole}.html")
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:

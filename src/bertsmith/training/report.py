@@ -7,13 +7,12 @@ from typing import Any
 
 from bertsmith.errors import RunError
 from bertsmith.files import write_text
-from bertsmith.progress import amount, duration
+from bertsmith.progress import amount, counted, duration
 from bertsmith.training import pages
 from bertsmith.training.pages import Key
 from bertsmith.training.plots import COLORS, Series, line_chart
 from bertsmith.training.run_folder import RunFolder, flat
 
-REPORT_FILE = "report.html"
 HELD_OUT = "held_out_"
 
 # A value that stays the same over a run is drawn as a level into the first of these charts that there is.
@@ -62,7 +61,7 @@ def write_report(
     title: str = "Training report",
     samples: Sequence[Samples] = (),
 ) -> Path:
-    """The page that was written: `out`, or report.html in the first run.
+    """The page that was written: `out`, or what `pages.page_place` names.
 
     Args:
         runs: one run folder, or several to compare; with several the curves run over tokens, so that they
@@ -77,7 +76,7 @@ def write_report(
     paths = [runs] if isinstance(runs, Path) else list(runs)
     shown = [_read(path, name, i) for i, (path, name) in enumerate(zip(paths, pages.run_names(paths), strict=True))]
     page = _page(title, shown, samples)
-    target = out or paths[0] / REPORT_FILE
+    target = out or pages.page_place(paths)
     write_text(target, page)
     return target
 
@@ -116,7 +115,7 @@ def _summary(run: _Shown, named: bool) -> str:
     last, settings = run.train[-1], run.folder.resolved
     total = settings.get("steps", last["step"])
     parts = [
-        f"{total:,} step{'s' * (total != 1)}" if last["step"] == total else f"{last['step']:,} of {total:,} steps",
+        counted(total, "step") if last["step"] == total else f"{last['step']:,} of {total:,} steps",
         f"{amount(last.get('tokens', 0))} tokens",
         duration(last.get("seconds", 0.0)),
     ]
@@ -127,7 +126,7 @@ def _summary(run: _Shown, named: bool) -> str:
             if "unigram_entropy" in last:
                 parts.append(f"unigram entropy {last['unigram_entropy']:.3f}")
             break
-    parts.append(f"{run.events} steps skipped or spiked" if run.events else "no step skipped, no spike")
+    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no step skipped, no spike")
     return pages.summary(parts, name=run.name if named else "", color=run.color)
 
 

@@ -14,6 +14,7 @@ After a crash the log is cut back to the checkpoint that the run goes on from, s
 of a run that never stopped.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -297,6 +298,16 @@ class RunFolder:
         for step in checkpoint_steps(self.checkpoints):
             _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
         self.forget_best()
+
+    def discard(self) -> None:
+        """Removes a run of which no step was trained, and its folder if nothing else is in it."""
+        self.clear()
+        for path in (self.checkpoints, self.path / "tensorboard"):
+            shutil.rmtree(path, ignore_errors=True)
+        for name in (SETTINGS_FILE, METRICS_FILE):
+            (self.path / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # it holds something of the user's
+            self.path.rmdir()
 
     def last_step(self) -> int | None:
         """The step of the newest checkpoint, or None."""

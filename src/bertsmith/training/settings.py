@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from bertsmith.errors import nearest
+from bertsmith.progress import counted
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.training.optimizer import OPTIMIZERS
 from bertsmith.training.schedule import SCHEDULES
@@ -99,8 +100,8 @@ class TrainSettings:
         steps = round(self.warmup_share * total) if self.warmup_steps is None else self.warmup_steps
         require(
             steps < total,
-            expected=f"a warm-up shorter than the {total} steps of the run",
-            found=f"{steps} steps",
+            expected=f"a warm-up shorter than the {counted(total, 'step')} of the run",
+            found=counted(steps, "step"),
             fix="lower warmup_steps or train longer",
         )
         return steps

@@ -1,0 +1,112 @@
+"""One connection too many: what it is told, what it may still ask, and when it is cut off."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from bertsmith.library import Model
+from bertsmith.server.app import create_app
+from bertsmith.server.connections import EXTRA, Door
+from bertsmith.server.metrics import Metrics
+from bertsmith.server.settings import ServerSettings
+from server.asgi import Client, running
+
+JSON = {"content-type": "application/json"}
+
+
+class Transport(asyncio.Transport):
+    """A connection of nobody."""
+
+    is_cut = False
+
+    def abort(self) -> None:
+        self.is_cut = True
+
+
+def enter(door: Door) -> tuple[asyncio.Protocol, Transport, bool]:
+    connection, transport = asyncio.Protocol(), Transport()
+    return connection, transport, door.enter(connection, transport)
+
+
+@pytest.mark.parametrize(("limit", "room"), [(1, 1), (2, 1), (4, 2), (512, 256)])
+def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_cut_off(limit: int, room: int) -> None:
+    metrics = Metrics()
+    door = Door(limit, metrics)
+    found = [enter(door) for _ in range(limit + room + 3)]
+    assert [is_served for _, _, is_served in found] == [True] * limit + [False] * (room + 3)
+    assert [transport.is_cut for _, transport, _ in found] == [False] * limit + [True] * 3 + [False] * room
+    text = metrics.text().decode()
+    assert f"bertsmith_connections {float(limit + room)}" in text
+    assert 'bertsmith_refused_connections_total{how="cut off"} 3.0' in text
+
+
+def test_who_leaves_makes_room() -> None:
+    metrics = Metrics()
+    door = Door(2, metrics)
+    first, _, second, third = (enter(door)[0] for _ in range(4))
+    door.leave(second)
+    assert not enter(door)[2], "two are served"
+    door.leave(first)
+    door.leave(first)
+    assert enter(door)[2]
+    assert not enter(door)[2]
+    door.leave(third)  # was cut off
+    assert "bertsmith_connections 3.0" in metrics.text().decode()
+
+
+def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None) -> None:
+    """Runs a script with a client whose connection is one too many."""
+
+    async def run() -> None:
+        settings = ServerSettings(read_seconds=0.3, max_body=1000, max_connections=1234)
+        async with asyncio.timeout(60), running(create_app(models, settings, key)) as client:
+            await script(Client(client.app, {EXTRA: True}))
+
+    asyncio.run(run())
+
+
+def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        for reply in (await client.post("/fill", {"texts": ["the [MASK]"]}), await client.get("/absent")):
+            assert (reply.status, reply.json["error"]["type"]) == (503, "overloaded_error")
+            assert reply.error == "1,234 clients are connected, which is as many as are served; try again in 5 s"
+            assert (reply.headers["retry-after"], reply.headers["connection"]) == ("5", "close")
+            assert "content-security-policy" in reply.headers
+        counted = (await client.get("/metrics")).body.decode()
+        assert 'bertsmith_requests_total{route="/fill",status="503"} 1.0' in counted
+        assert 'bertsmith_requests_total{route="other",status="503"} 1.0' in counted
+        assert 'bertsmith_refused_connections_total{how="told"} 2.0' in counted
+        assert "bertsmith_tokens_total{" not in counted, "no model was asked"
+
+    serve(models, script)
+
+
+def test_whoever_watches_is_answered_however_many_are_connected(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        for path, status in (("/health", 200), ("/ready", 200), ("/metrics", 401), ("/models", 503)):
+            reply = await client.get(path)
+            assert (reply.status, reply.headers["connection"]) == (status, "close")
+
+    serve(models, script, key="0123456789abcdef")
+
+
+def test_a_body_is_read_before_it_is_refused_so_that_the_refusal_is_read(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        assert (await client.send("POST", "/fill", [b"x" * 900] * 5, JSON)).status == 503
+        assert client.unread == []
+        assert (await client.send("POST", "/fill", [b"x" * 900] * 50, JSON)).status == 503
+        assert len(client.unread) == 50 - 9, "not without end"
+        assert (await client.send("POST", "/fill", [b"x"], {**JSON, "expect": "100-continue"})).status == 503
+        assert client.unread == [b"x"], "nobody asked for it"
+
+    serve(models, script)
+
+
+def test_a_body_that_never_ends_is_refused_in_time(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        # The last chunk is not the end: then nothing comes any more.
+        assert (await client.send("POST", "/fill", [b"x"], JSON, ends=False)).status == 503
+
+    serve(models, script)
