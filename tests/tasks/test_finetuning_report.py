@@ -52,7 +52,8 @@ def write_run(path: Path, kind: str, lines: list[Line], *, seeds: int = 2, spec:
     shared = {"task": "cola", "kind": kind, "metric": metric, "train_examples": 8551, "dev_examples": len(lines)}
     scored = {metric: {"mean": scores.mean, "deviation": scores.deviation, "values": list(scores.values)}}
     ends = {"best": f"seed-{seeds}", "collapsed": 1, "seconds": 120.0, "tokens_per_second": 1234.5, "runs": runs}
-    write_json(path / "report.json", {**shared, "scores": scored, **ends})
+    around = {metric: [values[-1] - 0.05, values[-1] + 0.04]}
+    write_json(path / "report.json", {**shared, "scores": scored, "intervals": around, **ends})
     settings = {"task": "finetuning", "spec": {"kind": kind, **(spec or {})}, "run": {"batch_size": 32}}
     machine = {"processor": "an abacus"}
     write_json(path / "settings.json", {"settings": settings, "machine": machine, "digests": {"train": "sha256:77aa"}})
@@ -100,8 +101,8 @@ def test_the_scores_of_a_run_are_in_a_table(tmp_path: Path) -> None:
     assert write_finetuning_report([run]) == run / "report.html"
     scores = tables_of(run / "report.html")[0]
     assert scores == [
-        ["score", "mean", "deviation", "seed-1", "seed-2", "best model"],
-        ["accuracy", "0.6250", "0.1768", "0.5000", "0.7500", "0.7500"],
+        ["score", "mean", "deviation", "seed-1", "seed-2", "best model", "its 95% interval"],
+        ["accuracy", "0.6250", "0.1768", "0.5000", "0.7500", "0.7500", "0.7000 to 0.7900"],
     ]
     text = read(run / "report.html").text
     for words in (
@@ -523,7 +524,7 @@ def test_a_real_fine_tuning_has_a_page(kind: str, tmp_path: Path) -> None:
     path = write_finetuning_report([tmp_path / "run"])
     assert read(path).elements.count("svg") >= 2
     header, first, *_ = tables_of(path)[0]
-    assert all((tmp_path / "run" / folder / "metrics.jsonl").is_file() for folder in header[3:-1])
+    assert all((tmp_path / "run" / folder / "metrics.jsonl").is_file() for folder in header[3:-2])
     record = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
     score = record["scores"][SPECS[kind].metric]
     assert first[:3] == [SPECS[kind].metric.replace("_", " "), f"{score['mean']:.4f}", f"{score['deviation']:.4f}"]
