@@ -35,6 +35,7 @@ from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain
 from bertsmith.text.learn import WordCounts, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.report import Samples, write_report
 from bertsmith.training.settings import TrainSettings
@@ -162,11 +163,11 @@ def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: 
     left = max(minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60, LEAST_TRAINING_SHARE * minutes)
     try:
         return _train(out, left, seed)
-    except ConfigError as error:
+    except BudgetError as error:
         raise ConfigError(
             expected=f"a demo of {minutes:g} minutes to leave room for training",
             found=error.found,
-            fix=f"give --minutes {2 * minutes:g} or more",
+            fix=f"give more than --minutes {error.minutes / LEAST_TRAINING_SHARE:g}",
         ) from None
 
 

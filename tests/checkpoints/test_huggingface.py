@@ -361,3 +361,18 @@ def test_other_files_in_a_folder_do_not_matter(folder):
     (folder / "README.md").write_text("A model.")
     shutil.copy(folder / "config.json", folder / "old_config.json")
     assert read_model_folder(folder, verify=True).parts == PRETRAINING
+
+
+def test_weights_that_are_no_numbers_are_named_before_anything_is_asked_of_them(tmp_path, config, tensors, tokenizer):
+    large = dict(tensors)
+    large["mlm.norm.bias"] = torch.full_like(tensors["mlm.norm.bias"], 3e38)
+    write_model_folder(tmp_path / "large", config=config, tensors=large, tokenizer=tokenizer)
+    read_model_folder(tmp_path / "large")
+    for value in (float("nan"), float("inf")):
+        broken = {name: tensor.clone() for name, tensor in tensors.items()}
+        for name in ("bert.layers.0.query.weight", "nsp.bias"):
+            broken[name].view(-1)[0] = value
+        folder = tmp_path / str(value)
+        write_model_folder(folder, config=config, tensors=broken, tokenizer=tokenizer)
+        with pytest.raises(CheckpointError, match=r"others in .*query\.weight, nsp\.bias"):
+            read_model_folder(folder)

@@ -108,6 +108,43 @@ def test_a_card_says_who_else_reads_the_files(tmp_path):
     assert LIBRARIES["transformers"] not in text
 
 
+def test_the_card_of_an_export_shows_what_runs_there(tmp_path, run, monkeypatch, capsys):
+    pytest.importorskip("onnxruntime")
+    folder = written(tmp_path, "single")
+    assert run("convert", folder, tmp_path / "onnx", "--to", "onnx").code == 0
+    monkeypatch.chdir(tmp_path / "onnx")
+    header, text = parts(tmp_path / "onnx")
+    assert header["library_name"] == "onnx"
+    assert "bertsmith predict" not in text
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path / "onnx")
+    exec(re.search(r"```python\n(.*?)```", text, re.DOTALL)[1], {})
+    assert capsys.readouterr().out == "['input_ids', 'attention_mask', 'token_type_ids'] ['logits']\n"
+
+
+def test_additions_follow_a_model_through_other_formats(tmp_path, run):
+    folder = written(tmp_path, "single")
+    card = (folder / CARD).read_text(encoding="utf-8").replace("tags:\n", "license: cc0-1.0\nlanguage:\n- en\ntags:\n")
+    (folder / CARD).write_text(card + "\nIt is meant for my mails.\n", encoding="utf-8")
+    for source, target, library in (("model", "google", "tf"), ("google", "huggingface", "transformers")):
+        assert run("convert", tmp_path / source, tmp_path / target, "--to", target).code == 0
+        header, text = parts(tmp_path / target)
+        assert (header["library_name"], header["license"], header["language"]) == (library, "cc0-1.0", ["en"])
+        assert LIBRARIES[library] in text
+        assert text.endswith("It is meant for my mails.\n")
+        assert text.count("## What this card does not know") == 1
+
+
+def test_a_card_of_somebody_else_stays_where_it_can_be_read(tmp_path, run):
+    folder = written(tmp_path, "single")
+    (folder / CARD).write_text("---\nlicense: mit\n---\n# Theirs\n", encoding="utf-8")
+    assert run("convert", folder, tmp_path / "same", "--to", "huggingface").code == 0
+    assert (tmp_path / "same" / CARD).read_bytes() == (folder / CARD).read_bytes()
+    told = run("convert", folder, tmp_path / "other", "--to", "google")
+    assert "README.md of the source is not a card of bertsmith" in told.out
+    assert parts(tmp_path / "other")[0]["library_name"] == "tf"
+
+
 def test_what_people_added_goes_along_to_another_folder(tmp_path, run):
     folder = written(tmp_path, "single")
     with open(folder / CARD, "a", encoding="utf-8") as file:

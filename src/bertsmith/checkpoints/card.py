@@ -23,8 +23,16 @@ CARD = "README.md"
 LIBRARIES = {  # as the hub calls them
     "transformers": "It loads in `transformers` too.",
     "tf": "Google's BERT code for TensorFlow reads it too.",
-    "onnx": "ONNX Runtime and others run `model.onnx`; the calls above need the model in another format.",
+    "onnx": "Ids come from the vocabulary beside it; bertsmith reads the model in its other formats.",
 }
+_PROGRAMS = "`bertsmith.json` says for programs what this card says for people, with digests of the model's files."
+_SESSION = """import onnxruntime
+
+session = onnxruntime.InferenceSession("model.onnx")
+print([one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()])
+"""
+_UNKNOWN = "## What this card does not know"
+_WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that belong to this format and task
 
 _PIPELINES = {  # what the hub calls them
     "classification": "text-classification",
@@ -83,11 +91,38 @@ def model_card(
         *_scores(info),
         *_training(info),
         _use(tensors, info, library),
-        "## What this card does not know\n\n"
+        f"{_UNKNOWN}\n\n"
         "The licence, the language, what the model should and should not be used for, and whom its mistakes would "
         "hurt: add them here before you hand it on. A model repeats what its texts say, their prejudices included.",
     )
     return "\n\n".join(paragraphs) + "\n"
+
+
+def with_additions(card: str, older: str) -> str | None:
+    """A card with what people added to an older one of the same model; None if the older is no card of bertsmith.
+
+    People add below the last heading, and keys to the header, such as the licence.
+    """
+    header, text = _parts(older)
+    _, found, added = text.partition(_UNKNOWN)
+    if not found:
+        return None
+    new_header, new_text = _parts(card)
+    lines, keep = [], False
+    for line in header:
+        # What is indented, or an item of a list, belongs to the key above it.
+        if not line.startswith((" ", "-")):
+            keep = line.split(":")[0] not in _WRITTEN
+        lines += [line] if keep else []
+    return "\n".join(("---", *new_header, *lines, "---")) + new_text.partition(_UNKNOWN)[0] + _UNKNOWN + added
+
+
+def _parts(card: str) -> tuple[list[str], str]:
+    """The lines of the header, and what stands below it."""
+    if not card.startswith("---\n") or "\n---" not in card[4:]:
+        return [], card
+    header, text = card[4:].split("\n---", 1)
+    return header.split("\n"), text
 
 
 def _header(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -> str:
@@ -143,8 +178,7 @@ def _scores(info: Mapping[str, Any]) -> Iterator[str]:
     else:
         count = (info.get("training") or {}).get("dev_examples")
         note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
-        note += " that were not trained on. The best of several evaluations and seeds was taken, by these examples; on "
-        note += "others it may do worse."
+        note += ", by which the best evaluation of the best seed was chosen; on others it may do worse."
     yield f"## Scores\n\n{table}\n\n{note}"
 
 
@@ -158,6 +192,8 @@ def _training(info: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _use(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -> str:
+    if library == "onnx":
+        return f"## Use\n\n```python\n{_SESSION}```\n\n{LIBRARIES[library]} {_PROGRAMS}"
     kind = str(info.get("task", ""))
     if kind in _LINES:
         line, call = _LINES[kind], _CALLS[kind]
@@ -171,8 +207,7 @@ def _use(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -
     return (
         f"## Use\n\n```console\n$ {command}\n```\n\n"
         f'```python\nimport bertsmith\n\nmodel = bertsmith.load(".")\nprint(model.{call})\n```\n\n'
-        f"{LIBRARIES[library]} `bertsmith.json` says for programs what this card says for people, and has a digest of "
-        "every other file."
+        f"{LIBRARIES[library]} {_PROGRAMS}"
     )
 
 

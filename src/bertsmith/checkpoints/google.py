@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.card import write_card
-from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_floats
+from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_numbers
 from bertsmith.checkpoints.names import Match, from_google, to_google, whole
 from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
@@ -90,7 +90,7 @@ def read_google(
     info = read_passport(folder)
     tokenizer, notes = _read_tokenizer(folder, config, rules, info)
     tensors = {ours: _from_disk(bundle, name, turned, verify) for ours, (name, turned) in plan.take.items()}
-    require_floats(tensors, f"'{bundle.prefix}'")
+    require_numbers(tensors, f"'{bundle.prefix}'")
     return ModelFolder(
         path=folder,
         config=config,

@@ -16,7 +16,7 @@ from bertsmith.checkpoints.model_folder import (
     fit_vocabulary,
     parts_of,
     require_file,
-    require_floats,
+    require_numbers,
 )
 from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
 from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
@@ -75,7 +75,7 @@ def read_model_folder(
     plan = plan_loading(shapes, from_huggingface, config, source, allow_unknown=allow_unknown)
     _require_equal_copies(plan, stored, source)
     tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
-    require_floats(tensors, source)
+    require_numbers(tensors, source)
     info |= _declared(values, info)
     if "labels" not in info and (labels := _labels(values, tensors, source)):
         info["labels"] = labels

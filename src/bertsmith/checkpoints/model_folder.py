@@ -1,10 +1,12 @@
 """What every reader of checkpoints gives back, and the checks that do not depend on the format."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.names import PARTS, part_of
@@ -98,11 +100,11 @@ def fit_vocabulary(vocabulary: Vocabulary, config: BertConfig, source: str) -> s
     )
 
 
-def require_floats(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Returns if all tensors hold floating-point numbers.
+def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Returns if all tensors hold floating-point numbers, none of them infinite or no number.
 
     Raises:
-        CheckpointError: some do not, as in a quantised model.
+        CheckpointError: some do not, as in a quantised model, or after a training that broke; all of them are named.
     """
     wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if wrong:
@@ -110,4 +112,16 @@ def require_floats(tensors: Mapping[str, Tensor], source: str) -> None:
             expected=f"floating-point weights in {source}",
             found=", ".join(wrong),
             fix="use the model before it was quantised",
+        )
+    # A finite sum has only finite terms, and is had far sooner than an answer for each term.
+    broken = [
+        name
+        for name, tensor in tensors.items()
+        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
+    ]
+    if broken:
+        raise CheckpointError(
+            expected=f"weights that are finite numbers in {source}",
+            found=f"others in {', '.join(broken)}",
+            fix="the training broke or the file is damaged; take an earlier checkpoint, or copy it again",
         )

@@ -9,14 +9,14 @@ import shutil
 from pathlib import Path
 
 from bertsmith.checkpoints import huggingface, load
-from bertsmith.checkpoints.card import CARD, write_card
+from bertsmith.checkpoints.card import CARD, with_additions, write_card
 from bertsmith.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.checkpoints.passport import check_labels, write_passport
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.checkpoints.tokenizer_files import SPECIAL_TOKENS, tokenizer_config, tokenizer_json
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.errors import CheckpointError, ConfigError, nearest
-from bertsmith.files import atomic_folder, digest_file, require_outside, write_json
+from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
 from bertsmith.inference.export_check import compare, library_model
 from bertsmith.inference.export_limits import require_equal, require_near
 from bertsmith.inference.export_readback import check_google, check_huggingface
@@ -93,9 +93,7 @@ def export(
         require_outside(destination, [folder.path])
         if to != "google":
             _carry_sentence_files(folder.path, partial)
-        if to == "huggingface" and (folder.path / CARD).is_file():
-            # People may have added to it what no program knows, such as the licence.
-            shutil.copyfile(folder.path / CARD, partial / CARD)
+        lines += _carry_card(folder.path, partial, to)
     return folder.report, lines
 
 
@@ -184,6 +182,19 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path)
     write_json(partial / "special_tokens_map.json", SPECIAL_TOKENS)
     write_card(partial, folder.config, folder.tensors, tokenizer, info, "onnx")
     write_passport(partial, tokenizer, info)
+
+
+def _carry_card(source: Path, partial: Path, to: str) -> list[str]:
+    """Takes along what people wrote into the card of the source; a line where it has no place."""
+    older = source / CARD
+    if not older.is_file():
+        return []
+    text = older.read_text(encoding="utf-8", errors="replace")
+    card = with_additions((partial / CARD).read_text(encoding="utf-8"), text)
+    if card is None and to != "huggingface":
+        return [f"{CARD} of the source is not a card of bertsmith; a new one was written"]
+    write_text(partial / CARD, text if card is None else card)
+    return []
 
 
 def _carry_sentence_files(source: Path, partial: Path) -> None:

@@ -119,7 +119,12 @@ def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
         same = same and back.tokenizer is not None and back.tokenizer.rules == folder.tokenizer.rules
         wrong += [] if same else ["another tokenizer"]
     theirs, ours = spec_of(back), spec_of(folder)
-    wrong += [f"{_head(theirs)} in the place of {_head(ours)}"] if theirs != ours else []
+    if theirs != ours and not wrong:
+        raise CheckpointError(
+            expected="a format that tells what the model is for",
+            found=f"{_head(theirs)} in the place of {_head(ours)}",
+            fix="nothing was written; use --to huggingface",
+        )
     if wrong:
         raise CheckpointError(
             expected="the model to come back as it was written",

@@ -110,13 +110,26 @@ def _resolve_minutes(
     }
 
 
-def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) -> ConfigError:
+class BudgetError(ConfigError):
+    """A budget of time has no room for a single step.
+
+    Attributes:
+        minutes: how many it takes at least.
+    """
+
+    def __init__(self, *, expected: str, found: str, fix: str, minutes: float) -> None:
+        super().__init__(expected=expected, found=found, fix=fix)
+        self.minutes = minutes
+
+
+def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) -> BudgetError:
     """The error for a budget of `seconds`, where so many are needed at least."""
     least = math.ceil(needed / (1 - _RESERVE) / 6) / 10
-    return ConfigError(
+    return BudgetError(
         expected="a budget with room for one step",
-        found=f"{seconds / 60:.2g} minutes, where a step takes {step_seconds:.1f} s and {rest}",
+        found=f"{seconds / 60:g} minutes, where a step takes {step_seconds:.1f} s and {rest}",
         fix=f"allow more than {least:g} minutes, or train a smaller model or with smaller steps",
+        minutes=least,
     )
 
 
