@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, TypeVar
 
@@ -17,6 +18,8 @@ Asked = TypeVar("Asked", bound=BaseModel)
 # A client that is told no while it still sends may not read the reply, so this many times the limit is read and
 # thrown away before.
 _PATIENCE = 8
+# What JSON is cut at. A string without its end reaches to the end of the body.
+_MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 
 
 class BodyReader:
@@ -53,6 +56,7 @@ class BodyReader:
             held.release()
             raise
         try:
+            self._require_few_values(data)
             yield _parsed(schema, data)
         finally:
             held.release()
@@ -107,6 +111,28 @@ class BodyReader:
             raise self._too_large()
         return bytes(data)
 
+    def _require_few_values(self, data: bytes) -> None:
+        """Returns if a body holds no more values than texts and tokens need.
+
+        The parser makes an object of each value, in the event loop, before any of them can be checked: 8 MB of `[],`
+        would hold it for seconds and take a hundred times the memory of a text of that size.
+
+        Raises:
+            RefusalError: 413, it holds more.
+        """
+        most_keys, most_marks = self._settings.max_keys, self._settings.max_marks
+        keys = data.count(b":")
+        if keys <= most_keys and keys + sum(map(data.count, (b",", b"[", b"{", b'"'))) <= most_marks:
+            return
+        # Most may be within texts.
+        keys = marks = 0
+        for found in _MARK.finditer(data):
+            marks += 1
+            keys += found[0] == b":"
+            if keys > most_keys or marks > most_marks:
+                few = f"{most_keys:,} keys" if keys > most_keys else f"{most_marks:,} values"
+                raise RefusalError(413, f"expected a body of at most {few}; found more; split the request")
+
     def _too_large(self) -> RefusalError:
         limit = f"{self._settings.max_body:,}"
         return RefusalError(413, f"the body is larger than {limit} bytes; split the request", {"connection": "close"})
@@ -149,4 +175,4 @@ def _parsed(schema: type[Asked], data: bytes) -> Asked:
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
-        raise of_invalid_body(error) from None
+        raise of_invalid_body(error, schema.model_fields) from None

@@ -1,12 +1,12 @@
 """What a server says when it does not answer: a status and one sentence, in the form of OpenAI's errors."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import Response
 from pydantic import TypeAdapter, ValidationError
 
-from bertsmith.errors import BertsmithError, CheckpointError
+from bertsmith.errors import BertsmithError, CheckpointError, nearest
 
 # The kinds of error, by status.
 KINDS: Mapping[int, str] = {
@@ -26,6 +26,23 @@ KINDS: Mapping[int, str] = {
 _LONGEST = 400  # characters of a sentence
 # What pydantic puts into a place beside names and numbers, where a value may be of several kinds.
 _KINDS_OF_VALUES = ("str", "int")
+_MOST_COMPLAINTS = 64  # that are read; there can be more only where keys are unknown
+_LONGEST_SHOWN = 60  # characters of what was found
+_LARGEST_SHOWN = 10**15
+_FORM = "GET /docs shows the form"
+# What was expected, by pydantic's types of errors, with pydantic's values for them.
+_EXPECTED: Mapping[str, str] = {
+    "string_type": "a text",
+    "int_type": "a whole number",
+    "list_type": "a list",
+    "tuple_type": "a pair of texts",
+    "too_long": "a pair of texts",
+    "model_type": "an object",
+    "too_short": "a list of at least {min_length}",
+    "greater_than_equal": "at least {ge}",
+    "less_than_equal": "at most {le}",
+    "literal_error": "{expected}",
+}
 
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -76,17 +93,62 @@ def of_user_error(error: BertsmithError) -> RefusalError:
     return RefusalError(400 if isinstance(error, CheckpointError) else 422, str(error))
 
 
-def of_invalid_body(error: ValidationError) -> RefusalError:
+def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalError:
     """The refusal for a body that is no JSON, 400, or not of the form that is asked for, 422.
 
     Where a value may be one of several kinds, there are complaints about each of them. Told is the one about the kind
     that it is, as far as it is one, and of several such ones that which came furthest.
+
+    Args:
+        known: the keys that a body may have.
     """
-    complaints = error.errors(include_url=False, include_input=False, include_context=False)
-    found = max(complaints, key=lambda one: (not one["type"].endswith("_type"), len(one["loc"])))
-    message = found["msg"].removeprefix("Value error, ")
-    if found["type"] == "json_invalid":
+    if error.error_count() > _MOST_COMPLAINTS:
+        found = f"more than {_MOST_COMPLAINTS} that are wrong or missing"
+        return RefusalError(422, f"expected the keys of this route; found {found}; {_FORM}")
+    complaints = [dict(complaint) for complaint in error.errors(include_url=False)]
+    furthest = max(map(_reach, complaints))
+    told = [complaint for complaint in complaints if _reach(complaint) == furthest]
+    kind, where, message = told[0]["type"], told[0]["loc"], told[0]["msg"]
+    if kind == "json_invalid":
         return RefusalError(400, f"expected a body of JSON in UTF-8; found: {message.removeprefix('Invalid JSON: ')}")
-    parts = [str(part) for part in found["loc"] if isinstance(part, int) or part.isidentifier()]
+    if kind == "value_error":
+        return RefusalError(422, message.removeprefix("Value error, "))
+    if kind == "extra_forbidden":
+        key = str(where[-1])[:_LONGEST_SHOWN]
+        fix = nearest(key, known) if len(where) == 1 else _FORM
+        return RefusalError(422, f"{_place(where[:-1])}expected a known key; found {key!r}; {fix}")
+    if kind == "missing" and isinstance(where[-1], str):
+        return RefusalError(422, f"{_place(where[:-1])}expected the key {where[-1]!r}; found none; {_FORM}")
+    if kind == "missing":
+        return RefusalError(422, f"{_place(where[:-1])}expected a pair of texts; found fewer; {_FORM}")
+    # A type of error that is not in the table is told in pydantic's words.
+    expected = dict.fromkeys(
+        _EXPECTED.get(one["type"], f"what is right ({one['msg']})").format_map(one.get("ctx", {})) for one in told
+    )
+    return RefusalError(422, f"{_place(where)}expected {' or '.join(expected)}; found {_shown(told[0])}; {_FORM}")
+
+
+def _reach(complaint: Mapping[str, Any]) -> tuple[bool, int, list[int]]:
+    """How far a value was of the kind that a complaint is about; of lists, the later item is further."""
+    where = complaint["loc"]
+    return not complaint["type"].endswith("_type"), len(where), [part for part in where if isinstance(part, int)]
+
+
+def _place(where: Sequence[int | str]) -> str:
+    parts = [str(part) for part in where if isinstance(part, int) or part.isidentifier()]
     place = ".".join(part for part in parts if part not in _KINDS_OF_VALUES)
-    return RefusalError(422, f"{place}: {message[0].lower()}{message[1:]}" if place else message)
+    return f"{place}: " if place else ""
+
+
+def _shown(complaint: Mapping[str, Any]) -> str:
+    """What was found, in a few words."""
+    value = complaint["input"]
+    if value is None or isinstance(value, bool):
+        return json_bytes(value).decode()
+    if isinstance(value, int | float):
+        return str(value) if -_LARGEST_SHOWN < value < _LARGEST_SHOWN else "another number"
+    if isinstance(value, str):
+        return repr(value) if complaint["type"] == "literal_error" and len(value) <= _LONGEST_SHOWN else "a text"
+    if isinstance(value, dict):
+        return "an object"
+    return f"a list of {len(value)}" if value else "an empty list"

@@ -1,6 +1,6 @@
 """What requests and replies look like: the forms that are checked, and that the OpenAPI document shows."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -8,8 +8,11 @@ ModelName = Annotated[
     str | None, Field(description="a name of GET /models; if left out, the first model that can do what is asked")
 ]
 Pair = tuple[str, str]
-Texts = Annotated[list[str], Field(min_length=1)]
-Pairs = Annotated[list[Pair], Field(min_length=1)]
+TokenId = Annotated[int, Field(ge=0)]
+Item = TypeVar("Item")
+# The first item that is wrong is all that is told, so more of them are not looked for.
+Items = Annotated[list[Item], Field(min_length=1, fail_fast=True)]
+Endings = Annotated[list[str], Field(min_length=2, fail_fast=True)]
 
 
 class Asked(BaseModel):
@@ -24,12 +27,9 @@ class EmbeddingsAsked(Asked):
 
     # Clients of OpenAI may send more than is of use here.
     model_config = ConfigDict(extra="ignore", strict=True)
-    input: (
-        str
-        | Texts
-        | Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-        | Annotated[list[Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]], Field(min_length=1)]
-    ) = Field(description="a text, texts, the token ids of a text, or those of texts")
+    input: str | Items[str] | Items[TokenId] | Items[Items[TokenId]] = Field(
+        description="a text, texts, the token ids of a text, or those of texts"
+    )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1, description="the first so many numbers of each vector")] = None
     user: str | None = None
@@ -40,26 +40,27 @@ class ChoiceQuestion(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
     context: str
-    endings: Annotated[list[str], Field(min_length=2)]
+    endings: Endings
 
 
 class PredictAsked(Asked):
     """Texts or pairs of texts to classify or rate, or questions with endings to choose from."""
 
-    texts: Annotated[list[str | Pair], Field(min_length=1)] | None = None
-    questions: Annotated[list[ChoiceQuestion], Field(min_length=1)] | None = None
+    texts: Items[str | Pair] | None = None
+    questions: Items[ChoiceQuestion] | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> "PredictAsked":
         if (self.texts is None) == (self.questions is None):
-            raise ValueError("expected either 'texts' or 'questions'")
+            found = "neither" if self.texts is None else "both"
+            raise ValueError(f"expected either 'texts' or 'questions'; found {found}; send one of them")
         return self
 
 
 class TagAsked(Asked):
     """Texts whose words are tagged; a list of words is taken as it is."""
 
-    texts: Annotated[list[str | Texts], Field(min_length=1)]
+    texts: Items[str | Items[str]]
 
 
 class Question(BaseModel):
@@ -73,35 +74,35 @@ class Question(BaseModel):
 class AnswerAsked(Asked):
     """Questions to answer from their contexts."""
 
-    questions: Annotated[list[Question], Field(min_length=1)]
+    questions: Items[Question]
     n_best: Annotated[int, Field(ge=1, le=100, description="answers at most, the likeliest first")] = 3
 
 
 class FillAsked(Asked):
     """Texts with [MASK] where a word is missing."""
 
-    texts: Texts
+    texts: Items[str]
     top: Annotated[int, Field(ge=1, le=1000, description="pieces for each gap")] = 5
 
 
 class NextAsked(Asked):
     """Pairs of texts, of which the second may follow the first."""
 
-    pairs: Pairs
+    pairs: Items[Pair]
 
 
 class RerankAsked(Asked):
     """Passages to put into the order in which they answer a query."""
 
     query: str
-    passages: Texts
+    passages: Items[str]
     top: Annotated[int | None, Field(ge=1, description="only the best so many")] = None
 
 
 class TokenizeAsked(Asked):
     """Texts to cut into word pieces."""
 
-    texts: Texts
+    texts: Items[str]
 
 
 class AttentionAsked(Asked):

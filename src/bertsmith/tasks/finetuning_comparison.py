@@ -111,10 +111,8 @@ def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTe
     kind, metric, scheme = first.report["kind"], first.report["metric"], first.spec.get("scheme", "")
     if kind == "tagging" and not scheme:
         metric = "accuracy"
-    rows = [score_rows(kind, metric, lines, scheme) for lines in (ours, theirs)]
-    if metric != "accuracy" or kind == "tagging":
-        mine, other = rows
-        if mine is not None and other is not None and mine.statistic is not None:
-            return metric, paired_bootstrap(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
+    mine, other = (score_rows(kind, metric, lines, scheme) for lines in (ours, theirs))
+    if mine is not None and other is not None and mine.statistic is not None:
+        return metric, paired_bootstrap(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
     scores = [[float(line["score"]) for line in lines] for lines in (ours, theirs)]
     return EXAMPLE_SCORES.get(kind, "score"), paired_bootstrap(scores[0], scores[1])

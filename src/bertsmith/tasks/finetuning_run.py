@@ -179,7 +179,7 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         lines.append("this model gives one answer for everything; small data want --bias-correction --epsilon 1e-8")
         lines[-1] += ", more epochs, another --learning-rate, or a model that was pre-trained longer"
     metric, best = report["metric"], report["best"]
-    if metric in report["intervals"]:
+    if metric in report.get("intervals", {}):  # which older reports lack
         score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)
         low, high = report["intervals"][metric]
         best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, by the dev examples)"

@@ -60,6 +60,8 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         if metric == "subset_accuracy":
             return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
         return None
+    if kind in ("classification", "choice") and metric == "accuracy":
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
     if metric in table:
         rows = np.array(_golds_and_answers(kind, lines))
         return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))
@@ -67,8 +69,6 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), unit=100.0)
     if kind == "span" and metric == "f1":
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), unit=100.0)
-    if kind == "choice" and metric == "accuracy":
-        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
     return None
 
 
