@@ -6,7 +6,7 @@ import scipy.stats
 
 from bertsmith.errors import InputError
 from bertsmith.metrics.labels import matthews
-from bertsmith.metrics.uncertainty import Spread, bootstrap_interval, paired_bootstrap, spread
+from bertsmith.metrics.uncertainty import Spread, bootstrap_interval, paired_test, spread
 from bertsmith.randomness import generator
 
 
@@ -17,24 +17,24 @@ def test_the_spread_of_restarts_uses_the_sample_deviation() -> None:
 
 def test_equal_systems_do_not_differ() -> None:
     scores = generator(1, "test").random(200)
-    found = paired_bootstrap(scores, scores)
+    found = paired_test(scores, scores)
     assert (found.difference, found.low, found.high, found.p_value) == (0.0, 0.0, 0.0, 1.0)
 
 
 def test_clearly_different_systems_differ_in_either_order() -> None:
     random = generator(2, "test")
     good, bad = random.random(500) < 0.9, random.random(500) < 0.6
-    found = paired_bootstrap(good, bad, draws=2000)
+    found = paired_test(good, bad, draws=2000)
     assert found.p_value == 1 / 2001
     assert 0.15 < found.low < found.difference < found.high < 0.4
-    turned = paired_bootstrap(bad, good, draws=2000)
+    turned = paired_test(bad, good, draws=2000)
     assert (turned.difference, turned.low, turned.high) == pytest.approx((-found.difference, -found.high, -found.low))
     assert turned.p_value == found.p_value
 
 
 def test_a_constant_difference_is_certain_whatever_its_rounding() -> None:
     scores = generator(3, "test").random(50)
-    found = paired_bootstrap(scores + 0.1, scores, draws=500)
+    found = paired_test(scores + 0.1, scores, draws=500)
     assert found.p_value == 1 / 501
     assert (found.low, found.high) == pytest.approx((0.1, 0.1))
 
@@ -43,7 +43,7 @@ def test_the_p_value_of_equally_good_systems_is_uniform() -> None:
     values = []
     for number in range(300):
         random = generator(4, "test", number)
-        values.append(paired_bootstrap(random.random(60), random.random(60), draws=200, seed=number).p_value)
+        values.append(paired_test(random.random(60), random.random(60), draws=200, seed=number).p_value)
     for level in (0.1, 0.5, 0.9):
         assert np.mean(np.array(values) <= level) == pytest.approx(level, abs=0.08)
 
@@ -55,14 +55,33 @@ def test_the_p_value_agrees_with_the_normal_test_of_the_mean() -> None:
     differences = first - second
     tail = 2 * scipy.stats.norm.sf(abs(differences.mean()) / (differences.std() / 20))
     assert 0.01 < tail < 0.5
-    assert paired_bootstrap(first, second).p_value == pytest.approx(tail, rel=0.2)
+    assert paired_test(first, second).p_value == pytest.approx(tail, rel=0.2)
+
+
+def test_a_handful_of_examples_cannot_prove_more_than_their_number() -> None:
+    # Five of eight examples differ, all one way: 2 of 2^5 ways to swap them are as far apart.
+    first, second = np.ones(8), np.array([0, 0, 0, 0, 0, 1, 1, 1])
+    assert paired_test(first, second).p_value == pytest.approx(2 / 32, rel=0.1)
+    exact = scipy.stats.binomtest(5, 5).pvalue
+    assert paired_test(first, second).p_value == pytest.approx(exact, rel=0.1)
+
+
+def test_the_p_value_of_a_score_that_is_no_mean_is_that_of_swaps() -> None:
+    random = generator(8, "test")
+    golds = random.integers(2, size=(40, 1))
+    good = np.hstack([golds, golds])
+    bad = np.hstack([golds, random.integers(2, size=(40, 1))])
+    found = paired_test(good, bad, draws=500, statistic=lambda rows: matthews(rows[:, 0], rows[:, 1]))
+    assert found.p_value < 0.01
+    same = paired_test(bad, bad, draws=500, statistic=lambda rows: matthews(rows[:, 0], rows[:, 1]))
+    assert same.p_value == 1.0
 
 
 def test_draws_are_a_function_of_the_seed() -> None:
     random = generator(6, "test")
     first, second = random.random(40), random.random(40)
-    assert paired_bootstrap(first, second, seed=1, draws=100) == paired_bootstrap(first, second, seed=1, draws=100)
-    assert paired_bootstrap(first, second, seed=1, draws=100) != paired_bootstrap(first, second, seed=2, draws=100)
+    assert paired_test(first, second, seed=1, draws=100) == paired_test(first, second, seed=1, draws=100)
+    assert paired_test(first, second, seed=1, draws=100) != paired_test(first, second, seed=2, draws=100)
 
 
 def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
@@ -94,16 +113,16 @@ def test_what_cannot_be_drawn_from_is_refused() -> None:
     with pytest.raises(InputError, match="at least 1 value"):
         bootstrap_interval([])
     with pytest.raises(InputError, match="at least 2 values; found 1"):
-        paired_bootstrap([1.0], [0.0])
+        paired_test([1.0], [0.0])
     with pytest.raises(InputError, match=r"scores of the same examples; found shapes \[1\] and \[2\]"):
-        paired_bootstrap([1.0], [0.0, 1.0])
+        paired_test([1.0], [0.0, 1.0])
 
 
 def test_a_statistic_of_rows_is_compared_like_the_mean_when_it_is_the_mean() -> None:
     rng = np.random.default_rng(3)
     first, second = rng.random(50), rng.random(50) - 0.1
-    plain = paired_bootstrap(first, second, draws=500)
-    rows = paired_bootstrap(first[:, None], second[:, None], draws=500, statistic=lambda rows: float(np.mean(rows)))
+    plain = paired_test(first, second, draws=500)
+    rows = paired_test(first[:, None], second[:, None], draws=500, statistic=lambda rows: float(np.mean(rows)))
     assert (rows.difference, rows.low, rows.high, rows.p_value) == pytest.approx(
         (plain.difference, plain.low, plain.high, plain.p_value)
     )
@@ -118,5 +137,5 @@ def test_correlations_of_two_systems_are_told_apart_by_their_draws() -> None:
     def correlation(rows: np.ndarray) -> float:
         return float(np.corrcoef(rows[:, 0], rows[:, 1])[0, 1])
 
-    assert paired_bootstrap(good, poor, draws=300, statistic=correlation).p_value < 0.01
-    assert paired_bootstrap(good, good, draws=300, statistic=correlation).p_value == 1.0
+    assert paired_test(good, poor, draws=300, statistic=correlation).p_value < 0.01
+    assert paired_test(good, good, draws=300, statistic=correlation).p_value == 1.0

@@ -52,6 +52,15 @@ def test_normal_vectors_are_spread_evenly() -> None:
     ]
 
 
+def test_few_vectors_are_never_praised_and_neither_are_those_that_a_change_was_fitted_on() -> None:
+    few, enough = describe(normal(29, 256)), describe(normal(30, 256))
+    assert "29 vectors are too few to say how such vectors lie" in in_words(few)[0]
+    assert "point in all directions" in in_words(enough)[0]
+    assert "which says nothing of other vectors" in in_words(enough, may_praise=False)[0]
+    crowded = describe(normal(5, 256) + 4)
+    assert "nearly all vectors point the same way" in in_words(crowded, may_praise=False)[0]
+
+
 def test_a_common_direction_is_seen_and_named() -> None:
     vectors = normal(3000, 16)
     vectors[:, 0] += 10

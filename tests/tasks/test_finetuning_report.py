@@ -13,7 +13,7 @@ from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import write_json, write_text
 from bertsmith.metrics.calibration import expected_calibration_error
 from bertsmith.metrics.entities import entity_scores
-from bertsmith.metrics.uncertainty import paired_bootstrap, spread
+from bertsmith.metrics.uncertainty import paired_test, spread
 from bertsmith.randomness import generator
 from bertsmith.tasks.example_lines import texts_of
 from bertsmith.tasks.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
@@ -340,7 +340,7 @@ def test_a_clear_difference_is_more_than_noise_and_a_small_one_is_not(tmp_path: 
     assert said[0].endswith("The difference is no more than noise: 300 examples do not tell the two apart.")
     assert said[1].endswith(verdict)
     scores = [[line["score"] for line in lines] for lines in (good, bad)]
-    test = paired_bootstrap(*scores)
+    test = paired_test(*scores)
     assert (
         f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, 95% interval), p = {test.p_value:.4f}" in said[1]
     )

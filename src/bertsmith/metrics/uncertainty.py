@@ -2,7 +2,8 @@
 
 Letter: E examples. The bootstrap draws E examples with replacement, many times, and looks how much the score moves.
 
-Source: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13 and 16.
+Sources: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13 and 15; Noreen,
+"Computer-Intensive Methods for Testing Hypotheses" (1989), for approximate randomization.
 """
 
 import dataclasses
@@ -70,7 +71,7 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(float(scores.mean()), deviation, tuple(scores.tolist()))
 
 
-def paired_bootstrap(
+def paired_test(
     first: npt.ArrayLike,
     second: npt.ArrayLike,
     seed: int = 0,
@@ -80,15 +81,17 @@ def paired_bootstrap(
 ) -> PairedTest:
     """Whether two systems differ on the same examples; the p-value is two-sided.
 
-    The interval holds the middle 95% of the differences of the draws. The p-value is the share of draws that lie at
-    least as far from the difference as the difference lies from 0; the difference itself counts as one draw.
+    The interval is that of the paired bootstrap: it holds the middle 95% of the differences of the draws. The p-value
+    is that of approximate randomization: where the systems are equally good, each example's pair might as well stand
+    the other way round, so it is the share of random swaps after which they differ at least as much; the difference
+    itself counts as one. So it is right for a handful of examples too, where no more than 2^E ways exist.
 
     Args:
         first: float [E], what each example adds to the score of the first system; or, with a statistic, rows [E, any]
             that hold gold and prediction of an example.
         second: the same of the second system, in the same order.
         seed: what the draws are made from.
-        draws: how many.
+        draws: how many, of the bootstrap and of swaps.
         statistic: the score of drawn rows, such as a correlation; the mean if not given.
 
     Raises:
@@ -102,18 +105,20 @@ def paired_bootstrap(
             fix="predict the same file with both",
         )
     _require_examples(ours, least=2)
-    parts = _draw(len(ours), draws, seed, "paired bootstrap")
+    score = np.mean if statistic is None else statistic
+    difference = float(score(ours) - score(theirs))
+    parts, swaps = _draw(len(ours), draws, seed, "paired bootstrap"), _swaps(len(ours), draws, seed)
     if statistic is None:
-        differences = ours - theirs
-        difference = float(differences.mean())
-        means = np.concatenate([differences[chosen].mean(axis=1) for chosen in parts])
-        largest = float(np.abs(differences).max())
+        each = ours - theirs
+        means = np.concatenate([each[chosen].mean(axis=1) for chosen in parts])
+        swapped = np.concatenate([np.where(swap, -each, each).mean(axis=1) for swap in swaps])
+        largest = float(np.abs(each).max())
     else:
-        difference, largest = float(statistic(ours) - statistic(theirs)), 1.0
-        means = np.array([statistic(ours[chosen]) - statistic(theirs[chosen]) for part in parts for chosen in part])
-    # A draw that gives the difference again may miss it by rounding.
-    rounding = 1e-12 * largest
-    as_far = int(np.sum(np.abs(means - difference) >= abs(difference) - rounding))
+        means = np.array([score(ours[chosen]) - score(theirs[chosen]) for part in parts for chosen in part])
+        swapped = np.array([_swapped(ours, theirs, swap, statistic) for part in swaps for swap in part])
+        largest = 1.0
+    # A swap that gives the difference again may miss it by rounding.
+    as_far = int(np.sum(np.abs(swapped) >= abs(difference) - 1e-12 * largest))
     low, high = _middle(means, CONFIDENCE)
     return PairedTest(difference, low, high, (1 + as_far) / (draws + 1))
 
@@ -154,6 +159,22 @@ def _draw(num_examples: int, draws: int, seed: int, purpose: str) -> Iterator[np
     at_once = max(1, _ROOM // num_examples)
     for done in range(0, draws, at_once):
         yield random.integers(num_examples, size=(min(at_once, draws - done), num_examples))
+
+
+def _swaps(num_examples: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """Which examples stand the other way round, bool [D, E] at a time, `draws` rows in all."""
+    random = generator(seed, "approximate randomization")
+    at_once = max(1, _ROOM // num_examples)
+    for done in range(0, draws, at_once):
+        yield random.integers(2, size=(min(at_once, draws - done), num_examples), dtype=np.int8).astype(np.bool_)
+
+
+def _swapped(
+    ours: Floats, theirs: Floats, swap: npt.NDArray[np.bool_], statistic: Callable[[npt.NDArray[np.generic]], float]
+) -> float:
+    """The difference of two scores after some examples changed sides."""
+    which = swap.reshape(-1, *[1] * (ours.ndim - 1))
+    return float(statistic(np.where(which, theirs, ours)) - statistic(np.where(which, ours, theirs)))
 
 
 def _middle(values: Floats, share: float) -> tuple[float, float]:

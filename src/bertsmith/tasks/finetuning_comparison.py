@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bertsmith.errors import InputError
-from bertsmith.metrics.uncertainty import PairedTest, paired_bootstrap
+from bertsmith.metrics.uncertainty import PairedTest, paired_test
 from bertsmith.progress import counted
 from bertsmith.tasks.example_lines import Line
 from bertsmith.tasks.finished_run import FinishedRun
@@ -67,7 +67,7 @@ class Comparison:
 
 
 def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
-    """The paired bootstrap of two runs over their dev examples.
+    """The paired test of two runs over their dev examples.
 
     Raises:
         InputError: the runs were scored on other examples.
@@ -103,7 +103,7 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
 
 
 def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
-    """What is compared, and the paired bootstrap of it over the lines of two runs, in one order.
+    """What is compared, and the paired test of it over the lines of two runs, in one order.
 
     Where the main score is no mean over examples but can be had from what single examples say (Matthews, F1 of classes
     or of entities, correlations), it is computed anew for each draw; otherwise what each example adds is compared.
@@ -113,6 +113,6 @@ def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTe
         metric = "accuracy"
     mine, other = (score_rows(kind, metric, lines, scheme) for lines in (ours, theirs))
     if mine is not None and other is not None and mine.statistic is not None:
-        return metric, paired_bootstrap(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
+        return metric, paired_test(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
     scores = [[float(line["score"]) for line in lines] for lines in (ours, theirs)]
-    return EXAMPLE_SCORES.get(kind, "score"), paired_bootstrap(scores[0], scores[1])
+    return EXAMPLE_SCORES.get(kind, "score"), paired_test(scores[0], scores[1])

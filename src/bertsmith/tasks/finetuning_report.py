@@ -165,8 +165,8 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         return ""
     header = ["runs", f"difference in {comparisons[0].score}", "95% interval", "p", "verdict"]
     text = (
-        "Paired bootstrap over the dev examples between the best models of the runs. It knows the chance in the "
-        "choice of the examples, not that in the seeds."
+        "Between the best models of the runs, over the dev examples: the interval by a paired bootstrap, p by swapping "
+        "their answers at random. Both know the chance in the choice of the examples, not that in the seeds."
     )
     if len(comparisons) > 1:
         text += " Of twenty pairs without a difference one looks like more than noise."

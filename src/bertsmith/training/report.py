@@ -123,8 +123,11 @@ def _summary(run: _Shown, named: bool) -> str:
         held_out = [line[HELD_OUT + name] for line in run.evaluation if HELD_OUT + name in line]
         if held_out:
             parts.append(f"held-out {_words(name)} {held_out[-1]:.3f}")
-            if "unigram_entropy" in last:
-                parts.append(f"unigram entropy {last['unigram_entropy']:.3f}")
+            level = [
+                line[HELD_OUT + "unigram_entropy"] for line in run.evaluation if HELD_OUT + "unigram_entropy" in line
+            ]
+            if level:
+                parts.append(f"by word frequencies alone {level[-1]:.3f}")
             break
     parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no step skipped, no spike")
     return pages.summary(parts, name=run.name if named else "", color=run.color)
@@ -149,7 +152,9 @@ def _chart(name: str, label: str, shown: Sequence[_Shown], from_zero: bool = Fal
                 keys.append(Key(style, color, what if len(shown) == 1 else f"{run.name}, {what}"))
         for level, places in LEVELS.items():
             place = next((p for p in places if any(p in line for line in run.train)), None)
-            points = [(line[axis], line[level]) for line in run.train if level in line]
+            # Beside a held-out curve stands what frequencies reach on the held-out text.
+            points = [(line[axis], line[HELD_OUT + level]) for line in run.evaluation if HELD_OUT + level in line]
+            points = points or [(line[axis], line[level]) for line in run.train if level in line]
             if place == name and points:
                 x, y = zip(*points, strict=True)
                 color = COLORS[2] if len(shown) == 1 else run.color
