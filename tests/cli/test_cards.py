@@ -81,6 +81,19 @@ def test_a_card_of_a_task_tells_its_scores_labels_and_training(tmp_path, kind):
     assert (f"Reads {spec.settings.max_length} tokens" in text, "by windows" in text) == (True, by_windows)
 
 
+def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):
+    model = load_for_task(written(tmp_path, "single"), task_for(SPECS["single"]).head, keep_head=True).model
+    info = {
+        "task": "classification",
+        "labels": ["a", "b"],
+        "scores": {"accuracy": 0.5},
+        "training": {"collapsed": True},
+    }
+    save_pretrained(tmp_path / "again", model, TOKENIZER, info, trained=("pooler", "classifier"))
+    assert "it has learned nothing" in parts(tmp_path / "again")[1]
+    assert "learned nothing" not in parts(tmp_path / "model")[1]
+
+
 def test_a_card_of_a_pretrained_model_tells_what_it_learned(tmp_path):
     header, text = parts(written(tmp_path, "base"))
     assert header["pipeline_tag"] == "fill-mask"

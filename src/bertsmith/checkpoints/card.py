@@ -179,11 +179,14 @@ def _scores(info: Mapping[str, Any]) -> Iterator[str]:
         count = (info.get("training") or {}).get("dev_examples")
         note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
         note += ", by which the best evaluation of the best seed was chosen; on others it may do worse."
+        if (info.get("training") or {}).get("collapsed"):
+            note += " **This model gives one answer for all of them: it has learned nothing.**"
     yield f"## Scores\n\n{table}\n\n{note}"
 
 
 def _training(info: Mapping[str, Any]) -> Iterator[str]:
-    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in (info.get("training") or {}).items()]
+    told = {name: value for name, value in (info.get("training") or {}).items() if name != "collapsed"}
+    known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in told.items()]
     known += [f"- {name}: {info[name]:,}" for name in ("steps", "tokens") if isinstance(info.get(name), int)]
     known += [f"- objective: {info['objective']}"] if "objective" in info else []
     known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in (info.get("trained_on") or {}).items()]

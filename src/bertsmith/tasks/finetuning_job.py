@@ -40,6 +40,10 @@ from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+AGAINST_COLLAPSE = (
+    "small data want --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
+    "pre-trained longer"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,7 +155,7 @@ class FinetuningJob:
         for name in task.ignored_settings():
             warn(f"{name} has no meaning for {spec.name} ({spec.kind}) and is left out")
         tokenizer = _load(folder, task, settings, seed=0).tokenizer
-        task.check(data.train, gold=True)
+        task.check(data.train, gold=True, training=True)
         task.check(data.dev, gold=True)
         train_features = task.encode(data.train, tokenizer, training=True)
         if not len(train_features):
@@ -309,6 +313,7 @@ class FinetuningJob:
                 "steps": result.steps,
                 "best_step": result.best_step,
                 "tokens": result.tokens,
+                **({"collapsed": True} if result.collapsed else {}),
             },
             "scores": dict(result.scores),
         }
