@@ -33,9 +33,17 @@ half of all households own no car. We will never give up!"""
 
 
 def main(
-    folder: Path, model: str | None = None, article: str = ARTICLE, steps: int = 300, epochs: float = 40
+    folder: Path,
+    model: str | None = None,
+    article: str = ARTICLE,
+    steps: int = 300,
+    epochs: float = 40,
+    claim_model: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Prints the ranking, and returns the probability of each sentence that it is a claim, float64 [S], by arm."""
+    """Prints the ranking, and returns the probability of each sentence that it is a claim, float64 [S], by arm.
+
+    With `claim_model`, a model that was fine-tuned for claims before, nothing is fine-tuned.
+    """
     settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
     recipe = RecipeSettings()
     if model is None:
@@ -44,13 +52,14 @@ def main(
         recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
     spec, data = read_task("claim", None, None, settings=TaskSettings(max_length=64))
     sentences = [TextExample(id=text, first=text) for text in split_sentences(article)]
-    is_claim = spec.labels.index("Claim")
 
     # All parameters learn.
-    FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe).train_once(
-        folder / "fine-tuned", seed=1
-    )
-    predictor = Predictor.load(folder / "fine-tuned")
+    if claim_model is None:
+        job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
+        job.train_once(folder / "fine-tuned", seed=1)
+        claim_model = str(folder / "fine-tuned")
+    predictor = Predictor.load(claim_model)
+    is_claim = predictor.task.spec.labels.index("Claim")
     dev_scores, _ = predictor.evaluate(data.dev)
     found = {"fine-tuned": np.array([answer.probabilities[is_claim] for answer in predictor.predict(sentences)])}
     right = {"fine-tuned": dev_scores["accuracy"]}
@@ -78,7 +87,8 @@ def main(
 if __name__ == "__main__":
     parser = options(__doc__)
     parser.add_argument("--article", type=Path, metavar="FILE", help="a text [a short one of its own]")
+    parser.add_argument("--claim-model", metavar="DIR", help="a model fine-tuned for claims [one is fine-tuned here]")
     given = parser.parse_args()
     text = given.article.read_text(encoding="utf-8") if given.article else ARTICLE
     with tempfile.TemporaryDirectory() as temporary, quiet():
-        main(Path(temporary), given.model, text)
+        main(Path(temporary), given.model, text, claim_model=given.claim_model)

@@ -112,6 +112,19 @@ def test_the_sentences_of_an_article_are_ranked_by_two_ways_of_finding_claims(ex
         assert np.all((chances > 0) & (chances < 1))
 
 
+@pytest.mark.parametrize("example", ["06_claims"], indirect=True)
+def test_a_finished_claim_model_is_asked_and_nothing_is_fine_tuned(example, tmp_path):
+    """S77."""
+    article = "Dr. Wu spoke. Fares rose by 2 percent."
+    first = example.main(tmp_path / "one", steps=20, epochs=2, article=article)
+    again = example.main(
+        tmp_path / "two", str(tmp_path / "one" / "base"), article, claim_model=str(tmp_path / "one" / "fine-tuned")
+    )
+    for arm, chances in first.items():
+        assert again[arm] == pytest.approx(chances, abs=1e-5)
+    assert not (tmp_path / "two").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["06_claims"], indirect=True)
 def test_sentences_with_figures_stand_above_those_that_state_nothing(example, tmp_path):

@@ -96,10 +96,13 @@ class Progress:
         total: how many units there are in all, or None where nobody knows.
         unit: what is counted, e.g. "documents" or "bytes".
         done: units that were done before, for work that is resumed.
+        how: how it is done, such as the precision, for the last line.
     """
 
-    def __init__(self, label: str, total: float | None = None, unit: str = "items", done: float = 0) -> None:
-        self.label, self.total, self.unit = label, total, unit
+    def __init__(
+        self, label: str, total: float | None = None, unit: str = "items", done: float = 0, how: str = ""
+    ) -> None:
+        self.label, self.total, self.unit, self.how = label, total, unit, how
         self.done, self._already = done, done
         self.note = ""
         self._started = self._last_line = time.monotonic()
@@ -122,7 +125,8 @@ class Progress:
         if not _silent and kind is None:
             spent = time.monotonic() - self._started
             done = f"{amount(self.done)} {self._units(self.done)}"
-            print(f"{self.label}: {done} in {duration(spent)}{self._tail()}", file=sys.stderr)
+            how = f", {self.how}" if self.how else ""
+            print(f"{self.label}: {done} in {duration(spent)}{how}{self._tail()}", file=sys.stderr)
 
     def advance(self, count: float = 1, note: str = "") -> None:
         """Counts `count` more units; `note` stands at the end of the line."""

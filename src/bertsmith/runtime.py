@@ -9,11 +9,12 @@ import functools
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from bertsmith.errors import ConfigError, nearest
+from bertsmith.errors import ConfigError
 from bertsmith.progress import tell, warn
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
@@ -102,8 +103,7 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
         device = f"cuda:{local_rank}" if device == "cuda" else device
-    if precision not in ("auto", *DTYPES):
-        raise ConfigError(expected="a precision", found=repr(precision), fix=nearest(precision, ["auto", *DTYPES]))
+    _require_precision(precision, ("auto", *DTYPES))
     fast = fast_precisions(device)
     if precision == "auto":
         return Runtime(device=device, precision="bf16" if "bf16" in fast else "fp32", is_auto=True)
@@ -122,9 +122,7 @@ def choose_inference(device: str = "auto", precision: str = "auto") -> Runtime:
         ConfigError: the device is absent or a name is unknown.
     """
     if precision != "int8":
-        if precision not in ("auto", *DTYPES):
-            known = ["auto", "int8", *DTYPES]
-            raise ConfigError(expected="a precision", found=repr(precision), fix=nearest(precision, known))
+        _require_precision(precision, ("auto", *DTYPES, "int8"))
         return choose(device, precision)
     runtime = choose(device, "auto")
     if runtime.device != "cpu":
@@ -137,6 +135,15 @@ def choose_inference(device: str = "auto", precision: str = "auto") -> Runtime:
         note = "this processor has no int8 products of its own (VNNI), so the weights keep 7 bits of 8"
         return Runtime(device="cpu", precision="int8", int8_bits=7, note=note)
     return dataclasses.replace(runtime, note=f"int8 would be emulated here, so {runtime.precision} is used")
+
+
+def _require_precision(precision: str, known: Sequence[str]) -> None:
+    if precision not in known:
+        raise ConfigError(
+            expected=f"a precision: {', '.join(known[:-1])} or {known[-1]}",
+            found=repr(precision),
+            fix="name one of them",
+        )
 
 
 def fast_precisions(device: str) -> tuple[str, ...]:

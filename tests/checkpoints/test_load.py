@@ -68,9 +68,14 @@ def test_what_cannot_be_read_is_one_error(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "a.csv").touch()
+    (tmp_path / "exported").mkdir()
+    (tmp_path / "exported" / "model.onnx").touch()
+    (tmp_path / "exported" / "config.json").touch()
     for source, found in (
         ("notes.txt", "found a file"),
         ("empty", "found an empty folder"),
+        ("exported", "found an ONNX export; give the model it was made from, or run it with onnxruntime"),
+        ("exported/model.onnx", "found an ONNX export"),
         ("other", r"found 1 others \(a.csv\)"),
         ("absent", "found 'absent', and no such path"),
         ("empty/absent", "and no such path"),

@@ -136,20 +136,43 @@ def test_all_that_is_wrong_is_said_at_once(config):
     stored["bert.encoder.layer.2.output.dense.bias"] = (32,)
     stored["pooler.dense.bias"] = (32,)
     with pytest.raises(CheckpointError) as caught:
-        plan_loading(stored, from_huggingface, config, "'x'")
+        plan_loading(stored, from_huggingface, config, "'x'", name_there=to_huggingface)
     text = str(caught.value)
     for part in (
-        "no bert.embeddings.word.weight",
-        "no mlm.norm.bias",
+        "no bert.embeddings.word_embeddings.weight",
+        "no cls.predictions.transform.LayerNorm.bias",
         "bert.pooler.dense.weight is [32, 31] and not [32, 32]",
         "bert.encoder.layer.1.output.dense.bias is [7] and not [32]",
         "unknown adapter.down.weight",
         "bert.encoder.layer.2.output.dense.bias belongs to no part of this configuration",
         "bert.pooler.dense.bias and pooler.dense.bias are the same parameter",
-        "--allow-unknown",
+        "`bertsmith convert --to huggingface --allow-unknown` writes a folder without the unknown ones",
     ):
         assert part in text
     assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("translate", "there", "prefix"),
+    [
+        (from_huggingface, lambda ours: (to_huggingface(ours), False), "bert."),
+        (from_google, to_google, "bert/"),
+    ],
+)
+def test_what_is_missing_is_named_as_the_checkpoint_would_name_it(config, translate, there, prefix):
+    """With the prefix of the encoder where the others have it, without it where they have none."""
+    absent = "bert.layers.0.attention_norm.weight"
+    stored = {}
+    for ours, shape in names.required_shapes(config).items():
+        name, transposed = there(ours)
+        if ours != absent:
+            stored[name] = shape[::-1] if transposed else shape
+    bare = {name.removeprefix(prefix): shape for name, shape in stored.items()}
+    missing = there(absent)[0]
+    for one, expected in ((stored, missing), (bare, missing.removeprefix(prefix))):
+        with pytest.raises(CheckpointError) as caught:
+            plan_loading(one, translate, config, "'x'", name_there=lambda ours: there(ours)[0])
+        assert caught.value.found == f"no {expected}"
 
 
 def test_unknown_names_can_be_allowed_and_are_reported(config):

@@ -58,6 +58,8 @@ def test_the_precision_that_is_used_is_told(run, tuned: Path, mails: Path, monke
         result = run(*command, precision, "--device", "cpu", stdin=given)
         assert (result.code, result.out) == (0, exact.out)
         told = [line for line in result.err.splitlines() if not line.startswith("predicting: ")]
+        assert result.err.splitlines()[-1].startswith("predicting: 2 texts in ")
+        assert result.err.endswith(" s, fp32\n")
         assert len(told) == 1
         assert f"{precision} would be emulated" in told[0]
         assert "fp32 is used" in told[0]
@@ -88,16 +90,36 @@ def test_a_wrong_line_is_named(run, tuned: Path, line: bytes, message: str) -> N
     assert len(result.err.strip().splitlines()) == 1
 
 
-def test_an_unknown_label_in_the_dev_file_is_named_with_its_row(run, model: Path, mails: Path, tmp_path: Path) -> None:
+def test_an_unknown_label_in_the_dev_file_is_named_with_its_row_and_a_miss(
+    run, model: Path, mails: Path, tmp_path: Path
+) -> None:
     dev = tmp_path / "dev.csv"
-    dev.write_text("text,label\nthe man,Spam\nthe store,Sapm\n", encoding="utf-8")
+    dev.write_text(f"text,label\n{SPAM},Spam\n{HAM},Not Spam\nthe store,Sapm\nthe store,Sapm\n", encoding="utf-8")
+    told = f"unknown to the model, scored as a miss: 'Sapm' (2 times, first in line 4 of '{dev}')"
     result = run(
         "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", dev, "--out",
-        tmp_path / "run",
+        tmp_path / "run", "--seeds", 1, "--epochs", 40, "--learning-rate", 0.01, "--batch-size", 8, "--dropout", 0,
+        "--calibrate",
     )  # fmt: skip
+    assert result.code == 0, result.err
+    assert result.err.count(told) == 1
+    assert "accuracy: 0.5000" in result.out
+    scored = run("evaluate", "--model", tmp_path / "run" / "model", "--data", dev, "--json")
+    found = json.loads(scored.out)
+    assert found["scores"]["accuracy"] == 0.5
+    assert set(found["intervals"]) == {"accuracy", "macro_f1"}
+    assert scored.err.count(told) == 1
+
+
+def test_unknown_labels_of_training_rows_are_refused_all_of_them_named(run, model: Path, tmp_path: Path) -> None:
+    path = tmp_path / "train.csv"
+    path.write_text("text,label\na,Spam\nb,Not Spam\nc,Sapm\nd,Sapm\ne,Ham\n", encoding="utf-8")
+    result = run("finetune", "--model", model, "--task", "spam", "--train", path, "--out", tmp_path / "run")
     assert result.code == 1
-    assert "line 3 of" in result.err
-    assert "did you mean 'Spam'?" in result.err
+    assert result.err.splitlines()[-1].endswith(
+        f"expected a known label in line 4 of '{path}'; found 'Sapm' 2 times, 'Ham' once; "
+        "did you mean 'Spam'?; labels come from the training file"
+    )
     assert not (tmp_path / "run").exists()
 
 

@@ -82,7 +82,9 @@ def test_lines_without_an_empty_one_are_told_nothing_of(run, tmp_path: Path) -> 
 
 
 def test_the_help_names_every_shape_of_a_line(run) -> None:
-    assert '{"words": [...]}' in run("predict", "--help").out
+    told = run("predict", "--help").out
+    assert '{"words": [...]}' in told
+    assert "A pair, a question or a choice needs all its parts." in " ".join(told.split())
 
 
 def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
@@ -94,6 +96,7 @@ def test_scores_are_printed_and_counts_are_not(run, tmp_path: Path) -> None:
     data.write_text(json.dumps({"data": [{"title": "t", "paragraphs": paragraphs}]}), encoding="utf-8")
     result = run("evaluate", "--model", model, "--data", data)
     assert result.code == 0, result.err
+    assert result.out.splitlines()[0].endswith(": 2 examples, fp32")
     names = [line.split(":")[0] for line in result.out.splitlines()[1:]]
     assert {"exact", "f1", "has_ans_f1", "no_ans_f1"} <= set(names)
     assert not [name for name in names if "total" in name]
@@ -122,3 +125,34 @@ def test_a_model_of_another_tool_is_scored_officially_when_its_task_is_named(run
     result = run("evaluate", "--model", model, "--data", data, "--task", task, "--json")
     assert result.code == 0, result.err
     assert official <= json.loads(result.out)["scores"].keys()
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        (["anna", "", "in rome", " \t", '{"words": []}', ""], [["anna"], [], ["in", "rome"], [], [], []]),
+        (["", "", "anna"], [[], [], ["anna"]]),
+        ([""], [[]]),
+    ],
+)
+def test_an_empty_line_has_an_empty_answer_of_a_tagger(
+    run, tmp_path: Path, lines: list[str], words: list[list[str]]
+) -> None:
+    model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
+    answer = run("predict", "--model", model, "--json", stdin="".join(f"{line}\n" for line in lines).encode())
+    assert answer.code == 0, answer.err
+    found = [json.loads(line) for line in answer.out.splitlines()]
+    assert [(one["id"], one["words"]) for one in found] == [
+        (str(number), some) for number, some in enumerate(words, start=1)
+    ]
+    assert [len(one["entities"]) for one in found] == [len(some) for some in words]
+    plain = run("predict", "--model", model, stdin="".join(f"{line}\n" for line in lines).encode())
+    assert plain.out.split("\n")[:-1] == [" ".join(f"{word}/B-PER" for word in some) for some in words]
+
+
+def test_what_stands_before_a_wrong_line_is_answered_the_empty_lines_too(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "tags")
+    answer = run("predict", "--model", model, "--json", stdin=b'anna\n\n{"words": ["John", ""]}\n\nrome\n')
+    assert answer.code == 1
+    assert [json.loads(line)["id"] for line in answer.out.splitlines()] == ["1", "2"]
+    assert "found '' as word 2 of 2" in answer.err

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith.inference.embedder import Embedder
+from bertsmith.inference.passage_index import PassageIndex
 from bertsmith.randomness import generator
 
 PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
@@ -130,6 +132,9 @@ def test_a_model_of_pairs_reads_the_best_again(run, model: Path, passages: Path,
         (["--bm25", "--query", "x", "--index", "i", "--approximate"], "--index, --approximate do nothing with --bm25"),
         (["--bm25", "--query", "x", "--pooling", "cls"], "--pooling does nothing with --bm25"),
         (["--bm25", "--query", "x", "--model", "m"], "--model does nothing with --bm25"),
+        (["--bm25", "--query", "x", "--changes", "c"], "--changes does nothing with --bm25"),
+        (["--model", "m", "--query", "x", "--query", " "], "--query is empty; say what is searched"),
+        (["--bm25", "--query", ""], "--query is empty; say what is searched"),
         (["--bm25", "--query", "x", "--depth", "9"], "--depth does nothing without --hybrid or --rerank"),
         (["--model", "m", "--query", "x", "--k1", "2"], "--k1 does nothing where BM25 is not used"),
         (["--bm25", "--query", "x", "--query-column", "q"], "--query-column does nothing without --queries"),
@@ -282,3 +287,100 @@ def test_cranfield_is_read_as_it_lies(run, real_data: Path) -> None:
     scores = json.loads(result.out)["bm25"]
     assert scores["queries"] == 225
     assert scores["ndcg@10"] == pytest.approx(0.326, abs=0.005)
+
+
+@pytest.fixture
+def two_ways(tmp_path: Path) -> Path:
+    """Passages of two kinds; see `_crowding` for their vectors."""
+    path = tmp_path / "ways.txt"
+    path.write_text("".join(f"{'the man' if number % 2 else 'a tweet'} {number}\n" for number in range(60)))
+    return path
+
+
+@pytest.fixture
+def _crowding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors that differ between the kinds in a number that is small beside one that all have."""
+
+    def embed(self: Embedder, texts: list[str]) -> np.ndarray:
+        noise = [generator(0, "noise", text).standard_normal(self.width) for text in texts]
+        shared = [[10.0 if text.startswith("the man") else -10.0, 40.0] + [0.0] * (self.width - 2) for text in texts]
+        return np.array(noise, np.float32) + np.array(shared, np.float32)
+
+    monkeypatch.setattr(Embedder, "embed", embed)
+
+
+@pytest.mark.usefixtures("_crowding")
+def test_passages_whose_vectors_crowd_are_told_once_and_changes_mend_it(
+    run, model: Path, two_ways: Path, tmp_path: Path
+) -> None:
+    index, changes = tmp_path / "index.safetensors", tmp_path / "changes.safetensors"
+    command = ["search", two_ways, "--model", model, "--query", "the man", "--query", "a tweet"]
+    told = run(*command, "--index", index)
+    assert told.code == 0, told.err
+    assert told.err.count("nearly all vectors point the same way") == 1
+    assert "--hybrid" in told.err
+    assert "vectors --whiten" in told.err
+    assert "nearly all" not in run(*command, "--hybrid").err
+    vectors = tmp_path / "x.npy"
+    assert run("embed", two_ways, "--model", model, "--out", vectors).code == 0
+    kept = run("vectors", vectors, "--center", "--save-changes", changes)
+    assert kept.code == 0, kept.err
+    mended = run(*command, "--changes", changes, "--json")
+    assert mended.code == 0, mended.err
+    assert "nearly all" not in mended.err
+    scores = [hit["score"] for hit in json.loads(mended.out.splitlines()[0])["passages"]]
+    raw = run(*command, "--json")
+    before = [hit["score"] for hit in json.loads(raw.out.splitlines()[0])["passages"]]
+    assert max(scores) < 0.95 < min(before)
+    refused = run(*command, "--index", index, "--changes", changes)
+    assert refused.code == 1
+    assert "changes" in refused.err.split("found others")[1]
+
+
+@pytest.mark.usefixtures("_crowding")
+def test_vectors_of_changed_passages_are_those_that_vectors_writes(
+    run, model: Path, two_ways: Path, tmp_path: Path
+) -> None:
+    changes, index = tmp_path / "changes.safetensors", tmp_path / "index.safetensors"
+    assert run("embed", two_ways, "--model", model, "--out", tmp_path / "x.npy").code == 0
+    written = run(
+        "vectors", tmp_path / "x.npy", "--whiten", "--dimensions", 5, "--normalize", "--save-changes", changes,
+        "--out", tmp_path / "y.npy",
+    )  # fmt: skip
+    assert "warning" not in written.err, "60 vectors of width 32 are enough to be quiet"
+    command = ["search", two_ways, "--model", model, "--query", "the man 7", "--top", 1, "--index", index, "--changes"]
+    found = run(*command, changes)
+    assert found.out.split()[:3] == ["1", "1.0000", "8"]
+    np.testing.assert_allclose(PassageIndex.load(index).vectors, np.load(tmp_path / "y.npy"), atol=1e-6)
+    run("vectors", tmp_path / "x.npy", "--center", "--save-changes", tmp_path / "other.safetensors")
+    assert "found others (changes)" in run(*command, tmp_path / "other.safetensors").err
+    assert "found others (changes, normalize)" in run(*command[:-1]).err
+    np.save(tmp_path / "wide.npy", np.ones((3, 40), np.float32))
+    run("vectors", tmp_path / "wide.npy", "--center", "--save-changes", tmp_path / "wide.safetensors")
+    wide = run(*command, tmp_path / "wide.safetensors")
+    assert (wide.code, "as the change was fitted on; found width 32" in wide.err) == (1, True)
+
+
+def test_search_says_which_precision_made_the_vectors(
+    run, model: Path, passages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr("bertsmith.runtime._cpu_flags", frozenset)
+    told = run("search", passages, "--model", model, "--query", "a", "--device", "cpu", "--precision", "auto").err
+    line = next(line for line in told.splitlines() if line.startswith("vectors of passages: 4 passages in "))
+    assert line.endswith(" s, fp32")
+
+
+def test_whitening_on_fewer_vectors_than_they_are_wide_is_warned_of_and_not_praised(run, tmp_path: Path) -> None:
+    vectors, changes = tmp_path / "x.npy", tmp_path / "changes.safetensors"
+    np.save(vectors, generator(0, "few").standard_normal((5, 256)).astype(np.float32))
+    result = run("vectors", vectors, "--whiten", "--save-changes", changes)
+    assert result.code == 0, result.err
+    assert "warning: the change was fitted on 5 vectors of width 256" in result.err
+    assert "5 vectors are too few" in result.out
+    np.save(vectors, generator(0, "more").standard_normal((200, 256)).astype(np.float32))
+    many = run("vectors", vectors, "--whiten", "--json")
+    assert "fitted on 200 vectors of width 256" in many.err
+    assert json.loads(many.out)["after"]["count"] == 200
+    assert "can be compared" not in run("vectors", vectors, "--whiten").out
+    assert "fitted on 5 vectors" in run("vectors", vectors, "--changes", changes).err

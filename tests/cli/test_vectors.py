@@ -2,11 +2,17 @@
 
 import errno
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from bertsmith.inference import text_lines, vector_jobs
 from bertsmith.inference.embedder import Embedder
@@ -262,6 +268,64 @@ def test_a_file_without_a_word_gives_an_empty_table(run, model, tmp_path):
     assert np.load(tmp_path / "w.npy").shape == (0, 32)
 
 
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, name):
+    out = tmp_path / name
+    assert run("embed", text, "--model", model, "--out", out, "--float16").code == 0
+    found = np.load(out) if name == "x.npy" else np.stack(pq.read_table(out)["vector"].to_numpy())
+    assert found.dtype == np.float16
+    np.testing.assert_allclose(found, Embedder.load(model).embed(LINES), atol=2e-3, rtol=1e-3)
+    other = run("embed", text, "--model", model, "--out", out, "--resume")
+    assert (other.code, "float16; found float32" in other.err) == (1, True)
+
+
+KILLED = """
+import sys, time, torch
+from bertsmith.cli.app import main
+from bertsmith.inference.vector_jobs import TextVectors
+torch.set_num_threads({threads})
+vectors = TextVectors.vectors
+TextVectors.block = {block}
+TextVectors.vectors = lambda self, texts, first: [time.sleep(0.02), *vectors(self, texts, first)][1:]
+main()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run, model, tmp_path, monkeypatch, name):
+    """A real process and a real SIGKILL; a block waits a moment, so that the end is not there before the signal."""
+    monkeypatch.setattr(vector_jobs.TextVectors, "block", 50)
+    text, whole, out = tmp_path / "text.txt", tmp_path / "whole" / name, tmp_path / "out" / name
+    lines = [" ".join(LINES[(number * step) % 6] for step in range(1 + number % 5)) for number in range(3000)]
+    text.write_text("".join(f"{number} {line}\n" for number, line in enumerate(lines)))
+    command = ["embed", text, "--model", model, "--out"]
+    assert run(*command, whole).code == 0
+    program = KILLED.format(threads=torch.get_num_threads(), block=50)
+    started = [sys.executable, "-c", program, *map(str, command), str(out)]
+    process = subprocess.Popen(started, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    state, limit = out.with_name(f"{name}.partial.json"), time.monotonic() + 60
+    while not state.exists():
+        assert process.poll() is None, "it ended by itself"
+        assert time.monotonic() < limit
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert 0 < json.loads(state.read_text())["done"]["texts"] < 3000
+    assert not out.exists()
+    blind = run(*command, out)
+    assert (blind.code, "go on with --resume" in blind.err) == (1, True)
+    embedded = []
+    embed = Embedder.embed
+    monkeypatch.setattr(Embedder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
+    done = run(*command, out, "--resume")
+    assert done.code == 0, done.err
+    assert 0 < len(embedded) < 3000, "only what was left"
+    assert sorted(path.name for path in out.parent.iterdir()) == sorted(path.name for path in whole.parent.iterdir())
+    for path in whole.parent.iterdir():
+        assert (out.parent / path.name).read_bytes() == path.read_bytes(), path.name
+
+
 def test_what_cannot_be_read_is_refused_before_anything_is_written(run, model, tmp_path):
     (tmp_path / "empty.txt").write_text("")
     (tmp_path / "head.csv").write_text("text,label\n")
@@ -273,3 +337,20 @@ def test_what_cannot_be_read_is_refused_before_anything_is_written(run, model, t
     assert run("embed", "-", "--model", model, "--out", tmp_path / "x.npy", stdin=b"").code == 1
     wrong = run("features", tmp_path / "head.csv", "--model", model, "--out", tmp_path / "x.npy", "--words", "last")
     assert (wrong.code, "--words" in wrong.err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["embed", "features"])
+def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path, monkeypatch, command):
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    for number, (flags, said) in enumerate([((), "fp32"), (("--precision", "fp64"), "fp64")]):
+        out = tmp_path / f"{number}.npy"
+        result = run(command, text, "--model", model, "--device", "cpu", "--out", out, *flags)
+        assert result.code == 0, result.err
+        line = next(line for line in result.err.splitlines() if line.startswith(f"{out.name}: 6 texts in "))
+        assert f" s, {said} · " in line
+
+
+def test_an_unknown_precision_is_answered_with_all_that_there_are(run, model, text, tmp_path):
+    wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
+    assert (wrong.code, wrong.err.count("\n")) == (1, 1)
+    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; name one of them" in wrong.err

@@ -329,8 +329,8 @@ def test_all_faults_of_the_tensors_are_told_at_once(base: Path, tmp_path: Path) 
         export(base, tmp_path / "out", to="huggingface")
     text = one_line(caught.value)
     for part in (
-        "no bert.layers.0.output.bias",
-        "no bert.layers.1.output.bias",
+        "no bert.encoder.layer.0.output.dense.bias",
+        "no bert.encoder.layer.1.output.dense.bias",
         "bert.pooler.dense.weight is [32, 7] and not [32, 32]",
         "unknown adapter.weight",
     ):
@@ -345,7 +345,7 @@ def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="dev"):
         export(source, tmp_path / "out", to="onnx", data=data)
     strange = tmp_path / "strange.tsv"
-    strange.write_text("text\tlabel\nthe film\tpositive\na plot\tsideways\n", encoding="utf-8")
+    strange.write_text("text\tlabel\nthe film\tupwards\na plot\tsideways\n", encoding="utf-8")
     with pytest.raises(InputError, match="sideways"):
         export(source, tmp_path / "out", to="onnx", data=strange)
     assert not (tmp_path / "out").exists()

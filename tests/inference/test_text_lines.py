@@ -182,3 +182,8 @@ def test_the_digest_of_texts_does_not_depend_on_how_they_are_given(texts, data):
 
 def test_the_longest_line_is_longer_than_what_a_corpus_keeps():
     assert text_lines.LONGEST_RECORD > sources.LONGEST_LINE
+
+
+def test_a_folder_is_told_as_one(tmp_path):
+    with pytest.raises(InputError, match="found a folder; name a file"):
+        list(TextLines(tmp_path))

@@ -186,3 +186,11 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
         VectorChange.load(path)
     with pytest.raises(InputError, match="saved vector changes"):
         VectorChange.load(tmp_path / "absent")
+
+
+def test_a_change_that_was_fitted_on_as_many_vectors_as_they_are_wide_warns(vectors: np.ndarray) -> None:
+    width = vectors.shape[1]
+    for settings in (ChangeSettings(whiten=True), ChangeSettings(remove_top=1)):
+        assert f"fitted on {width} vectors of width {width}" in fit_change(vectors[:width], settings).warning
+        assert fit_change(vectors[: width + 1], settings).warning == ""
+    assert fit_change(vectors[:2], ChangeSettings(center=True)).warning == ""

@@ -212,6 +212,29 @@ def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
     assert rows[3][4:] == ["pruned", None, None]
 
 
+@pytest.mark.parametrize("collapsed", [True, False])
+def test_a_search_whose_trials_all_collapse_says_what_may_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], collapsed: bool
+) -> None:
+    outcomes = iter((True, collapsed))
+
+    def train_once(
+        _: FinetuningJob, path: Path, seed: int, on_scores: Callable[[dict[str, float]], None]
+    ) -> SeedResult:
+        RunFolder.create(path, {})
+        scores = {"accuracy": 0.5}
+        return SeedResult(
+            seed=seed, scores=scores, collapsed=next(outcomes), best_step=1, steps=1, seconds=0.5, tokens=9
+        )
+
+    monkeypatch.setattr(FinetuningJob, "train_once", train_once)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 6, seed=1))
+    grid = {"learning_rate": (1e-5, 2e-5), "batch_size": (8,), "epochs": (2,)}
+    search_settings(base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=2, grid=grid)
+    assert ("--bias-correction --epsilon 1e-8" in capsys.readouterr().err) == collapsed
+
+
 def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
     assert set(GRID["learning_rate"]) == {3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
     assert (GRID["batch_size"], GRID["epochs"]) == ((16, 32), (2, 3, 4))

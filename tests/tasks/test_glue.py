@@ -195,14 +195,6 @@ def test_a_file_of_another_task_is_an_error(tmp_path: Path) -> None:
         read_glue(GLUE["ax"], qnli, labelled=True)
 
 
-def test_wnli_comes_with_a_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """S126."""
-    read_glue(GLUE["rte"], labelled_file(tmp_path, "rte"), labelled=True)
-    assert capsys.readouterr().err == ""
-    read_glue(GLUE["wnli"], labelled_file(tmp_path, "wnli"), labelled=True)
-    assert capsys.readouterr().err.startswith("warning: WNLI's dev set")
-
-
 def test_submissions_have_the_names_and_columns_of_the_server(tmp_path: Path) -> None:
     """S127."""
     files = {key: write_submission(task, [], [], tmp_path).name for key, task in GLUE.items()}

@@ -34,6 +34,8 @@ GOOD: list[tuple[str, str, Example]] = [
     ("either", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", place=PLACE)),
     ("tags", "Anna, Rome", WORDS),
     ("tags", '{"text": "Anna, Rome"}', WORDS),
+    ("tags", "", TaggedExample(id="7", words=(), offsets=(), document=7, place=PLACE)),
+    ("tags", " \r", TaggedExample(id="7", words=(), offsets=(), document=7, place=PLACE)),
     ("tags", '{"words": ["Anna,", "Rome"]}', TaggedExample(id="7", words=("Anna,", "Rome"), document=7, place=PLACE)),
     ("choice", "a\tb\tc", ChoiceExample(id="7", context="a", endings=("b", "c"), place=PLACE)),
     (
@@ -51,7 +53,12 @@ GOOD: list[tuple[str, str, Example]] = [
 
 WRONG = [
     ("pair", " ", "expected two texts with a tab between them, in line 7 of stdin; found an empty line; remove"),
-    ("tags", "", "expected words to tag, in line 7 of stdin; found an empty line"),
+    (
+        "tags",
+        '{"words": ["John", ""]}',
+        "words that are not empty in line 7 of stdin; found '' as word 2 of 2",
+    ),
+    ("tags", '{"words": [" "]}', "expected words that are not empty in line 7 of stdin; found ' ' as word 1 of 1"),
     (
         "choice",
         "\r",

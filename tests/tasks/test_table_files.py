@@ -278,3 +278,29 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.
     read_texts(write(tmp_path / "more.tsv", "text\tabstract\tlabel\na\tb\tx\n"))
     told = capsys.readouterr().err
     assert told == f"'{tmp_path}/more.tsv': text from 'text', gold from 'label'; not read: columns 'abstract'\n"
+
+
+@pytest.mark.parametrize("name", ["mails", "mails.txt", "mails.csv.bak"])
+def test_a_file_without_a_usual_ending_is_to_be_renamed(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match=r"rename it to end in \.tsv or \.jsonl if that is what it holds, or save it"):
+        read_texts(write(tmp_path / name, "text\tlabel\na\tb\n"))
+
+
+def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path / "sms.tsv", "ham\tGo until jurong\nspam\tFree entry\nham\tOk lar\n")
+    with pytest.raises(InputError, match="say which with --text-column; the first line must name the columns"):
+        read_texts(path)
+    assert capsys.readouterr().err == ""
+    assert len(read_texts(path, text_column="Go until jurong", label_column="ham").examples) == 2
+    assert capsys.readouterr().err == (
+        f"warning: '{path}' also has 'ham', its label column, as a label: its first line must name columns\n"
+    )
+    records = write(tmp_path / "a.jsonl", '{"text": "a", "label": "label"}\n{"text": "b", "kind": 1, "label": "x"}\n')
+    read_texts(records)
+    named = write(tmp_path / "b.jsonl", '{"words": "a", "kind": 1}\n')
+    with pytest.raises(InputError) as error:
+        read_texts(named)
+    assert "first line" not in str(error.value)
+    assert "warning" not in capsys.readouterr().err

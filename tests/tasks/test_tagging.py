@@ -348,7 +348,7 @@ def test_one_tag_for_every_word_is_a_collapse_only_where_gold_has_others() -> No
         (sentence("", ""), False, "a sentence in names.conll, line 7; found no words"),
         (sentence("a b", "O"), False, "a tag for each word in names.conll, line 7; found 2 words and 1 tag;"),
         (sentence("a b"), True, "a tag for each word in names.conll, line 7; found none"),
-        (sentence("a b", "O B-LOK"), True, "a known tag in names.conll, line 7; found 'B-LOK'; did you mean 'B-LOC'"),
+        (sentence("a b", "O S-LOC"), True, "a tag of IOB2 in names.conll, line 7; found 'S-LOC'"),
     ],
 )
 def test_sentences_that_cannot_be_read_are_named(wrong: TaggedExample, gold: bool, message: str) -> None:
@@ -356,11 +356,39 @@ def test_sentences_that_cannot_be_read_are_named(wrong: TaggedExample, gold: boo
         task().check([sentence("a", "O"), wrong], gold=gold)
 
 
+def test_a_tag_that_is_not_known_is_refused_in_training_and_a_miss_in_scoring(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    many = [sentence("a b", "B-LOC O"), sentence("a b c", "B-LOK O B-ORG"), sentence("a", "B-ORG")]
+    with pytest.raises(InputError) as error:
+        task().check(many, gold=True, training=True)
+    assert str(error.value) == (
+        "expected a known tag in names.conll, line 7; found 'B-LOK' once, 'B-ORG' 2 times; "
+        "did you mean 'B-LOC'?; tags come from the training file"
+    )
+    task().check(many, gold=True)
+    assert capsys.readouterr().err == (
+        "warning: 3 of 6 gold tags are unknown to the model, scored as a miss: "
+        "'B-ORG' (2 times, first in names.conll, line 7), 'B-LOK' (once, in names.conll, line 7)\n"
+    )
+    answers = [("B-LOC", "O"), ("O", "O", "O"), ("O",)]
+    predictions = [
+        TagsPrediction(words=one.words, tags=tags, probabilities=(1.0,) * len(tags))
+        for one, tags in zip(many, answers, strict=True)
+    ]
+    assert task().score(many, predictions) == {"precision": 1.0, "recall": 0.25, "f1": 0.4, "accuracy": 0.5}
+    with pytest.raises(InputError, match="found 'B-ORG'"):
+        task().check(many[2:], gold=True)  # nothing could be right
+
+
 def test_tags_that_break_their_scheme_are_warned_about_once(capsys: pytest.CaptureFixture[str]) -> None:
     many = [sentence("a b", "B-LOC I-LOC"), sentence("a b", "O I-LOC"), sentence("a b", "I-PER O")]
     task().check(many, gold=True)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: 2 of 3 sentences have tags that break IOB2, the first in names.conll, line 7 at")
+    assert capsys.readouterr().err.splitlines() == [
+        "warning: 2 of 3 sentences with tags that break IOB2; they are scored as conlleval reads them",
+        "warning: names.conll, line 7, word 2: expected 'B-LOC'; found 'I-LOC'",
+        "warning: names.conll, line 7, word 1: expected 'B-PER'; found 'I-PER'",
+    ]
     task(scheme="").check(many, gold=True)
     task().check(many[:1], gold=True)
     task().check(many, gold=False)

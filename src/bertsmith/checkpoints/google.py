@@ -257,7 +257,15 @@ def _open(
             raise InputError(expected=f"a JSON object in '{path}'", found=type(values).__name__, fix="restore the file")
         config = BertConfig.from_dict(values)
     shapes = {name: entry.shape for name, entry in bundle.entries.items()}
-    return bundle, config, plan_loading(shapes, from_google, config, f"'{bundle.prefix}'", allow_unknown=allow_unknown)
+    plan = plan_loading(
+        shapes,
+        from_google,
+        config,
+        f"'{bundle.prefix}'",
+        name_there=lambda ours: to_google(ours)[0],
+        allow_unknown=allow_unknown,
+    )
+    return bundle, config, plan
 
 
 def _read_tokenizer(

@@ -72,7 +72,9 @@ def read_model_folder(
         notes.append("no vocabulary in the folder")
     stored = read_weights(folder)
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
-    plan = plan_loading(shapes, from_huggingface, config, source, allow_unknown=allow_unknown)
+    plan = plan_loading(
+        shapes, from_huggingface, config, source, name_there=to_huggingface, allow_unknown=allow_unknown
+    )
     _require_equal_copies(plan, stored, source)
     tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
     require_numbers(tensors, source)

@@ -61,7 +61,9 @@ def load_any(
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",
         found=_found(path),
-        fix="give the folder that holds these files",
+        fix="give the model it was made from, or run it with onnxruntime"
+        if _is_onnx(path)
+        else "give the folder that holds these files",
     )
 
 
@@ -115,7 +117,13 @@ def convert(
     return model
 
 
+def _is_onnx(path: Path) -> bool:
+    return path.suffix == ".onnx" or any(path.glob("*.onnx"))
+
+
 def _found(path: Path) -> str:
+    if _is_onnx(path):
+        return "an ONNX export"
     if not path.is_dir():
         return "a file"
     names = sorted(item.name for item in path.iterdir())

@@ -6,18 +6,19 @@ its head scores like one that never learned.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
 
-from bertsmith.checkpoints.names import PARTS, Match, Skip, part_of, part_shapes, required_shapes
+from bertsmith.checkpoints.names import PARTS, PREFIX, Match, Skip, part_of, part_shapes, required_shapes
 from bertsmith.errors import CheckpointError
 from bertsmith.model.bert import sinusoidal_positions
 from bertsmith.model.config import BertConfig
 
 Shape = tuple[int, ...]
 
+_WHOLE = (PREFIX, "bert/")  # what the names of an encoder begin with, unless it was saved alone
 POSITIONS = "bert.embeddings.position.weight"
 
 
@@ -81,6 +82,7 @@ def plan_loading(
     config: BertConfig,
     source: str,
     *,
+    name_there: Callable[[str], str] = str,
     allow_unknown: bool = False,
 ) -> LoadingPlan:
     """The plan for a checkpoint whose tensors have these names and shapes.
@@ -89,6 +91,7 @@ def plan_loading(
         stored: names and shapes as they lie on the disk.
         translate: `names.from_huggingface` or `names.from_google`.
         source: what to call the checkpoint in the report and in errors.
+        name_there: gives the stored name of one of ours, for errors; the same if not given.
         allow_unknown: report unknown names instead of refusing them.
 
     Raises:
@@ -134,7 +137,7 @@ def plan_loading(
             mapped[name] = found.ours
 
     shapes, missing = _expected(take, stored, config)
-    problems += [f"no {ours}" for ours in shapes if ours not in take]
+    problems += [f"no {_as_stored(name_there(ours), stored)}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
         if ours not in shapes:
             problems.append(f"{name} belongs to no part of this configuration")
@@ -156,7 +159,8 @@ def plan_loading(
             found="; ".join(problems),
             fix="check that configuration and weights belong together"
             + (
-                " (unknown tensors are left out with --allow-unknown, in Python allow_unknown=True)"
+                " (`bertsmith convert --to huggingface --allow-unknown` writes a folder without the unknown ones; "
+                "in Python allow_unknown=True leaves them out)"
                 if unknown and not allow_unknown
                 else ""
             ),
@@ -171,6 +175,12 @@ def fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor
     if config.position_embedding_type == "none":
         return word.new_zeros(config.max_position_embeddings, config.hidden_size)
     return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word)
+
+
+def _as_stored(name: str, stored: Iterable[str]) -> str:
+    """The name without the prefix of the encoder where no stored name has it."""
+    is_bare = name.startswith(_WHOLE) and not any(other.startswith(_WHOLE) for other in stored)
+    return name[len(PREFIX) :] if is_bare else name
 
 
 def _expected(

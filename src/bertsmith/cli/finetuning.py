@@ -1,9 +1,10 @@
 """Commands on tasks: fine-tuning, evaluation, prediction."""
 
+import functools
 import itertools
 import sys
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from bertsmith.settings import require
 
 if TYPE_CHECKING:
     from bertsmith.tasks.examples import Example
-    from bertsmith.tasks.task import TaskSpec
+    from bertsmith.tasks.task import Prediction, TaskSpec
 
 TaskOption = Annotated[
     str,
@@ -64,7 +65,9 @@ def finetune(
         bool, typer.Option("--search", help="first search the grid of rates, batches and epochs (needs optuna)")
     ] = False,
     trials: Annotated[int, typer.Option(min=1, help="with --search: settings to try")] = 12,
-    limit: Annotated[int | None, typer.Option(min=1, help="take the first so many training examples only")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="learn from so many training examples only, drawn alike each time")
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with RUN; give the same options again")] = False,
     **values: Any,
 ) -> None:
@@ -160,12 +163,12 @@ def evaluate(
     _tell_cut(cut)
     shown = [metric for metric in scores if not is_count(metric)]
     ends = intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme)
+    precision = predictor.runtime.precision
     if json:
-        precision = predictor.runtime.precision
         found = {"task": name, "examples": len(examples), "precision": precision, "scores": scores, "intervals": ends}
         print_json(found)
         return
-    typer.echo(f"{name}: {counted(len(examples), 'example')}")
+    typer.echo(f"{name}: {counted(len(examples), 'example')}, {precision}")
     for metric in shown:
         low, high = ends.get(metric, (None, None))
         between = "" if low is None else f" (95% interval {low:.4f} to {high:.4f})"
@@ -233,7 +236,8 @@ def predict(
 
     A line is a text; texts with a tab between them (a pair; question and context; context and endings); or a JSON
     object: {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
-    {"context": ..., "endings": [...]}. Answer i is that of line i; an empty line is an empty text.
+    {"context": ..., "endings": [...]}. Answer i is that of line i; an empty line is an empty text, or a sentence
+    without words to tag. A pair, a question or a choice needs all its parts.
     """
     from bertsmith.inference.predictor import Predictor
     from bertsmith.tasks import catalogue
@@ -253,7 +257,7 @@ def predict(
             typer.echo(str(catalogue.submit(name, predictor.stream(examples, total=total), submission)))
             return
     told = Counter[str]()
-    for example, prediction in predictor.stream(examples, total=total):
+    for example, prediction in _answered(functools.partial(predictor.stream, total=total), examples):
         _count_cut(told, prediction)
         told["empty"] += is_blank(example)
         if json:
@@ -263,6 +267,44 @@ def predict(
     _tell_cut(told)
     if told["empty"]:
         typer.echo(f"bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: {told['empty']:,}", err=True)
+
+
+def _answered(
+    stream: "Callable[[Iterable[Example]], Iterator[tuple[Example, Prediction]]]", examples: "Iterable[Example]"
+) -> "Iterator[tuple[Example, Prediction]]":
+    """Each example with its answer, in order; a sentence without words has an empty one, which no model is asked for.
+
+    Raises:
+        BertsmithError: what `stream` raises, after all examples before the one that cannot be read were answered.
+    """
+    from bertsmith.errors import BertsmithError
+    from bertsmith.tasks.examples import TaggedExample
+    from bertsmith.tasks.tagging import TagsPrediction
+
+    read: deque[Example] = deque()  # and not answered yet
+
+    def with_words() -> "Iterator[Example]":
+        for example in examples:
+            read.append(example)
+            if not is_wordless(example):
+                yield example
+
+    def is_wordless(example: "Example") -> bool:
+        return isinstance(example, TaggedExample) and not example.words
+
+    def without_words() -> "Iterator[tuple[Example, Prediction]]":
+        while read and is_wordless(read[0]):
+            yield read.popleft(), TagsPrediction(words=(), tags=(), probabilities=())
+
+    try:
+        for example, prediction in stream(with_words()):
+            yield from without_words()
+            read.popleft()
+            yield example, prediction
+    except BertsmithError:
+        yield from without_words()
+        raise
+    yield from without_words()
 
 
 def _count_cut(cut: Counter[str], prediction: Any) -> None:

@@ -48,6 +48,9 @@ def search(
     index: Annotated[
         Path | None, typer.Option(metavar="FILE", help="keep the vectors of the passages there for the next search")
     ] = None,
+    changes: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="change all vectors as `vectors --save-changes` kept it there")
+    ] = None,
     approximate: Annotated[
         bool, typer.Option("--approximate", help="search by a graph, for millions of passages (needs usearch)")
     ] = False,
@@ -75,6 +78,7 @@ def search(
     side by side, by words alone with --bm25: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean
     average precision. The best 100 passages count, of what is read again the best --depth.
     """
+    from bertsmith.inference.passage_index import tell_crowded
     from bertsmith.inference.passages import TextSet, judgements_for, read_judgements, read_text_set
     from bertsmith.inference.retrieval import BY_WORDS, DEPTH, HYBRID, VECTORS
 
@@ -82,6 +86,8 @@ def search(
         raise typer.BadParameter("give --query or --queries")
     if bm25 and hybrid:
         raise typer.BadParameter("only one of --bm25 and --hybrid may be given")
+    if any(not one.strip() for one in query or ()):
+        raise typer.BadParameter("--query is empty; say what is searched")
     if model is None and (not bm25 or bm25_words == "pieces"):
         raise typer.BadParameter("give --model, or --bm25 to search by words alone")
     if judgements is not None and queries is None:
@@ -93,7 +99,7 @@ def search(
         fix="use one of the two",
     )
     scored, again, pieces = judgements is not None, rerank is not None, bm25_words == "pieces"
-    _refuse_idle("with --bm25", bm25, index=index, approximate=approximate, pooling=pooling)
+    _refuse_idle("with --bm25", bm25, index=index, changes=changes, approximate=approximate, pooling=pooling)
     _refuse_idle("with --bm25 by words", bm25 and not pieces, model=model)
     _refuse_idle("with --judgements", scored, top=top)
     _refuse_idle("with --judgements, where all searches are scored", scored and not again, hybrid=hybrid)
@@ -103,7 +109,7 @@ def search(
     _refuse_idle("without --judgements", not scored, judged_by=judged_by)
     _refuse_idle("without --queries", queries is None, query_column=query_column)
     if index is not None:
-        others = [one for one in (passages, queries, judgements, model, rerank) if one is not None]
+        others = [one for one in (passages, queries, judgements, changes, model, rerank) if one is not None]
         require_outside(index, others, fix="name another file for the index")
         require_file_place(index)
     top, depth = top or 10, depth or DEPTH
@@ -127,11 +133,14 @@ def search(
         rerank=rerank,
         depth=depth,
         index=index,
+        changes=changes,
         approximate=approximate,
         pooling=pooling,
         device=device,
         precision=precision,
     )
+    if retriever.index is not None and not hybrid:
+        tell_crowded(retriever.index, is_changed=changes is not None)
     if judged is not None:
         _print_scores(retriever, asked, judged, system, json)
         return
@@ -144,7 +153,9 @@ def senses(
     model: ModelOption,
     clusters: Annotated[str, typer.Option(metavar="K|auto", help="groups; auto: by the silhouette, 1 to 6")] = "auto",
     method: Annotated[str, typer.Option(help="k-means or agglomerative")] = "k-means",
-    layers: Annotated[str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers: -1,-2")] = "last",
+    layers: Annotated[
+        str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers (side by side): -1,-2")
+    ] = "last",
     most: Annotated[int, typer.Option(min=2, help="occurrences that are looked at, at most")] = 2000,
     contexts: Annotated[int, typer.Option(min=1, help="contexts that are printed of each group")] = 3,
     beside: Annotated[str | None, typer.Option(metavar="WORD", help="compare each group with another word")] = None,
@@ -228,6 +239,7 @@ def _retriever(
     rerank: str | None,
     depth: int,
     index: Path | None,
+    changes: Path | None,
     approximate: bool,
     pooling: str | None,
     device: str,
@@ -240,8 +252,12 @@ def _retriever(
     from bertsmith.inference.passage_index import index_passages
     from bertsmith.inference.predictor import Predictor
     from bertsmith.inference.retrieval import Retriever
-    from bertsmith.progress import tell
+    from bertsmith.inference.vector_changes import VectorChange
+    from bertsmith.progress import tell, warn
 
+    change = None if changes is None else VectorChange.load(changes)
+    if change is not None and change.warning:
+        warn(change.warning)
     embedder = None
     if model is not None and (needs_vectors or pieces):
         embedder = Embedder.load(model, pooling=pooling, device=device, precision=precision)
@@ -250,13 +266,15 @@ def _retriever(
     if rerank is not None:
         scorer = PairScorer(Predictor.load(rerank, device=device, precision=precision))
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
+    made = None
+    if needs_vectors and embedder is not None:
+        made = index_passages(passages.texts, embedder, change=change, path=index, approximate=approximate)
     return Retriever(
         passages=passages,
         bm25=BM25(passages.texts, words=words, k1=k1, b=b) if needs_words else None,
         embedder=embedder,
-        index=index_passages(passages.texts, embedder, path=index, approximate=approximate)
-        if needs_vectors and embedder is not None
-        else None,
+        index=made,
+        change=change,
         scorer=scorer,
         depth=depth,
     )

@@ -32,8 +32,12 @@ ColumnOption = Annotated[
 ]
 LayersOption = Annotated[
     str,
-    typer.Option(help="last, second-to-last, sum-last-4, concat-last-4, sum-all, embeddings, or numbers such as -1,-2"),
+    typer.Option(
+        help="last, second-to-last, sum-last-4, concat-last-4, sum-all, embeddings, or numbers such as -1,-2 "
+        "(0: embeddings, 1: first layer, -1: last), whose vectors stand side by side"
+    ),
 ]
+HalfOption = Annotated[bool, typer.Option("--float16", help="numbers of half the size")]
 LengthOption = Annotated[int | None, typer.Option(help="most tokens of a row [what the model reads]")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with X; give the same options again")]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="write over X, or what was left of it")]
@@ -52,6 +56,7 @@ def embed(
     layers: LayersOption = "last",
     max_length: LengthOption = None,
     column: ColumnOption = None,
+    float16: HalfOption = False,
     text: Annotated[bool, typer.Option("--text", help="in a .parquet file, put the texts beside the vectors")] = False,
     resume: ResumeOption = False,
     replace: ReplaceOption = False,
@@ -88,7 +93,8 @@ def embed(
         device=device,
         precision=precision,
     )
-    _show(write_vectors(TextVectors(embedder, text=text), source, out, resume=resume, replace=replace), json)
+    job = TextVectors(embedder, text=text)
+    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
 
 
 def features(
@@ -100,7 +106,7 @@ def features(
         str, typer.Option(help="of a word: first, the vector of its first piece, or mean, of all")
     ] = "first",
     pieces: Annotated[bool, typer.Option("--pieces", help="pieces instead of words")] = False,
-    float16: Annotated[bool, typer.Option("--float16", help="numbers of half the size")] = False,
+    float16: HalfOption = False,
     max_length: LengthOption = None,
     column: ColumnOption = None,
     resume: ResumeOption = False,
@@ -174,6 +180,7 @@ def vectors(
         write_npy,
     )
     from bertsmith.metrics.vectors import describe, in_words, sample_rows
+    from bertsmith.progress import warn
 
     settings = ChangeSettings(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
@@ -199,6 +206,8 @@ def vectors(
         change = fit_change(fitted_on, settings)
     before, after = describe(given), None
     if change is not None:
+        if change.warning:
+            warn(change.warning)
         after = describe(change.apply(given[sample_rows(len(given))]))
         if out is not None:
             write_npy(out, change.stream(given), (len(given), change.width))
@@ -208,7 +217,7 @@ def vectors(
         print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
     else:
         print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
-        for line in in_words(after or before):
+        for line in in_words(after or before, may_praise=change is None or not change.warning):
             typer.echo(line)
     if picture is not None:
         write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")

@@ -209,7 +209,8 @@ class SourceStream:
             try:
                 file = self._stack.enter_context(open(self.source.name, "rb"))
             except OSError as error:
-                raise UnreadableError(str(error.strerror)) from None
+                is_folder = isinstance(error, IsADirectoryError)
+                raise UnreadableError("a folder" if is_folder else str(error.strerror)) from None
         self._raw = _DigestingFile(file)
         buffered = io.BufferedReader(self._raw, BLOCK_BYTES)
         if self.source.compression == "gzip":

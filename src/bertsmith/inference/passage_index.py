@@ -24,7 +24,8 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.inference.embedder import BLOCK, Embedder
 from bertsmith.inference.ranking import NOBODY, Ranking, nearest_vectors
-from bertsmith.metrics.vectors import unit
+from bertsmith.inference.vector_changes import VectorChange
+from bertsmith.metrics.vectors import CROWDED, random_cosines, sample_rows, unit
 from bertsmith.progress import Progress, counted, tell, warn
 
 Vectors = npt.NDArray[np.float32]
@@ -32,6 +33,7 @@ Keys = npt.NDArray[np.uint8]
 
 _NAME = "passage vectors"
 _KEY_BYTES = 16
+_FEWEST, _SAMPLED, _PAIRS = 5, 1000, 10_000  # passages and pairs of them from which it is told how they lie
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,56 +108,90 @@ class PassageIndex:
 
 
 def index_passages(
-    texts: Sequence[str], embedder: Embedder, *, path: Path | None = None, approximate: bool = False
+    texts: Sequence[str],
+    embedder: Embedder,
+    *,
+    change: VectorChange | None = None,
+    path: Path | None = None,
+    approximate: bool = False,
 ) -> PassageIndex:
     """The index of passages: from its file where that holds their vectors, computed and written where it does not.
 
     Args:
         texts: P texts.
         embedder: makes the vectors; they are scaled to length 1.
+        change: is made to the vectors before.
         path: the file; None keeps nothing.
         approximate: search by a graph (needs usearch).
 
     Raises:
-        InputError: the file holds vectors of another model or other settings, or something else.
+        InputError: the file holds vectors of another model or other settings, or something else; or the change was
+            fitted on vectors of another width.
         ConfigError: usearch is asked for and not installed.
     """
     if approximate:
         _usearch(embedder.width)
+    if change is not None:
+        change.require_width(embedder.width)
     keys = _keys(texts)
-    maker = _maker(embedder)
+    maker = _maker(embedder, change)
     before = PassageIndex.load(path) if path is not None and path.exists() else None
     if before is not None and before.maker != maker:
-        other = [name for name in maker if before.maker.get(name) != maker[name]]
+        other = [name for name in {**maker, **before.maker} if before.maker.get(name) != maker.get(name)]
         raise InputError(
             expected=f"vectors of this model and these settings in '{path}'",
-            found=f"others ({', '.join(other) or 'more settings'})",
+            found=f"others ({', '.join(other)})",
             fix="name another file with --index, or remove this one to have it made anew",
         )
     if before is not None and np.array_equal(before.keys, keys) and (before.graph is not None or not approximate):
         return before if approximate else dataclasses.replace(before, graph=None)
-    vectors = _vectors(texts, keys, embedder, before)
+    vectors = _vectors(texts, keys, embedder, change, before)
     made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
     if path is not None:
         made.save(path)
-        tell(f"index: {path} ({counted(len(texts), 'vector')} of width {embedder.width})")
+        tell(f"index: {path} ({counted(len(texts), 'vector')} of width {vectors.shape[1]})")
     return made
 
 
-def query_vectors(queries: Sequence[str], embedder: Embedder) -> Vectors:
+def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChange | None = None) -> Vectors:
     """The vectors of queries at length 1, float32 [Q, D]; how many are too long to be read whole is told."""
     cut_before = embedder.cut_texts, embedder.cut_tokens
-    vectors = unit(embedder.embed(queries))
+    vectors = _directions(queries, embedder, change)
     _warn_of_cuts("queries", embedder, *cut_before)
     return vectors
 
 
-def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: PassageIndex | None) -> Vectors:
+def tell_crowded(index: PassageIndex, *, is_changed: bool) -> None:
+    """Says on stderr that the vectors of the passages crowd around one direction, where they do, and what helps.
+
+    Args:
+        is_changed: the vectors were changed already, so whitening is no advice.
+    """
+    if len(index.vectors) < _FEWEST:
+        return
+    mean = float(random_cosines(index.vectors[sample_rows(len(index.vectors), _SAMPLED)], pairs=_PAIRS).mean())
+    if mean >= CROWDED:
+        whiten = "" if is_changed else ", or --changes from `bertsmith vectors --whiten --save-changes`"
+        warn(
+            f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, "
+            f"so the order by cosine says little; what helps: --bm25, --hybrid, a sentence model{whiten}"
+        )
+
+
+def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange | None) -> Vectors:
+    vectors = embedder.embed(texts)
+    return unit(vectors if change is None else change.apply(vectors))
+
+
+def _vectors(
+    texts: Sequence[str], keys: Keys, embedder: Embedder, change: VectorChange | None, before: PassageIndex | None
+) -> Vectors:
     """The vectors of all texts; those whose key is known are taken over."""
     known = {} if before is None else {key.tobytes(): row for row, key in enumerate(before.keys)}
     rows = np.array([known.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
     missing = np.flatnonzero(rows < 0)
-    vectors = np.empty((len(texts), embedder.width), dtype=np.float32)
+    width = embedder.width if change is None else change.width
+    vectors = np.empty((len(texts), width), dtype=np.float32)
     if before is not None:
         vectors[rows >= 0] = before.vectors[rows[rows >= 0]]
     if not len(missing):
@@ -163,10 +199,11 @@ def _vectors(texts: Sequence[str], keys: Keys, embedder: Embedder, before: Passa
     if before is not None:
         tell(f"{len(missing):,} of {counted(len(texts), 'passage')} new or changed, whose vectors are computed")
     cut_before = embedder.cut_texts, embedder.cut_tokens
-    with Progress("vectors of passages", total=len(missing), unit="passages") as progress:
+    how = embedder.encoder.runtime.precision
+    with Progress("vectors of passages", total=len(missing), unit="passages", how=how) as progress:
         for start in range(0, len(missing), BLOCK):
             part = missing[start : start + BLOCK]
-            vectors[part] = unit(embedder.embed([texts[place] for place in part]))
+            vectors[part] = _directions([texts[place] for place in part], embedder, change)
             progress.advance(len(part))
     _warn_of_cuts("passages", embedder, *cut_before)
     return vectors
@@ -186,9 +223,12 @@ def _keys(texts: Sequence[str]) -> Keys:
     return np.frombuffer(digests, dtype=np.uint8).reshape(-1, _KEY_BYTES)
 
 
-def _maker(embedder: Embedder) -> dict[str, Any]:
+def _maker(embedder: Embedder, change: VectorChange | None) -> dict[str, Any]:
     """All that decides the direction of a vector, as it comes back from JSON."""
-    said = {name: value for name, value in embedder.settings.items() if name != "normalize"}
+    said = dict(embedder.settings)
+    normalized = said.pop("normalize")
+    if change is not None:  # what is taken away from a vector weighs more where it is short
+        said |= {"changes": change.digest, "normalize": normalized}
     return dict(json.loads(json.dumps(said)))
 
 

@@ -110,7 +110,7 @@ class Predictor:
         def advance(size: int, share: float) -> None:
             progress.advance(share * size)
 
-        with Progress("predicting", total, unit="texts") as progress:
+        with Progress("predicting", total, unit="texts", how=self.runtime.precision) as progress:
             for part in sized_blocks(until_error(), _characters, block):
                 try:
                     predictions = self.predict(part, functools.partial(advance, len(part)))

@@ -15,6 +15,7 @@ from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.passage_index import PassageIndex, query_vectors
 from bertsmith.inference.passages import Judgements, TextSet
 from bertsmith.inference.ranking import NOBODY, Ranking, best, fused, joined, shortened
+from bertsmith.inference.vector_changes import VectorChange
 from bertsmith.metrics.ranking import RANKING_METRICS
 from bertsmith.progress import Progress, quiet, tell, warn
 
@@ -47,6 +48,7 @@ class Retriever:
         bm25: their words; None where nobody searches by words.
         embedder: makes the vectors of queries.
         index: the vectors of the passages.
+        change: what was done to these vectors, and is done to those of queries; None where nothing was.
         scorer: reads the best passages again; None where nobody does.
         depth: of how many passages of each search the ranks are fused, and how many are read again.
     """
@@ -55,6 +57,7 @@ class Retriever:
     bm25: BM25 | None = None
     embedder: Embedder | None = None
     index: PassageIndex | None = None
+    change: VectorChange | None = None
     scorer: PairScorer | None = None
     depth: int = DEPTH
 
@@ -96,7 +99,7 @@ class Retriever:
         assert system == VECTORS, system
         assert self.index is not None, "vectors to search by"
         assert self.embedder is not None, "a model for the queries"
-        return self.index.search(query_vectors(queries, self.embedder), top)
+        return self.index.search(query_vectors(queries, self.embedder, self.change), top)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -25,9 +25,10 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from bertsmith.errors import InputError
-from bertsmith.files import atomic_file
+from bertsmith.files import atomic_file, digest_bytes
 from bertsmith.inference.vector_writers import VECTOR, npy_header
 from bertsmith.metrics.vectors import VectorReport, unit
+from bertsmith.progress import counted
 from bertsmith.settings import from_dict, help_field, require, to_dict
 
 Vectors = npt.NDArray[np.floating[Any]]
@@ -103,6 +104,35 @@ class VectorChange:
         """K."""
         return len(self.mean) if self.matrix is None else self.matrix.shape[1]
 
+    @property
+    def warning(self) -> str:
+        """What whoever makes this change should know; empty if nothing. D vectors or fewer do not fill D directions."""
+        if self.matrix is None or self.fitted_on > len(self.mean):
+            return ""
+        return (
+            f"the change was fitted on {counted(self.fitted_on, 'vector')} of width {len(self.mean)}, so it will not "
+            f"hold for other vectors; fit it on more than {len(self.mean)}, better thousands (`vectors --fit-on`)"
+        )
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that decides the direction of a changed vector."""
+        matrix = b"" if self.matrix is None else self.matrix.astype("<f8").tobytes()
+        return digest_bytes(self.mean.astype("<f8").tobytes() + matrix)
+
+    def require_width(self, width: int) -> None:
+        """Refuses vectors of another width than those the change was fitted on.
+
+        Raises:
+            InputError: the message names both widths.
+        """
+        if width != len(self.mean):
+            raise InputError(
+                expected=f"vectors of width {len(self.mean)}, as the change was fitted on",
+                found=f"width {width}",
+                fix="fit it on vectors of the same model",
+            )
+
     def apply(self, vectors: Vectors) -> Float32s:
         """The changed vectors, float32 [E, K], from [E, D].
 
@@ -118,12 +148,7 @@ class VectorChange:
             InputError: they have another width than those the change was fitted on, or a number is not finite.
         """
         _require_matrix(vectors)
-        if vectors.shape[1] != len(self.mean):
-            raise InputError(
-                expected=f"vectors of width {len(self.mean)}, as the change was fitted on",
-                found=f"width {vectors.shape[1]}",
-                fix="fit it on vectors of the same model",
-            )
+        self.require_width(vectors.shape[1])
         for block in _blocks(vectors):
             changed = block - self.mean
             if self.matrix is not None:

@@ -237,7 +237,7 @@ def write_vectors(
                 if next(texts, None) is not None:
                     raise _other_texts(out)
             else:
-                with Progress(out.name, total=total, unit="texts", done=done) as progress:
+                with Progress(out.name, total, unit="texts", done=done, how=job.made_of["precision"]) as progress:
                     for block in text_blocks(texts, job.block):
                         for vectors, columns in job.vectors(block, done):
                             file.append(vectors, columns)

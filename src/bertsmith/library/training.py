@@ -40,7 +40,7 @@ def finetune(
         train: the training file; presets have examples of their own.
         dev: the file to choose by; a tenth of the training examples if not given.
         seeds: trainings; three for less than 10,000 examples, else one.
-        limit: take the first so many training examples only.
+        limit: draw so many training examples only.
         resume: go on with the run in `out`.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".

@@ -92,7 +92,8 @@ def squad2_scores(
 
     `exact`, `f1` and `total`; the same with `has_ans_` and `no_ans_` for questions with and without an answer, where
     there are any; and with `no_answer` given `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`, see
-    `best_threshold`.
+    `best_threshold`. A gold answer that normalises to nothing, such as ".", is dropped as in the official scorer; two
+    questions of the dev set of SQuAD 2.0 have one, so scores that were computed with them differ in the last digits.
 
     Args:
         golds: the gold answers of each question, by id; empty for a question without an answer.

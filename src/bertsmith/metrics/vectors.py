@@ -26,7 +26,9 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 50  # of the histogram, equally wide from -1 to 1
 MOST_PAIRS, MOST_ROWS = 50_000, 20_000
 _BLOCK = 4096
-_CROWDED, _LEANING = 0.5, 0.2  # mean cosine
+CROWDED = 0.5  # mean cosine from which on vectors crowd around one direction
+_LEANING = 0.2  # mean cosine
+_FEW = 30  # vectors, of which nothing good is said
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,16 +173,24 @@ def partition_ratio(vectors: Vectors) -> float:
     return float(np.exp(logs.min() - logs.max()))
 
 
-def in_words(report: VectorReport) -> list[str]:
-    """What a report means, a sentence each, with what mends it."""
+def in_words(report: VectorReport, *, may_praise: bool = True) -> list[str]:
+    """What a report means, a sentence each, with what mends it.
+
+    Args:
+        may_praise: False where the vectors look good whatever they are, as after a change fitted on too few of them.
+    """
     mean = f"mean cosine of random pairs {report.mean_cosine:.2f}"
-    if report.mean_cosine >= _CROWDED:
+    if report.mean_cosine >= CROWDED:
         lines = [
             f"{mean}: nearly all vectors point the same way, so a high cosine says little; "
             "--whiten mends it, or --center --remove-top 3"
         ]
     elif report.mean_cosine >= _LEANING:
         lines = [f"{mean}: the vectors lean to one side; --center takes away what all have in common"]
+    elif report.sampled < _FEW:
+        lines = [f"{mean}: {counted(report.sampled, 'vector')} are too few to say how such vectors lie"]
+    elif not may_praise:
+        lines = [f"{mean}, which says nothing of other vectors"]
     else:
         lines = [f"{mean}: the vectors point in all directions, so cosines can be compared"]
     if report.top_shares[1] >= 0.3 and report.width > 3:

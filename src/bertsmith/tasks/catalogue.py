@@ -17,7 +17,6 @@ truth
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -25,15 +24,16 @@ from typing import cast
 
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import digest_file
-from bertsmith.metrics.entities import scheme_of
 from bertsmith.progress import counted, warn
+from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require
 from bertsmith.tasks.choice_files import read_choices
 from bertsmith.tasks.conll_files import read_conll
 from bertsmith.tasks.examples import Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.tasks.file_text import warn_of_places
 from bertsmith.tasks.finetuning_job import TaskData, split_dev
-from bertsmith.tasks.glue import GLUE, read_glue, write_submission
+from bertsmith.tasks.glue import GLUE, WNLI_WARNING, read_glue, write_submission
+from bertsmith.tasks.label_names import class_labels, scheme_of_names, tag_labels, warn_of_unlearned
 from bertsmith.tasks.squad_files import read_squad
 from bertsmith.tasks.table_files import read_texts
 from bertsmith.tasks.task import Prediction, TaskSettings, TaskSpec
@@ -51,8 +51,6 @@ CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
-
-_MOST_LABELS = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,9 +113,11 @@ def read_examples(
     """
     columns = columns or ColumnSettings()
     if name in GLUE:
+        if name == "wnli" and not training:
+            warn(WNLI_WARNING)
         found = read_glue(GLUE[name], path, labelled=gold)
     elif name in QUESTIONS:
-        found = read_squad(path, training=training)
+        found = read_squad(path, gold=gold, training=training)
     elif name in CHOICES:
         found = read_choices(path, labelled=gold)
     elif name in TAGS:
@@ -173,7 +173,7 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
     if name == "regression":
         metrics = ("pearson", "spearman", "mse")
         return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=metrics, settings=settings)
-    labels = PRESETS.get(name) or _labels(texts)
+    labels = PRESETS.get(name) or class_labels(texts)
     several = name == "multi-label"
     return TaskSpec(
         kind="classification",
@@ -224,7 +224,7 @@ def read_task(
     Args:
         train: the training file; a preset's own examples if not given.
         dev: the dev file; without one a tenth of the training examples is set aside.
-        limit: take the first so many training examples only.
+        limit: learn from so many training examples only, which are drawn alike each time and keep their order.
 
     Raises:
         InputError: a file is not of this task, or holds labels that the training file does not have.
@@ -234,25 +234,35 @@ def read_task(
     train = train or bundled_examples(name)
     require(train is not None, expected="a training file", found="none", fix="name it with --train")
     assert train is not None
-    examples: Sequence[Example] = read_examples(name, train, columns, training=True).examples[:limit]
+    everything = read_examples(name, train, columns, training=True).examples
     digests = {"train": digest_file(train)}
-    spec = spec_for(name, examples, settings)
+    # The labels are those of the whole file: one that the draw leaves out is still a label of the task.
+    spec = spec_for(name, everything, settings)
+    examples = _drawn(everything, limit)
     if dev is None:
-        kept, aside = split_dev(examples, seed=0)
-        _warn_of_labels(spec, kept, aside)
-        return spec, TaskData(train=kept, dev=aside, digests=digests, held_out=True)
-    held = read_examples(name, dev, columns).examples
-    _warn_of_labels(spec, examples, held)
-    return spec, TaskData(train=examples, dev=held, digests={**digests, "dev": digest_file(dev)})
+        kept, held = split_dev(examples, seed=0)
+        data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
+    else:
+        digests["dev"] = digest_file(dev)
+        if digests["dev"] == digests["train"]:
+            warn("the dev examples are the training examples; their scores say nothing about other texts")
+        data = TaskData(train=examples, dev=read_examples(name, dev, columns).examples, digests=digests)
+    if spec.kind in ("classification", "tagging"):
+        warn_of_unlearned(spec.labels, data.train, data.dev)
+    return spec, data
+
+
+def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+    """At most `limit` of the examples, drawn without repetition, in their order."""
+    if limit is None or limit >= len(examples):
+        return examples
+    chosen = generator(0, "limited examples").choice(len(examples), limit, replace=False)
+    return [examples[number] for number in sorted(chosen.tolist())]
 
 
 def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskSettings) -> TaskSpec:
-    tags = Counter(tag for sentence in sentences for tag in sentence.tags or ())
-    if not tags:
-        raise InputError(expected="tags in the training file", found="none", fix="name the column with --tag-column")
-    # O first, then by name: the order that a reader expects.
-    labels = tuple(sorted(tags, key=lambda tag: (tag != "O", tag)))
-    scheme = "" if name == "pos" else _scheme_of_names(sentences)
+    labels = tag_labels(sentences)
+    scheme = "" if name == "pos" else scheme_of_names(sentences)
     metrics = ("precision", "recall", "f1", "accuracy") if scheme else ("accuracy",)
     return TaskSpec(
         kind="tagging",
@@ -263,63 +273,6 @@ def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskS
         metrics=metrics,
         settings=settings,
     )
-
-
-def _scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
-    """The scheme of the tags of a file of names.
-
-    Raises:
-        InputError: a tag is of no scheme.
-    """
-    scheme = scheme_of([sentence.tags or () for sentence in sentences])
-    if scheme:
-        return scheme
-    place, tag = next((one.place, tag) for one in sentences for tag in one.tags or () if not scheme_of([[tag]]))
-    raise InputError(
-        expected=f"a tag such as O, B-PER or I-PER in the sentence at {place}",
-        found=repr(tag),
-        fix="correct the tag, or use --task pos for tags that stand alone",
-    )
-
-
-def _labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
-    """The labels of the training examples, in the order of their names (numbers by value)."""
-    names: set[str] = set()
-    for example in examples:
-        if isinstance(example.label, tuple):
-            names |= set(example.label)
-        elif example.label is not None:
-            names.add(str(example.label))
-    if not 2 <= len(names) <= _MOST_LABELS:
-        raise InputError(
-            expected=f"two labels at least, and {_MOST_LABELS} at most, in the training file",
-            found=f"{len(names)}: {', '.join(map(repr, sorted(names)[:3]))}",
-            fix="check the label column (--label-column)",
-        )
-    if all(name.isdecimal() for name in names):
-        return tuple(sorted(names, key=int))
-    return tuple(sorted(names))
-
-
-def _warn_of_labels(spec: TaskSpec, examples: Sequence[Example], dev: Sequence[Example]) -> None:
-    """Says which labels of the task never occur in training, so cannot be learned, and where a dev example has one."""
-    if spec.kind not in ("classification", "tagging"):
-        return
-    seen = {label for example in examples for label in _labels_of(example)}
-    absent = [label for label in spec.labels if label not in seen]
-    if not absent:
-        return
-    asked = ((example.place, label) for example in dev for label in _labels_of(example) if label in absent)
-    first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in asked), "")
-    warn(f"never in the training examples, so never learned: {', '.join(absent)}{first}")
-
-
-def _labels_of(example: Example) -> tuple[str, ...]:
-    """The labels of a text or the tags of a sentence."""
-    if isinstance(example, TaggedExample):
-        return example.tags or ()
-    assert isinstance(example, TextExample)
-    return example.label if isinstance(example.label, tuple) else (str(example.label),)
 
 
 def form_of(spec: TaskSpec) -> str:

@@ -8,7 +8,7 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -17,13 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.errors import InputError, nearest
+from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.progress import warn
 from bertsmith.tasks.examples import Example, TextExample
 from bertsmith.tasks.features import PER_UNIT, Features, TaskBatch
+from bertsmith.tasks.label_names import check_known, labels_of
 from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
 from bertsmith.tasks.texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.wordpiece import Tokenizer
@@ -84,28 +85,23 @@ class ClassificationTask(Task):
         """A layer of one row a label on the pooled [CLS]."""
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, dropped=True)
 
-    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
-        """Returns if texts are there and labels known; see `Task.check`."""
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
+        """Returns if texts and labels are there, and with `training` known; see `Task.check`."""
         check_texts(examples, pair=self.spec.pair, gold=gold)
         if gold:
-            known = set(self.spec.labels)
             for example in examples:
                 assert isinstance(example, TextExample)
                 if example.label is None:
                     raise InputError(
                         expected=f"a label in {example.place}", found="none", fix="label or remove the row"
                     )
-                if not self.spec.multi_label and len(_names(example)) != 1:
+                if not self.spec.multi_label and len(labels_of(example)) != 1:
                     raise InputError(
-                        expected=f"one label in {example.place}", found=str(len(_names(example))), fix="correct the row"
+                        expected=f"one label in {example.place}",
+                        found=str(len(labels_of(example))),
+                        fix="correct the row",
                     )
-                for name in _names(example):
-                    if name not in known:
-                        raise InputError(
-                            expected=f"a known label in {example.place}",
-                            found=repr(name),
-                            fix=nearest(name, self.spec.labels) + "; labels come from the training file",
-                        )
+            check_known(examples, self.spec.labels, training=training)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
         """One unit an example; see `Task.encode`."""
@@ -123,14 +119,14 @@ class ClassificationTask(Task):
     def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
         """int64 [E], or float32 [E, K] where a text may have several labels; None without known gold labels."""
         number = {label: index for index, label in enumerate(self.spec.labels)}
-        known = (e.label is not None and all(name in number for name in _names(e)) for e in examples)
+        known = (e.label is not None and all(name in number for name in labels_of(e)) for e in examples)
         if not examples or not all(known):
             return None
         if not self.spec.multi_label:
-            return np.array([number[_names(example)[0]] for example in examples], dtype=np.int64)
+            return np.array([number[labels_of(example)[0]] for example in examples], dtype=np.int64)
         targets = np.zeros((len(examples), len(number)), dtype=np.float32)
         for row, example in enumerate(examples):
-            targets[row, [number[name] for name in _names(example)]] = 1
+            targets[row, [number[name] for name in labels_of(example)]] = 1
         return targets
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -181,30 +177,34 @@ class ClassificationTask(Task):
     def score(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> dict[str, float]:
         """The metrics of the spec; with several labels a text micro and macro F1 and subset accuracy."""
         if self.spec.multi_label:
-            gold = self._matrix([_names(cast("TextExample", example)) for example in examples])
-            return multi_label_scores(gold, self._matrix([prediction.chosen for prediction in predictions]))
+            labels = self._with_unknown(examples)
+            gold = _matrix(map(labels_of, examples), labels)
+            return multi_label_scores(gold, _matrix((prediction.chosen for prediction in predictions), labels))
         gold_numbers, predicted = self.numbers(examples, predictions)
         return {name: CLASS_METRICS[name](gold_numbers, predicted) for name in self.spec.metrics}
 
     def numbers(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The gold and the predicted label numbers, int64 [E] each; one label a text."""
-        number = {label: index for index, label in enumerate(self.spec.labels)}
-        gold = [number[_names(cast("TextExample", example))[0]] for example in examples]
+        """The gold and the predicted label numbers, int64 [E] each; one label a text.
+
+        A gold label that is not among those of the spec has a number of its own behind them, which is never predicted.
+        """
+        number = {label: index for index, label in enumerate(self._with_unknown(examples))}
+        gold = [number[labels_of(example)[0]] for example in examples]
         return np.array(gold, dtype=np.int64), np.array([number[p.label] for p in predictions], dtype=np.int64)
 
-    def _matrix(self, names: Sequence[Sequence[str]]) -> npt.NDArray[np.bool_]:
-        given = [set(row) for row in names]
-        shape = (len(given), len(self.spec.labels))
-        return np.array([[label in row for label in self.spec.labels] for row in given], dtype=np.bool_).reshape(shape)
+    def _with_unknown(self, examples: Sequence[Example]) -> tuple[str, ...]:
+        """The labels of the spec, and behind them those that only the examples have."""
+        asked = {name for example in examples for name in labels_of(example)}
+        return (*self.spec.labels, *sorted(asked - set(self.spec.labels)))
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> npt.NDArray[np.float64]:
         """1 where exactly the gold labels are given, float64 [E]."""
         pairs = zip(examples, predictions, strict=True)
-        return np.array([set(_names(cast("TextExample", e))) == set(p.chosen) for e, p in pairs], dtype=np.float64)
+        return np.array([set(labels_of(example)) == set(one.chosen) for example, one in pairs], dtype=np.float64)
 
     def ignored_settings(self) -> list[str]:
         """Those of `Task`, and the calibration where a text may have several labels."""
@@ -222,7 +222,8 @@ class ClassificationTask(Task):
         # Softmax is the same for logits and for the logarithms of what it gave, here at temperature 1.
         chances = np.array([prediction.probabilities for prediction in predictions])
         logits = np.log(np.maximum(chances, np.finfo(np.float64).tiny)) * self.spec.temperature
-        temperature = fit_temperature(logits, gold)
+        known = gold < len(self.spec.labels)  # the others have no probability that could be likely
+        temperature = fit_temperature(logits[known], gold[known])
         if temperature in (LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE):
             right = int((gold == predicted).sum())
             warn(
@@ -233,15 +234,16 @@ class ClassificationTask(Task):
 
     def is_collapsed(self, predictions: Sequence[LabelPrediction], examples: Sequence[Example]) -> bool:
         """Whether every text gets the same labels though the gold ones differ. S68."""
-        gold = {_names(cast("TextExample", example)) for example in examples}
+        gold = {labels_of(example) for example in examples}
         return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
 
 
-def _names(example: TextExample) -> tuple[str, ...]:
-    """The gold labels of an example."""
-    if example.label is None:
-        return ()
-    return example.label if isinstance(example.label, tuple) else (str(example.label),)
+def _matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArray[np.bool_]:
+    """Whether each example has each label, bool [E, K]."""
+    given = [set(row) for row in names]
+    return np.array([[label in row for label in labels] for row in given], dtype=np.bool_).reshape(
+        len(given), len(labels)
+    )
 
 
 def _percent(shares: Sequence[float]) -> list[int]:

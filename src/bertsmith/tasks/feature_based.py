@@ -254,7 +254,7 @@ def train_tagger(
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
     """
     settings = settings or TaggerSettings()
-    task.check(data.train, gold=True)
+    task.check(data.train, gold=True, training=True)
     task.check(data.dev, gold=True)
     require(bool(data.train), expected="training sentences", found="none", fix="name a file with tagged sentences")
     choice = encoder.choice(settings.layers)

@@ -71,7 +71,7 @@ class FeatureProbe:
         Raises:
             InputError: a text or label is missing or unknown, or all labels are the same.
         """
-        self.task.check(examples, gold=True)
+        self.task.check(examples, gold=True, training=True)
         targets = self.task.encode(examples, self.encoder.tokenizer).targets
         if targets is None or len(np.unique(targets)) < 2:
             raise InputError(

@@ -98,8 +98,9 @@ def _one_of(
 
 def _several_labels(lines: Lines) -> str:
     """Scores of each label, calibration of single decisions, and the mistakes, for examples with any labels."""
-    labels = list(lines[0]["prediction"]["probabilities"])
-    chances = np.array([[line["prediction"]["probabilities"][label] for label in labels] for line in lines])
+    asked = (label for line in lines for label in line["gold"])
+    labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *asked]))
+    chances = np.array([[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines])
     gold = np.array([[label in line["gold"] for label in labels] for line in lines])
     given = np.array([[label in line["prediction"]["chosen"] for label in labels] for line in lines])
     both = [(gold & given).sum(axis=0), gold.sum(axis=0), given.sum(axis=0)]

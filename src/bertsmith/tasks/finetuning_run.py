@@ -23,6 +23,7 @@ from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.settings import require
 from bertsmith.tasks.finetuning_job import (
+    AGAINST_COLLAPSE,
     MODEL_FOLDER,
     PREDICTIONS_FILE,
     REPORT_FILE,
@@ -176,8 +177,7 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     if report["collapsed"]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
     if all(run["collapsed"] for run in report["runs"]):
-        lines.append("this model gives one answer for everything; small data want --bias-correction --epsilon 1e-8")
-        lines[-1] += ", more epochs, another --learning-rate, or a model that was pre-trained longer"
+        lines.append(f"this model gives one answer for everything; {AGAINST_COLLAPSE}")
     metric, best = report["metric"], report["best"]
     if metric in report.get("intervals", {}):  # which older reports lack
         score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)

@@ -12,11 +12,15 @@ from pathlib import Path
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import write_text
-from bertsmith.progress import counted, warn
+from bertsmith.progress import counted
 from bertsmith.tasks.examples import ExampleFile, TextExample
 from bertsmith.tasks.file_text import brief, file_text, line_of, looks_like_json
 from bertsmith.tasks.table_files import show_columns, tsv_cells
 
+WNLI_WARNING = (
+    "WNLI's dev set holds sentences of its training set with the opposite label, so that models score below "
+    "chance; BERT's authors left the task out of their table"
+)
 LOWEST_SIMILARITY, HIGHEST_SIMILARITY = 0.0, 5.0
 
 _ID_COLUMNS = ("index", "id")
@@ -205,11 +209,6 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
         InputError: the file cannot be read, is of another task, or a label is not one of the task's; the message names
             file and line.
     """
-    if task.title == "WNLI":
-        warn(
-            "WNLI's dev set holds sentences of its training set with the opposite label, so that models score below "
-            "chance; BERT's authors left the task out of their table"
-        )
     columns = task.labelled if labelled else task.unlabelled
     if columns is None:
         raise InputError(

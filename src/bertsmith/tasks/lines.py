@@ -10,8 +10,8 @@ span                   question, tab, context                {"question": ..., "
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
 =====================  ====================================  =============================================
 
-An empty line is a text too, as the library takes "" for one; it is no pair, question or choice, and has no words to
-tag.
+An empty line is a text too, as the library takes "" for one, and a sentence without words to tag; it is no pair,
+question or choice.
 """
 
 import dataclasses
@@ -36,7 +36,6 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
 # What a plain line has, where it is more than one text.
 _EXPECTED: Mapping[str, str] = {
     "pair": "two texts with a tab between them",
-    "tagging": "words to tag",
     "span": "a question, a tab and a context",
     "choice": "a context and two endings at least, with tabs between them",
 }
@@ -64,10 +63,10 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
         if line.strip():
             _require_parts(parts, 1, "one text, without a tab", place)
         return TextExample(id=str(number), first=line, place=place)
-    if not line.strip(" \r"):
-        raise InputError(expected=f"{_EXPECTED[shape]}, in {place}", found="an empty line", fix="remove the line")
     if shape == "tagging":
         return _alone(words_of(line, id=str(number), place=place), number)
+    if not line.strip(" \r"):
+        raise InputError(expected=f"{_EXPECTED[shape]}, in {place}", found="an empty line", fix="remove the line")
     if shape == "choice":
         if len(parts) < 3:
             raise InputError(
@@ -114,6 +113,13 @@ def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
         words = values["words"]
         if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
             raise InputError(expected=f"a list of words in {place}", found=repr(words)[:60], fix="correct the line")
+        empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
+        if empty is not None:
+            raise InputError(
+                expected=f"words that are not empty in {place}",
+                found=f"{words[empty - 1]!r} as word {empty} of {len(words)}",
+                fix="remove the word",
+            )
         return TaggedExample(id=name, words=tuple(map(clean, words)), document=number, place=place)
     shape = _shape(spec, several="pair" in values)
     for field in _FIELDS[shape]:

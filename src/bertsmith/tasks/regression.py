@@ -54,7 +54,7 @@ class RegressionTask(Task):
         """A layer of one row on the pooled [CLS]."""
         return Head(part="classifier", outputs=1, pooled=True, dropped=True)
 
-    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if texts are there and gold values are numbers; see `Task.check`."""
         check_texts(examples, pair=self.spec.pair, gold=gold)
         if gold:

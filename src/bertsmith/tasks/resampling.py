@@ -97,7 +97,8 @@ def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
     """Gold and predicted number of each example, the numbers of labels for a classification."""
     if kind == "regression":
         return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
-    numbers = {name: number for number, name in enumerate(lines[0]["prediction"]["probabilities"])}
+    names = dict.fromkeys([*lines[0]["prediction"]["probabilities"], *(str(line["gold"]) for line in lines)])
+    numbers = {name: number for number, name in enumerate(names)}
     return [[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines]
 
 

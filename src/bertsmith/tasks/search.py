@@ -15,8 +15,9 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
+from bertsmith.progress import warn
 from bertsmith.settings import to_dict
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
+from bertsmith.tasks.finetuning_job import AGAINST_COLLAPSE, FinetuningJob, TaskData
 from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
@@ -100,12 +101,16 @@ def search_settings(
             RunFolder.open(folder).clear()
             raise
         trial.set_user_attr("seconds", trained.seconds)
+        trial.set_user_attr("collapsed", trained.collapsed)
         return trained.scores[metric]
 
     combinations = math.prod(len(choices) for choices in grid.values())
     while len(study.get_trials(deepcopy=False, states=finished)) < min(trials, combinations):
         study.optimize(objective, n_trials=1)
         write_json(out / TABLE_FILE, _table(study))
+    completed = study.get_trials(deepcopy=False, states=finished[:1])
+    if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
+        warn(f"every trial that was not ended early gives one answer for everything; {AGAINST_COLLAPSE}")
     return _changed(settings, recipe, study.best_params)
 
 

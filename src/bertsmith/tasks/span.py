@@ -90,7 +90,7 @@ class SpanTask(Task):
         """Two outputs for each position: start and end."""
         return Head(part="span", outputs=2, pooled=False, dropped=False)
 
-    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if questions and contexts are there and answers stand where they should; see `Task.check`."""
         for example in examples:
             assert isinstance(example, QuestionExample), "questions for a task on questions"

@@ -12,7 +12,7 @@ from bertsmith.tasks.examples import Answer, ExampleFile, QuestionExample
 from bertsmith.tasks.file_text import brief, clean, file_text, parse_json, warn_of_places
 
 
-def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
+def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> ExampleFile:
     """The questions of a file, of v1.1 or v2.0, with or without answers.
 
     An answer that does not stand at its offset is moved to the nearest place of the context that holds its text; one
@@ -20,8 +20,9 @@ def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
     first of both are listed on stderr. A question with an empty text is skipped and listed.
 
     Args:
-        training: only one answer of a question is kept, the first that stands in its context, and a question without
-            one is skipped unless it is marked as impossible. (BERT's original code looks at the first answer alone.)
+        gold: a question without an answer is skipped and listed, unless it is marked as impossible.
+        training: as `gold`, and only one answer of a question is kept, the first that stands in its context. (BERT's
+            original code looks at the first answer alone.)
 
     Raises:
         InputError: the file is missing, empty, no JSON, or not of this format; the message names the place.
@@ -51,7 +52,9 @@ def read_squad(path: Path, *, training: bool = False) -> ExampleFile:
                 moved.append((place, f"{brief(text)} from {item.get('answer_start')} to {answer.start}"))
             found.append(answer)
         kept = [] if training else [text for text in absent if text.strip()]
-        if reason := _refusal(name in seen, question, context, [*found, *kept], absent, is_impossible, training):
+        if reason := _refusal(
+            name in seen, question, context, [*found, *kept], absent, is_impossible, gold or training
+        ):
             skipped.append((place, reason))
             continue
         lost += [(place, brief(text)) for text in absent]
@@ -88,7 +91,7 @@ def _refusal(
     found: Sequence[object],
     absent: Sequence[str],
     is_impossible: bool,
-    training: bool,
+    gold: bool,
 ) -> str | None:
     """Why a question cannot be used; None where it can."""
     if is_double:
@@ -97,7 +100,7 @@ def _refusal(
         return "an empty question" if context.strip() else "an empty context"
     if not found and absent:
         return "its answer does not stand in its context"
-    if training and not found and not is_impossible:
+    if gold and not found and not is_impossible:
         return "no answer"
     return None
 

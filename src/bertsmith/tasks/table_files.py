@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from bertsmith.corpus.sources import shown
 from bertsmith.errors import InputError, nearest
-from bertsmith.progress import counted, tell
+from bertsmith.progress import counted, tell, warn
 from bertsmith.tasks.examples import ExampleFile, TextExample
 from bertsmith.tasks.file_text import (
     brief,
@@ -61,6 +61,7 @@ NUMBER_COLUMNS = "score label rating similarity relatedness_score value target s
 ID_COLUMNS = "id guid index idx pair_id".split()
 
 Target = Literal["label", "labels", "number"]
+_WITH_HEADER = (".csv", ".tsv")
 _SHOWN_COLUMNS = 12
 _PARQUET_ROWS = 1024
 
@@ -90,7 +91,7 @@ def read_table(path: Path) -> Iterator[Row]:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"'{shown(str(path))}'",
-            fix="save it as one of these",
+            fix="rename it to end in .tsv or .jsonl if that is what it holds, or save it as one of these",
         )
     if suffix == ".parquet":
         return _parquet_rows(path)
@@ -171,6 +172,8 @@ def read_texts(
             found=f"{counted(len(skipped), 'row')}, none with text",
             fix="name another file or text_column",
         )
+    if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
+        warn(f"'{shown(str(path))}' also has {label!r}, its label column, as a label: its first line must name columns")
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
@@ -337,7 +340,8 @@ def _only(
     raise InputError(
         expected=f"one column that is known for the {what} in '{shown(str(path))}'",
         found=show_columns(columns) + (several if found else ""),
-        fix=f"say which with --{option.replace('_', '-')}",
+        fix=f"say which with --{option.replace('_', '-')}"
+        + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not found else ""),
     )
 
 

@@ -19,13 +19,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from bertsmith.errors import InputError, nearest
-from bertsmith.metrics.entities import entity_scores, entity_spans, scheme_errors
+from bertsmith.errors import InputError
+from bertsmith.metrics.entities import entity_scores, entity_spans
 from bertsmith.model.heads import Head
-from bertsmith.progress import counted, warn
+from bertsmith.progress import counted
 from bertsmith.settings import require
 from bertsmith.tasks.examples import Example, TaggedExample
 from bertsmith.tasks.features import NO_LABEL, PER_POSITION, Features, Ints, TaskBatch
+from bertsmith.tasks.label_names import check_known, check_scheme
 from bertsmith.tasks.task import Logits, Prediction, Task, TaskSettings
 from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
@@ -103,7 +104,7 @@ class TaggingTask(Task):
         """A layer of one row a tag on the hidden states."""
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=False, dropped=True)
 
-    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if sentences have words, and as many tags as words; with `gold`, known ones. See `Task.check`.
 
         Tags that break their scheme are warned about, once; they are scored as conlleval reads them.
@@ -113,18 +114,12 @@ class TaggingTask(Task):
         """
         _require_no_cutting(self.spec.settings)
         sentences = _tagged(examples)
-        known = set(self.spec.labels)
         for sentence in sentences:
             _check_sentence(sentence, gold)
-            unknown = [tag for tag in sentence.tags or () if tag not in known] if gold else []
-            if unknown:
-                raise InputError(
-                    expected=f"a known tag in {sentence.place}",
-                    found=repr(unknown[0]),
-                    fix=nearest(unknown[0], known) + "; tags come from the training file",
-                )
+        if gold:
+            check_known(sentences, self.spec.labels, training=training, what="tag")
         if gold and self.spec.scheme:
-            _warn_of_broken_schemes(sentences, self.spec.scheme)
+            check_scheme(sentences, self.spec.scheme)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
         """One unit a window; see `Task.encode`.
@@ -368,16 +363,6 @@ def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
             expected=f"a tag for each word in {sentence.place}",
             found=f"{counted(len(sentence.words), 'word')} and {counted(len(sentence.tags), 'tag')}",
             fix="mend the sentence",
-        )
-
-
-def _warn_of_broken_schemes(sentences: Sequence[TaggedExample], scheme: str) -> None:
-    broken = [(sentence, errors[0]) for sentence in sentences if (errors := scheme_errors(_gold(sentence), scheme))]
-    if broken:
-        sentence, (word, reason) = broken[0]
-        warn(
-            f"{len(broken)} of {len(sentences)} sentences have tags that break {scheme}, the first in "
-            f"{sentence.place} at word {word + 1}: {reason}; they are scored as conlleval reads them"
         )
 
 

@@ -139,11 +139,12 @@ class Task(abc.ABC):
         """The layer on top of the encoder. S57."""
 
     @abc.abstractmethod
-    def check(self, examples: Sequence[Example], *, gold: bool) -> None:
+    def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if every example can be encoded.
 
         Args:
-            gold: the examples must have labels, and known ones.
+            gold: the examples must have labels. One that is not known is warned about and counts as a miss.
+            training: the examples are to be learned from, so their labels must be known.
 
         Raises:
             InputError: one cannot; the message names its file and row.

@@ -35,7 +35,9 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
             raise InputError(
                 expected=f"{'a pair of texts' if wanted else 'a single text'} in {example.place}",
                 found="one text" if wanted else "two",
-                fix="give the file of this task, or name its columns",
+                fix="give pairs, or name both columns of the file"
+                if wanted
+                else "give one text each, as this task reads",
             )
         if gold and (not example.first.strip() or (wanted and not (example.second or "").strip())):
             raise InputError(
