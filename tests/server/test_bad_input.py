@@ -6,9 +6,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ValidationError
 
 from bertsmith.library import Model
 from bertsmith.server.app import create_app
+from bertsmith.server.routes import ROUTES
 from bertsmith.server.settings import ServerSettings
 from server.asgi import Client, Reply, running
 
@@ -35,26 +37,29 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/fill", b'{"texts": ["\xff\xfe"]}', 400, "expected a body of JSON in UTF-8"),
     ("/fill", b'{"texts": ["\\ud800"]}', 400, "hex escape"),
     ("/fill", b'{"texts": ["a\nb"]}', 400, "control character"),
-    ("/fill", b'{"texts": ' + DEEP[:9000], 400, "recursion limit"),
-    ("/fill", b'{"texts": ' + b'{"a":' * 3000, 400, "recursion limit"),
-    ("/fill", b"[]", 422, "object"),
-    ("/fill", b"null", 422, "object"),
-    ("/fill", b"NaN", 422, "object"),
-    ("/fill", {}, 422, "texts: field required"),
-    ("/fill", {"texts": None}, 422, "texts: input should be a valid array"),
-    ("/fill", {"texts": "one"}, 422, "texts: input should be a valid array"),
-    ("/fill", {"texts": []}, 422, "at least 1 item"),
-    ("/fill", {"texts": [1]}, 422, "texts.0: input should be a valid string"),
+    ("/fill", b'{"texts": ' + DEEP[:900], 400, "recursion limit"),
+    ("/fill", b'{"texts": ' + b'{"a":' * 400, 400, "recursion limit"),
+    ("/fill", b'{"texts": ' + b'{"a":' * 1100, 413, "expected a body of at most 1,032 lists, objects and keys;"),
+    ("/fill", b"[]", 422, "expected an object; found an empty list; GET /docs shows the form"),
+    ("/fill", b"null", 422, "expected an object; found null; GET /docs shows the form"),
+    ("/fill", b"NaN", 422, "expected an object; found another number; GET /docs shows the form"),
+    ("/fill", {}, 422, "expected the key 'texts'; found none; GET /docs shows the form"),
+    ("/fill", {"texts": None}, 422, "texts: expected a list; found null; GET /docs shows the form"),
+    ("/fill", {"texts": "one"}, 422, "texts: expected a list; found a text; GET /docs shows the form"),
+    ("/fill", {"texts": []}, 422, "texts: expected a list of at least 1; found an empty list"),
+    ("/fill", {"texts": [1]}, 422, "texts.0: expected a text; found 1; GET /docs shows the form"),
     ("/fill", {"texts": ["the"]}, 422, "write [MASK] where a word is missing"),
     ("/fill", {"texts": ["[MASK] " * 70]}, 422, "expected at most 62 pieces in text 1"),
-    ("/fill", {"texts": ["[MASK]"], "top": 0}, 422, "top: input should be greater than or equal to 1"),
-    ("/fill", {"texts": ["[MASK]"], "top": 10**400}, 422, "top:"),
-    ("/fill", {"texts": ["[MASK]"], "top": float("nan")}, 422, "top: input should be a valid integer"),
-    ("/fill", {"texts": ["[MASK]"], "top": float("inf")}, 422, "top: input should be a valid integer"),
-    ("/fill", {"texts": ["[MASK]"], "top": 1e308}, 422, "top: input should be a valid integer"),
-    ("/fill", {"texts": ["[MASK]"], "top": True}, 422, "top: input should be a valid integer"),
-    ("/fill", {"texts": ["[MASK]"], "top": "3"}, 422, "top: input should be a valid integer"),
-    ("/fill", {"texts": ["[MASK]"], "tops": 3}, 422, "tops: extra inputs are not permitted"),
+    ("/fill", {"texts": ["[MASK]"], "top": 0}, 422, "top: expected at least 1; found 0; GET /docs shows the form"),
+    ("/fill", {"texts": ["[MASK]"], "top": 10**400}, 422, "top: expected at most 1000; found another number"),
+    ("/fill", {"texts": ["[MASK]"], "top": float("nan")}, 422, "top: expected a whole number; found another number"),
+    ("/fill", {"texts": ["[MASK]"], "top": float("inf")}, 422, "top: expected a whole number; found another number"),
+    ("/fill", {"texts": ["[MASK]"], "top": 1e308}, 422, "top: expected a whole number; found another number"),
+    ("/fill", {"texts": ["[MASK]"], "top": True}, 422, "top: expected a whole number; found true"),
+    ("/fill", {"texts": ["[MASK]"], "top": "3"}, 422, "top: expected a whole number; found a text"),
+    ("/fill", {"texts": ["[MASK]"], "tops": 3}, 422, "expected a known key; found 'tops'; did you mean 'top'?"),
+    ("/fill", {"texts": ["[MASK]"], "a b": 3}, 422, "found 'a b'; use one of 'model', 'texts', 'top'"),
+    ("/fill", {str(number): 1 for number in range(64)}, 422, "found more than 64 that are wrong or missing"),
     ("/fill", {"texts": ["[MASK]"] * 9}, 413, "the request has 9 texts, and may have 8; split it"),
     ("/fill", {"texts": ["x" * 2001]}, 413, "the request has 2,001 characters, and may have 2,000; split it"),
     ("/fill", {"texts": ["x" * 21_000]}, 413, "the body is larger than 20,000 bytes; split the request"),
@@ -62,32 +67,41 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/fill", {"texts": ["[MASK]"], "model": "reviews"}, 400, "model 'reviews' cannot fill; it can classify, embed"),
     ("/tag", {"texts": ["a"], "model": "novels"}, 400, "model 'novels' cannot tag; it can fill, next_sentence"),
     ("/tag", {"texts": [""]}, 422, "expected a sentence in text 1; found no words"),
-    ("/tag", {"texts": [[]]}, 422, "at least 1 item"),
-    ("/predict", {}, 422, "expected either 'texts' or 'questions'"),
-    ("/predict", {"texts": ["a"], "questions": []}, 422, "at least 1 item"),
-    ("/predict", {"texts": [["a", "b", "c"]]}, 422, "texts.0"),
-    ("/predict", {"texts": [["a", "b"]], "model": "reviews"}, 422, "expected a single text in text 1; found two"),
-    ("/predict", {"texts": ["a"], "model": "pairs"}, 422, "expected a pair of texts in text 1; found one text"),
+    ("/tag", {"texts": [[]]}, 422, "texts.0: expected a list of at least 1; found an empty list"),
+    ("/tag", {"texts": [["a", 1]]}, 422, "texts.0.1: expected a text; found 1"),
+    ("/predict", {}, 422, "expected either 'texts' or 'questions'; found neither; send one of them"),
+    ("/predict", {"texts": ["a"], "questions": []}, 422, "questions: expected a list of at least 1; found"),
+    ("/predict", {"texts": [["a", "b", "c"]]}, 422, "texts.0: expected a pair of texts; found a list of 3"),
+    ("/predict", {"texts": [1]}, 422, "texts.0: expected a text or a pair of texts; found 1"),
+    ("/predict", {"texts": [["a", "b"]], "model": "reviews"}, 422, "text 1; found two; give one text each"),
+    ("/predict", {"texts": ["a"], "model": "pairs"}, 422, "text 1; found one text; give pairs"),
     ("/predict", {"texts": ["a"], "model": "endings"}, 400, "model 'endings' cannot classify or score; it can choose"),
-    ("/predict", {"questions": [{"context": "a", "endings": ["b"]}]}, 422, "at least 2 items"),
+    ("/predict", {"questions": [{"context": "a", "endings": ["b"]}]}, 422, "at least 2; found a list of 1"),
     ("/predict", {"questions": [{"context": "a", "endings": ["b"] * 9}]}, 413, "9 texts"),
+    ("/answer", {"questions": [3]}, 422, "questions.0: expected an object; found 3"),
+    ("/answer", {"questions": [{"question": "a"}]}, 422, "questions.0: expected the key 'context'; found none"),
+    ("/answer", {"questions": [{"question": "a", "context": "a", "b": 1}]}, 422, "0: expected a known key; found 'b'"),
     ("/answer", {"questions": [{"question": "", "context": "a"}], "model": "answers"}, 422, "expected a question"),
     ("/answer", {"questions": [{"question": "a", "context": ""}], "model": "answers"}, 422, "expected a context"),
-    ("/next", {"pairs": [["a"]]}, 422, "pairs.0"),
+    ("/next", {"pairs": [["a"]]}, 422, "pairs.0: expected a pair of texts; found fewer"),
     ("/next", {"pairs": [["a", ""]]}, 422, "expected two texts"),
-    ("/rerank", {"query": "a", "passages": []}, 422, "at least 1 item"),
+    ("/rerank", {"query": "a", "passages": []}, 422, "passages: expected a list of at least 1"),
     ("/rerank", {"query": "a" * 1000, "passages": ["b", "c"]}, 413, "2,002 characters"),
     ("/attention", {"text": "the " * 70}, 422, "expected at most 64 tokens"),
     ("/attention", {"text": ""}, 422, "expected a text to look at"),
-    ("/v1/embeddings", {"input": []}, 422, "input"),
-    ("/v1/embeddings", {"input": [[]]}, 422, "input"),
-    ("/v1/embeddings", {"input": [-1]}, 422, "input"),
-    ("/v1/embeddings", {"input": [10**30]}, 422, "input"),
+    ("/v1/embeddings", {"input": []}, 422, "input: expected a list of at least 1; found an empty list"),
+    ("/v1/embeddings", {"input": [[]]}, 422, "input.0: expected a list of at least 1; found an empty list"),
+    ("/v1/embeddings", {"input": [-1]}, 422, "input.0: expected at least 0; found -1"),
+    ("/v1/embeddings", {"input": [10**30]}, 422, "input: the ids of this model go up to 31; found 1,000,000,"),
     ("/v1/embeddings", {"input": [999]}, 422, "the ids of this model go up to 31; found 999"),
-    ("/v1/embeddings", {"input": ["a", 1]}, 422, "input"),
-    ("/v1/embeddings", {"input": "a", "encoding_format": "binary"}, 422, "encoding_format"),
+    ("/v1/embeddings", {"input": ["a", 1]}, 422, "input.1: expected a text; found 1"),
+    ("/v1/embeddings", {"input": [5, "a"]}, 422, "input.1: expected a whole number; found a text"),
+    ("/v1/embeddings", {"input": [[1], ["a"]]}, 422, "input.1.0: expected a whole number; found a text"),
+    ("/v1/embeddings", {"input": [0.5]}, 422, "input.0: expected a text or a whole number or a list; found 0.5"),
+    ("/v1/embeddings", {"input": {}}, 422, "input: expected a text or a list; found an object"),
+    ("/v1/embeddings", {"input": "a", "encoding_format": "binary"}, 422, "expected 'float' or 'base64'; found"),
     ("/v1/embeddings", {"input": "a", "dimensions": 33}, 422, "have 32 numbers"),
-    ("/v1/embeddings", {"input": "a", "dimensions": 0}, 422, "dimensions"),
+    ("/v1/embeddings", {"input": "a", "dimensions": 0}, 422, "dimensions: expected at least 1; found 0"),
     ("/v1/embeddings", {"input": "a", "model": "text-embedding-3-small"}, 404, "no model 'text-embedding-3-small'"),
 ]  # fmt: skip
 
@@ -115,6 +129,59 @@ def test_bad_bodies_that_come_together_with_good_ones_hurt_nobody(models: dict[s
         assert len({tuple(found["piece"] for found in gap) for gap in gaps}) == 1
 
     serve(models, script)
+
+
+def lists_of(schema: Any) -> list[dict[str, Any]]:
+    """Every list within a schema of pydantic's core."""
+    inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list | tuple) else ()
+    here = [schema] if isinstance(schema, dict) and schema.get("type") == "list" else []
+    return here + [found for one in inside for found in lists_of(one)]
+
+
+@pytest.mark.parametrize("asked", [route.asked for route in ROUTES], ids=lambda asked: asked.__name__)
+def test_a_large_body_of_wrong_items_is_one_mistake(asked: type[BaseModel]) -> None:
+    lists = lists_of(asked.__pydantic_core_schema__)
+    assert all(found["fail_fast"] for found in lists)
+    for name in {"input", "texts", "questions", "pairs", "passages"} & asked.model_fields.keys():
+        for items in (b"0.5," * 250_000, b"[null]," * 150_000, b'{"a": 1},' * 100_000):
+            with pytest.raises(ValidationError) as found:
+                asked.model_validate_json(b'{"%s": [%s0]}' % (name.encode(), items))
+            assert found.value.error_count() < 10, "one of each kind that an item may be, and keys that are missing"
+
+
+def test_a_body_of_more_values_than_texts_need_is_refused_before_it_is_parsed(models: dict[str, Any]) -> None:
+    async def script(client: Client) -> None:
+        for path in (route.path for route in ROUTES):
+            for items, few in (
+                (b"[],", "1,032 lists, objects and keys"),
+                (b"[1],", "1,032 lists, objects and keys"),
+                (b"{},", "1,032 lists, objects and keys"),
+                (b"1,", "6,064 values"),
+                (b'"",', "6,064 values"),
+            ):
+                reply = await client.post(path, b'{"input": [%s1]}' % (items * 7000))
+                assert reply.status == 413
+                assert reply.error == f"expected a body of at most {few}; found more; split the request"
+            keys = b",".join(b'"%d": 1' % number for number in range(1100))
+            reply = await client.post(path, b"{%s}" % keys)
+            assert reply.status == 413
+            assert (
+                reply.error == "expected a body of at most 1,032 lists, objects and keys; found more; split the request"
+            )
+
+    serve(models, script, max_tokens=2000, max_body=100_000)
+
+
+def test_marks_within_texts_are_no_values(models: dict[str, Any]) -> None:
+    async def script(client: Client) -> None:
+        text = '[MASK] \\" , : [ { \\ "' * 300
+        assert (await client.post("/fill", {"texts": [f"[MASK]{'[{,:' * 1500}"], "top": 1})).status == 413, "by tokens"
+        reply = await client.post("/tokenize", {"texts": [text], "model": "novels"})
+        assert "tokens, and may have 100" in reply.error, "the body was taken"
+        for broken in (b'{"texts": ["' + b'\\"' * 9000, b'{"texts": ["' + b"," * 9000 + b"\\"):
+            assert (await client.post("/fill", broken)).status == 400
+
+    serve(models, script, max_tokens=100, max_characters=50_000, max_body=100_000)
 
 
 @pytest.mark.parametrize("word", ["", " ", "\u0301"])

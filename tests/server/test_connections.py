@@ -1,4 +1,4 @@
-"""One connection too many: what it is told, what it may still ask, and when it is cut off."""
+"""One connection too many: what it is told, what it may still ask, and when it is aborted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ import pytest
 
 from bertsmith.library import Model
 from bertsmith.server.app import create_app
-from bertsmith.server.connections import EXTRA, Door
+from bertsmith.server.connections import EXTRA, ConnectionLimit
 from bertsmith.server.metrics import Metrics
 from bertsmith.server.settings import ServerSettings
 from server.asgi import Client, running
@@ -19,40 +19,40 @@ JSON = {"content-type": "application/json"}
 class Transport(asyncio.Transport):
     """A connection of nobody."""
 
-    is_cut = False
+    is_aborted = False
 
     def abort(self) -> None:
-        self.is_cut = True
+        self.is_aborted = True
 
 
-def enter(door: Door) -> tuple[asyncio.Protocol, Transport, bool]:
+def connect(limit: ConnectionLimit) -> tuple[asyncio.Protocol, Transport, bool]:
     connection, transport = asyncio.Protocol(), Transport()
-    return connection, transport, door.enter(connection, transport)
+    return connection, transport, limit.add(connection, transport)
 
 
 @pytest.mark.parametrize(("limit", "room"), [(1, 1), (2, 1), (4, 2), (512, 256)])
-def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_cut_off(limit: int, room: int) -> None:
+def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_aborted(limit: int, room: int) -> None:
     metrics = Metrics()
-    door = Door(limit, metrics)
-    found = [enter(door) for _ in range(limit + room + 3)]
+    connections = ConnectionLimit(limit, metrics)
+    found = [connect(connections) for _ in range(limit + room + 3)]
     assert [is_served for _, _, is_served in found] == [True] * limit + [False] * (room + 3)
-    assert [transport.is_cut for _, transport, _ in found] == [False] * limit + [True] * 3 + [False] * room
+    assert [transport.is_aborted for _, transport, _ in found] == [False] * limit + [True] * 3 + [False] * room
     text = metrics.text().decode()
     assert f"bertsmith_connections {float(limit + room)}" in text
-    assert 'bertsmith_refused_connections_total{how="cut off"} 3.0' in text
+    assert 'bertsmith_refused_connections_total{how="aborted"} 3.0' in text
 
 
 def test_who_leaves_makes_room() -> None:
     metrics = Metrics()
-    door = Door(2, metrics)
-    first, _, second, third = (enter(door)[0] for _ in range(4))
-    door.leave(second)
-    assert not enter(door)[2], "two are served"
-    door.leave(first)
-    door.leave(first)
-    assert enter(door)[2]
-    assert not enter(door)[2]
-    door.leave(third)  # was cut off
+    limit = ConnectionLimit(2, metrics)
+    first, _, second, third = (connect(limit)[0] for _ in range(4))
+    limit.remove(second)
+    assert not connect(limit)[2], "two are served"
+    limit.remove(first)
+    limit.remove(first)
+    assert connect(limit)[2]
+    assert not connect(limit)[2]
+    limit.remove(third)  # was aborted
     assert "bertsmith_connections 3.0" in metrics.text().decode()
 
 
@@ -77,7 +77,7 @@ def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> 
         counted = (await client.get("/metrics")).body.decode()
         assert 'bertsmith_requests_total{route="/fill",status="503"} 1.0' in counted
         assert 'bertsmith_requests_total{route="other",status="503"} 1.0' in counted
-        assert 'bertsmith_refused_connections_total{how="told"} 2.0' in counted
+        assert 'bertsmith_refused_connections_total{how="refused"} 2.0' in counted
         assert "bertsmith_tokens_total{" not in counted, "no model was asked"
 
     serve(models, script)

@@ -230,6 +230,25 @@ def test_numbers_endings_and_next_sentences(visit, stub):
     assert _lines(visit.run("next"), ".bars li") == ["It follows 87.5%", "It does not 12.5%"]
 
 
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ([1 / 3, 1 / 3, 1 / 3], ["33.4%", "33.3%", "33.3%"]),
+        ([0.9996, 0.0004], ["100.0%", "<0.1%"]),
+        ([0.99975, 0.00025, 0.0], ["100.0%", "<0.1%", "0.0%"]),
+        ([1 / 7] * 7, ["14.3%"] * 6 + ["14.2%"]),
+        ([0.99] + [0.00055] * 18, ["99.0%"] + ["0.1%"] * 10 + ["<0.1%"] * 8),
+        ([0.9996, 0.9996], ["100.0%", "100.0%"]),  # of several labels, each by itself
+        ([0.62, 0.2], ["62.0%", "20.0%"]),
+        ([1.0], ["100.0%"]),
+        ([], []),
+    ],
+)
+def test_percentages_of_a_whole_add_up(visit, shares, told):
+    visit.open()
+    assert visit.page.evaluate("async (shares) => (await import('/page/parts.js')).percents(shares)", shares) == told
+
+
 def test_an_answer_is_marked_where_it_stands(visit):
     section = visit.run("answer")
     assert _lines(section, ".answer mark") == ["Roald Amundsen"]
@@ -598,7 +617,7 @@ def _written(section: Any, *labels: str) -> tuple[str, ...]:
 
 
 def test_what_is_shown_is_what_the_library_says(browser, tiny_models):
-    base, near = tiny_models["base"], functools.partial(pytest.approx, abs=6e-4)
+    base, near = tiny_models["base"], functools.partial(pytest.approx, abs=1.1e-3)
     with _real_server(tiny_models) as address, _visit(browser, address) as visit:
         section = visit.run("fill")
         [[found]] = base.fill(_written(section, "Text"))
@@ -652,7 +671,7 @@ def test_vectors_pieces_and_attention_are_those_of_the_library(browser, tiny_mod
 
 @pytest.mark.skipif(PICTURES not in os.environ, reason=f"draws only if {PICTURES} names a folder")
 def test_pictures_of_the_page(browser, stub):
-    """Of the models in PICTURED, of which the second is for vectors and attention; of the stub if none are named."""
+    """Of the models in PICTURED, or of the stub; vectors and attention are those of the second model that has them."""
     image = pytest.importorskip("PIL.Image")
     run = pytest.importorskip("bertsmith.server.run", reason="needs the extra serve")
     folder = Path(os.environ[PICTURES])
@@ -665,6 +684,8 @@ def test_pictures_of_the_page(browser, stub):
             ("attention", "attention", DESKTOP, "light"),
             ("attention-dark", "attention", DESKTOP, "dark"),
             ("entities", "tag", DESKTOP, "light"),
+            ("answer", "answer", DESKTOP, "light"),
+            ("next", "next", DESKTOP, "light"),
             ("phone", "classify", TALL_PHONE, "light"),
             ("phone-attention", "attention", TALL_PHONE, "dark"),
         ):

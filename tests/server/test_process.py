@@ -207,7 +207,7 @@ def test_a_connection_too_many_is_told_so_and_the_others_go_on(paths: dict[str, 
         assert server.ask("GET", "/models")[0] == 503
         assert _metric(server, "bertsmith_connections ") == 3
         assert _metric(server, 'bertsmith_requests_total{route="/fill",status="503"}') == 1
-        assert _metric(server, 'bertsmith_refused_connections_total{how="told"}') == 2
+        assert _metric(server, 'bertsmith_refused_connections_total{how="refused"}') == 2
         second.close()
         _until(lambda: _fill(third) == 200)
 
@@ -229,7 +229,7 @@ def test_connections_that_say_nothing_are_bounded_and_keep_nobody_from_asking(pa
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30)) for _ in range(12)
         ]
-        _until(lambda: _metric(server, 'bertsmith_refused_connections_total{how="cut off"}') >= 12 - 4 - 1)
+        _until(lambda: _metric(server, 'bertsmith_refused_connections_total{how="aborted"}') >= 12 - 4 - 1)
         assert _metric(server, "bertsmith_connections ") <= 6
         assert server.ask("GET", "/health") == (200, {"status": "ok"})
         for connection in silent[4:10]:
@@ -292,6 +292,16 @@ def test_what_is_being_computed_when_sigterm_comes_is_still_answered(paths: dict
             thread.join()
     assert [(status, len(reply["data"])) for status, reply in replies] == [(200, 1000)] * 3
     assert (code, err) == (0, "")
+
+
+def test_nobody_can_fill_the_log(paths: dict[str, Path]) -> None:
+    with started("--model", paths["novels"]) as server:
+        upgrade = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        for request, status in ((upgrade, b"200"), (b"no HTTP\r\n\r\n", b"400"), (b"\x16\x03\x01\x02", b"400")):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+                connection.sendall(request)
+                assert connection.recv(100).startswith(b"HTTP/1.1 " + status)
+        assert server.end() == (0, "")
 
 
 def _metric(server: Server, name: str) -> float:

@@ -59,6 +59,10 @@ def sample(client: Client, name: str) -> float:
     return next((float(line.removeprefix(name)) for line in lines if line.startswith(f"{name} ")), 0.0)
 
 
+def aborted(client: Client) -> float:
+    return sample(client, 'bertsmith_dropped_requests_total{model="fake",reason="aborted"}')
+
+
 def test_an_idle_model_begins_at_once_and_what_comes_meanwhile_goes_together() -> None:
     model = FakeModel()
 
@@ -131,7 +135,7 @@ def test_what_a_client_no_longer_waits_for_is_never_computed() -> None:
         model.let.set()
         assert vectors(await first) == [5]
         assert vectors(await kept) == [4]
-        assert sample(client, 'bertsmith_dropped_requests_total{model="fake",reason="client gone"}') == 1
+        assert sample(client, 'bertsmith_dropped_requests_total{model="fake",reason="client_gone"}') == 1
 
     serve(model, script)
     assert model.calls == [["first"], ["kept"]]
@@ -146,6 +150,7 @@ def test_a_client_that_goes_away_in_the_middle_drops_the_rest_of_its_texts() -> 
         assert (await asked).body == b""
         model.let.set()
         assert vectors(await embed(Client(client.app), "y")) == [1]
+        assert aborted(client) == 1
 
     serve(model, script, batch_tokens=8)
     assert model.calls == [["xxxx"] * 2, ["y"]]
@@ -180,6 +185,7 @@ def test_nothing_more_is_computed_when_all_who_asked_are_gone() -> None:
         await asyncio.gather(*lost)
         model.let.set()
         assert vectors(await embed(client, "next")) == [4]
+        assert aborted(client) == 2
 
     serve(model, script)
     assert model.calls == [["before"], ["lost"] * 4, ["next"]]
@@ -196,6 +202,7 @@ def test_what_is_computed_together_goes_on_while_one_client_waits() -> None:
         await lost
         model.let.set()
         assert vectors(await kept) == [4]
+        assert aborted(client) == 0, "it was computed all the same"
 
     serve(model, script)
     assert model.passes == ["before", "kept", "lost"]
@@ -211,6 +218,7 @@ def test_a_mistake_is_looked_for_only_with_those_who_still_wait() -> None:
         await lost
         model.let.set()
         assert (await wrong).status == 422
+        assert aborted(client) == 1
 
     serve(model, script)
     assert model.calls == [["before"], ["wrong", "lost"], ["wrong"]]

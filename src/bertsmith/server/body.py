@@ -18,7 +18,9 @@ Asked = TypeVar("Asked", bound=BaseModel)
 # A client that is told no while it still sends may not read the reply, so this many times the limit is read and
 # thrown away before.
 _PATIENCE = 8
-# What JSON is cut at. A string without its end reaches to the end of the body.
+# What JSON is cut at, and of these what begins a list, an object or a value of a key. A string without its end reaches
+# to the end of the body.
+_NODES = (b"[", b"{", b":")
 _MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 
 
@@ -115,22 +117,21 @@ class BodyReader:
         """Returns if a body holds no more values than texts and tokens need.
 
         The parser makes an object of each value, in the event loop, before any of them can be checked: 8 MB of `[],`
-        would hold it for seconds and take a hundred times the memory of a text of that size.
+        would hold it for seconds and take a hundred times its memory.
 
         Raises:
             RefusalError: 413, it holds more.
         """
-        most_keys, most_marks = self._settings.max_keys, self._settings.max_marks
-        keys = data.count(b":")
-        if keys <= most_keys and keys + sum(map(data.count, (b",", b"[", b"{", b'"'))) <= most_marks:
+        most_nodes, most_marks = self._settings.max_nodes, self._settings.max_marks
+        nodes = sum(map(data.count, _NODES))
+        if nodes <= most_nodes and nodes + data.count(b",") + data.count(b'"') <= most_marks:
             return
         # Most may be within texts.
-        keys = marks = 0
-        for found in _MARK.finditer(data):
-            marks += 1
-            keys += found[0] == b":"
-            if keys > most_keys or marks > most_marks:
-                few = f"{most_keys:,} keys" if keys > most_keys else f"{most_marks:,} values"
+        nodes = 0
+        for marks, found in enumerate(_MARK.finditer(data), start=1):
+            nodes += found[0] in _NODES
+            if nodes > most_nodes or marks > most_marks:
+                few = f"{most_nodes:,} lists, objects and keys" if nodes > most_nodes else f"{most_marks:,} values"
                 raise RefusalError(413, f"expected a body of at most {few}; found more; split the request")
 
     def _too_large(self) -> RefusalError:

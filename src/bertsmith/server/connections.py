@@ -1,8 +1,8 @@
-"""How many are connected: the first are served, some more are told that they are too many, and the rest is cut off.
+"""How many are connected: the first are served, some more are told that they are too many, and the rest is aborted.
 
 A connection is only refused in words when it asks something, so there is room for half as many again as are served;
-each of these is closed with its first reply. When that room is full too, its eldest connection is cut off for the
-newcomer: so sockets are bounded whoever holds them, and GET /health is answered however many are connected.
+each of these is closed with its first reply. When that room is full too, its eldest connection is aborted for
+the newcomer: so sockets are bounded whoever holds them, and GET /health is answered however many are connected.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from bertsmith.server.metrics import Metrics
 EXTRA = "is_extra"
 
 
-class Door:
+class ConnectionLimit:
     """Who is connected.
 
     Args:
@@ -30,37 +30,37 @@ class Door:
         self._extra: dict[asyncio.BaseProtocol, asyncio.Transport] = {}
         metrics.connections.set_function(lambda: len(self._served) + len(self._extra))
 
-    def enter(self, connection: asyncio.BaseProtocol, transport: asyncio.Transport) -> bool:
-        """Lets a connection in; the result is whether it is served."""
+    def add(self, connection: asyncio.BaseProtocol, transport: asyncio.Transport) -> bool:
+        """Takes a connection; the result is whether it is served."""
         if len(self._served) < self._limit:
             self._served.add(connection)
             return True
         if len(self._extra) >= self._room:
             eldest = next(iter(self._extra))
             self._extra.pop(eldest).abort()
-            self._metrics.refused_connections.labels("cut off").inc()
+            self._metrics.refused_connections.labels("aborted").inc()
         self._extra[connection] = transport
         return False
 
-    def leave(self, connection: asyncio.BaseProtocol) -> None:
+    def remove(self, connection: asyncio.BaseProtocol) -> None:
         """Forgets a connection that has ended."""
         self._served.discard(connection)
         self._extra.pop(connection, None)
 
 
-def protocol_behind(door: Door) -> type[asyncio.Protocol]:
-    """What uvicorn makes of each connection, HTTP as it reads it, entering by a door."""
+def limited_protocol(limit: ConnectionLimit) -> type[asyncio.Protocol]:
+    """What uvicorn makes of each connection: HTTP as it reads it, within a limit."""
 
     class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which one depends on what is installed
         app_state: dict[str, Any]  # of which every request is given a copy
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
-            if not door.enter(self, transport):
+            if not limit.add(self, transport):
                 self.app_state = {**self.app_state, EXTRA: True}
 
         def connection_lost(self, exc: Exception | None) -> None:
-            door.leave(self)
+            limit.remove(self)
             super().connection_lost(exc)
 
     return Connection

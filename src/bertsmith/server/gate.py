@@ -94,7 +94,7 @@ class Gate:
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request on a connection that is one too many."""
         await self.service.reader.throw_away(Request(scope, receive))
-        self.service.metrics.refused_connections.labels("told").inc()
+        self.service.metrics.refused_connections.labels("refused").inc()
         most = f"{self.service.settings.max_connections:,}"
         sentence = f"{most} clients are connected, which is as many as are served; try again in {_RETRY} s"
         await refused(503, sentence, {"retry-after": _RETRY})(scope, receive, send)

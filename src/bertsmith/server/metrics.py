@@ -15,14 +15,15 @@ class Metrics:
         seconds: from the first byte of a request to the last of its reply, by route.
         open_requests: requests that are not answered yet.
         connections: that are open.
-        refused_connections: by what became of them: "told" that they are too many, or "cut off".
+        refused_connections: by how: "refused" with a reply, or "aborted" without one.
         held_bytes: what their bodies take.
         texts: texts that went through a model, by model and ability.
         tokens: by model and kind: in, used, cut.
         batch_tokens: of the batches that a model was given, by model.
         batch_seconds: that it took for them, by model.
         waiting: texts that wait, by model.
-        dropped: requests that were dropped before they were computed, by model and reason.
+        dropped: requests that were dropped, by model and reason: "client_gone", "timeout" or "cancelled" before the
+            model began, "aborted" if it had begun.
         ready: 1 when every model can be asked, and 0 before, and after SIGTERM.
     """
 
@@ -37,7 +38,10 @@ class Metrics:
         self.open_requests = Gauge("bertsmith_open_requests", "Requests without a reply yet.", registry=registry)
         self.connections = Gauge("bertsmith_connections", "Open connections.", registry=registry)
         self.refused_connections = Counter(
-            "bertsmith_refused_connections", "Connections too many, told or cut off.", ["how"], registry=registry
+            "bertsmith_refused_connections",
+            "Connections too many, by how: refused or aborted.",
+            ["how"],
+            registry=registry,
         )
         self.held_bytes = Gauge("bertsmith_held_bytes", "Bytes of the bodies of open requests.", registry=registry)
         self.texts = Counter(
@@ -54,7 +58,10 @@ class Metrics:
         )
         self.waiting = Gauge("bertsmith_waiting_texts", "Texts that wait for a model.", ["model"], registry=registry)
         self.dropped = Counter(
-            "bertsmith_dropped_requests", "Requests dropped before compute.", ["model", "reason"], registry=registry
+            "bertsmith_dropped_requests",
+            "Requests dropped: why, before compute; or aborted in it.",
+            ["model", "reason"],
+            registry=registry,
         )
         self.ready = Gauge("bertsmith_ready", "1 when every model can be asked.", registry=registry)
 

@@ -20,8 +20,8 @@ from typing import Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.library import Model
-from bertsmith.server.abandoning import AbandonedError, while_wanted
 from bertsmith.server.abilities import ABILITIES, cut_by_length, read_at_most, tokens_of
+from bertsmith.server.cancellation import ComputeCancelledError, cancelled_unless
 from bertsmith.server.metrics import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
 
@@ -140,8 +140,7 @@ class WorkQueue:
         """Takes a request out of the line; the result is whether the model had not begun with it. From the loop."""
         if not self._leave(work):
             return False
-        if not work.taken:
-            self.metrics.dropped.labels(self.name, reason).inc()
+        self.metrics.dropped.labels(self.name, "aborted" if work.taken else reason).inc()
         return not work.taken
 
     def close(self) -> None:
@@ -228,15 +227,17 @@ class WorkQueue:
         items = [item for part in parts for item in part.work.items[part.begin : part.end]]
         start = time.perf_counter()
         try:
-            with while_wanted(self.model.encoder.model, lambda: any(part.work.is_wanted for part in parts)):
+            with cancelled_unless(self.model.encoder.model, lambda: any(part.work.is_wanted for part in parts)):
                 answers = ABILITIES[work.ability].ask(self.model, items, **dict(work.options))
-        except AbandonedError:
+        except ComputeCancelledError:
+            self._count_aborted(parts)
             return
         except BertsmithError as error:
             if len(parts) > 1:
-                for part in parts:
-                    if part.work.is_wanted:
-                        self._compute([part])
+                wanted = [part for part in parts if part.work.is_wanted]
+                self._count_aborted([part for part in parts if part not in wanted])
+                for part in wanted:
+                    self._compute([part])
                 return
             refusal = of_user_error(error)
             if parts[0].begin:
@@ -254,6 +255,11 @@ class WorkQueue:
             if len(part.work.answers) == len(part.work.items):
                 finished.append(part.work)
         _tell(finished, None)
+
+    def _count_aborted(self, parts: Sequence[Part]) -> None:
+        """Counts the requests of some parts; those of which more was in line were counted when it left that."""
+        aborted = sum(not part.work.left for part in parts)
+        self.metrics.dropped.labels(self.name, "aborted").inc(aborted)
 
     def _count(self, parts: Sequence[Part], seconds: float) -> None:
         ability, count = parts[0].work.ability, sum(part.end - part.begin for part in parts)

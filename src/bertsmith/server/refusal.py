@@ -105,7 +105,7 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
     if error.error_count() > _MOST_COMPLAINTS:
         found = f"more than {_MOST_COMPLAINTS} that are wrong or missing"
         return RefusalError(422, f"expected the keys of this route; found {found}; {_FORM}")
-    complaints = [dict(complaint) for complaint in error.errors(include_url=False)]
+    complaints: list[Any] = error.errors(include_url=False)
     furthest = max(map(_reach, complaints))
     told = [complaint for complaint in complaints if _reach(complaint) == furthest]
     kind, where, message = told[0]["type"], told[0]["loc"], told[0]["msg"]

@@ -21,7 +21,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.library import Model, load
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
-from bertsmith.server.connections import Door, protocol_behind
+from bertsmith.server.connections import ConnectionLimit, limited_protocol
 from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
 
@@ -108,12 +108,13 @@ def serve(
     config = uvicorn.Config(
         app,
         ws="none",
-        log_level="warning",
+        # Of each malformed request, and of each wish for a websocket, uvicorn warns: anybody could fill the log.
+        log_level="error",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         backlog=_BACKLOG,
-        http=protocol_behind(Door(settings.max_connections, app.service.metrics)),
+        http=limited_protocol(ConnectionLimit(settings.max_connections, app.service.metrics)),
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
     )
@@ -128,7 +129,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that says that it is leaving before it closes the door, and that hangs up on who says nothing."""
+    """A server that says that it is leaving while it still takes connections, and that hangs up on who says nothing."""
 
     def __init__(self, config: uvicorn.Config, service: Service, greeting: str) -> None:
         super().__init__(config)

@@ -92,7 +92,7 @@ async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
     if not work.done.done():
-        queue.drop(work, "client gone")
+        queue.drop(work, "client_gone")
         work.done.set_exception(ClientGoneError())
 
 
@@ -100,7 +100,7 @@ def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
     """Drops work that nobody shall wait for any longer."""
     if work.done.done():
         return
-    if queue.drop(work, "time-out"):
+    if queue.drop(work, "timeout"):
         sentence = f"the model did not get to this request within {seconds:g} s; try again later"
         work.done.set_exception(RefusalError(503, sentence, {"retry-after": "5"}))
     else:

@@ -5,7 +5,7 @@ import dataclasses
 from bertsmith.settings import help_field, require
 
 BATCH_TOKENS_ON_PROCESSOR, BATCH_TOKENS_ON_GPU = 2048, 32_768
-_KEYS_BESIDE = 1000  # of a body, beside those of its questions
+_NODES_BESIDE = 1000  # of a body, for what clients add
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,14 @@ class ServerSettings:
             )
 
     @property
-    def max_keys(self) -> int:
-        """Keys in the JSON of one request at most: two for each question, and some for what clients add."""
-        return 2 * self.max_texts + _KEYS_BESIDE
+    def max_nodes(self) -> int:
+        """Lists, objects and keys in the JSON of one request at most; a question with endings has four."""
+        return 4 * self.max_texts + _NODES_BESIDE
 
     @property
     def max_marks(self) -> int:
-        """Strings and the marks , : [ { in the JSON of one request at most: two for each token, some for each text."""
-        return 2 * self.max_tokens + 8 * self.max_texts + 4 * _KEYS_BESIDE
+        """These, strings and commas in the JSON of one request at most; a word has two."""
+        return 2 * self.max_tokens + 2 * self.max_nodes
 
     def tokens_of_batch(self, device: str) -> int:
         """The token budget of a batch on a device, "cpu" or "cuda:N"."""

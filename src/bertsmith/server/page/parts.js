@@ -29,6 +29,20 @@ export function percent(share) {
   return share > 0 && share < least / 2 ? `<${format.format(least)}` : format.format(share);
 }
 
+/** Each share as a percentage; those of a whole add up to 100.0%, by largest remainders. */
+export function percents(shares) {
+  const exact = shares.map((share) => 1000 * share);
+  const missing = 1000 - exact.reduce((sum, value) => sum + Math.floor(value), 0);
+  const isWhole = Math.abs(shares.reduce((sum, share) => sum + share, 0) - 1) < 0.0005;
+  if (!isWhole || missing < 0) return shares.map(percent);
+  const rest = (place) => exact[place] - Math.floor(exact[place]);
+  const raised = new Set([...exact.keys()].sort((a, b) => rest(b) - rest(a)).slice(0, missing));
+  return exact.map((value, place) => {
+    const tenths = Math.floor(value) + raised.has(place);
+    return percent(tenths ? tenths / 1000 : Math.min(shares[place], 0.0004)); // what is not nothing is not shown as that
+  });
+}
+
 /** A number with so many decimals; never a zero with a minus. */
 export function decimal(value, digits = 3) {
   const options = { minimumFractionDigits: digits, maximumFractionDigits: digits, signDisplay: "negative" };
@@ -42,13 +56,14 @@ export function count(number, noun) {
 
 /** Labels with their shares as bars, in the order given; `best` labels stand out. "long" labels stand above theirs. */
 export function bars(shares, best = [], kind = "") {
-  const rows = shares.map(([label, share]) =>
+  const told = percents(shares.map(([, share]) => share));
+  const rows = shares.map(([label, share], place) =>
     make(
       "li",
       { class: best.includes(label) ? "best" : null },
       make("span", { class: "label", text: label }),
       make("span", { class: "track", "aria-hidden": "true" }, make("span", { class: "bar", shares: { share } })),
-      make("span", { class: "number", text: percent(share) }),
+      make("span", { class: "number", text: told[place] }),
     ),
   );
   return make("ul", { class: `bars ${kind}` }, ...rows);
