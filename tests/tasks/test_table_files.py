@@ -249,7 +249,7 @@ def test_a_file_or_folder_that_cannot_be_opened_is_an_error(tmp_path: Path) -> N
     with pytest.raises(InputError, match="No such file"):
         read_texts(tmp_path / "none.csv")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(InputError, match="Is a directory"):
+    with pytest.raises(InputError, match="found a folder"):
         read_texts(tmp_path / "folder.csv")
 
 
