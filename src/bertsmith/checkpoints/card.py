@@ -66,24 +66,13 @@ def write_card(
     info: Mapping[str, Any],
     library: str,
 ) -> None:
-    """Writes the card of a model beside its files.
+    """Writes the card of a model beside its files, Markdown with the header that the hub reads.
 
     Args:
         tensors: parameters by our name, those of the encoder with `bert.` in front.
         info: what the passport says of the model.
         library: what reads these files beside bertsmith, one of `LIBRARIES`.
     """
-    write_text(folder / CARD, model_card(config, tensors, tokenizer, info, library))
-
-
-def model_card(
-    config: BertConfig,
-    tensors: Mapping[str, Tensor],
-    tokenizer: Tokenizer | None,
-    info: Mapping[str, Any],
-    library: str,
-) -> str:
-    """The text of a card, Markdown with the header that the hub reads; arguments as for `write_card`."""
     paragraphs = (
         _header(tensors, info, library),
         f"# {_title(tensors, info)}",
@@ -95,7 +84,7 @@ def model_card(
         "The licence, the language, what the model should and should not be used for, and whom its mistakes would "
         "hurt: add them here before you hand it on. A model repeats what its texts say, their prejudices included.",
     )
-    return "\n\n".join(paragraphs) + "\n"
+    write_text(folder / CARD, "\n\n".join(paragraphs) + "\n")
 
 
 def with_additions(card: str, older: str) -> str | None:

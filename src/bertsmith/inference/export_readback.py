@@ -123,7 +123,7 @@ def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
         raise CheckpointError(
             expected="a format that tells what the model is for",
             found=f"{_head(theirs)} in the place of {_head(ours)}",
-            fix="nothing was written; use --to huggingface",
+            fix="nothing was written; choose another --to",
         )
     if wrong:
         raise CheckpointError(
