@@ -21,9 +21,9 @@ from encode_texts import Ids
 from peer_models import ModelFiles, graph_inputs
 
 from bertsmith.errors import ConfigError
-from bertsmith.inference.embedder import Embedder
 from bertsmith.runtime import fast_precisions
 from bertsmith.text.pack import PackedRows
+from bertsmith.vectors.embedder import Embedder
 
 Vectors = npt.NDArray[np.float32]
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}

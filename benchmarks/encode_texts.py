@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.files import read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining

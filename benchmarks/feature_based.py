@@ -22,17 +22,17 @@ from typing import Any
 
 from harness import machine, machine_label, write_result
 
+from bertsmith.encoding.frozen import POOLINGS, FrozenEncoder
 from bertsmith.files import write_json
+from bertsmith.finetuning.frozen_tagging import TAGGER_RECIPE, TaggerSettings, train_tagger
+from bertsmith.finetuning.probe import PROBES, FeatureProbe
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import TaskData
 from bertsmith.model.layer_mix import CHOICES
-from bertsmith.tasks.catalogue import TAGS, read_task, task_name
 from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.feature_based import TAGGER_RECIPE, TaggerSettings, train_tagger
-from bertsmith.tasks.feature_probe import PROBES, FeatureProbe
-from bertsmith.tasks.finetuning_job import TaskData
-from bertsmith.tasks.finetuning_run import finetune
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.frozen_encoder import POOLINGS, FrozenEncoder
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.named_tasks import TAGS, read_task, task_name
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import Task
 

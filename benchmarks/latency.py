@@ -30,9 +30,9 @@ from harness import machine, machine_label, ratio_summary, spread, write_result
 from peer_models import ModelFiles
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.inference.embedder import Embedder
 from bertsmith.progress import quiet
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vectors.embedder import Embedder
 
 LENGTH, ASKED = 32, 20
 TEXT = "the film is a charming and often affecting journey through the lives of people who never meet"
@@ -51,7 +51,7 @@ inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids
 SCRIPTS = {
     "ours": TORCH_BEGIN
     + """
-from bertsmith.inference.embedder import Embedder
+from bertsmith.vectors.embedder import Embedder
 embedder = Embedder.load(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 """,

@@ -17,12 +17,12 @@ import torch
 from harness import machine, machine_label, write_result
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import quiet
-from bertsmith.tasks.catalogue import read_examples
-from bertsmith.tasks.examples import Example
-from bertsmith.tasks.model_spec import spec_of
+from bertsmith.tasks.named_tasks import read_examples
+from bertsmith.tasks.spec_of_model import spec_of
 
 PRECISIONS = ("fp32", "bf16", "int8")
 

@@ -20,15 +20,15 @@ import torch
 from harness import RESULTS, machine, machine_label, write_result
 from matplotlib.figure import Figure
 
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.pretrained import save_pretrained, untrained
 from bertsmith.files import read_json
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob, TaskData
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
-from bertsmith.tasks.catalogue import default_settings, read_examples, spec_for, task_name
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for, task_name
 
 STEPS = 100  # at least, by passing more often over few labels
 MOST_EPOCHS = 20.0

@@ -25,11 +25,11 @@ from transformers import BertForPreTraining as PeerModel
 from bertsmith.checkpoints.names import to_huggingface
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
+from bertsmith.pretraining.masking import MaskedRows, Masker
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.stream import PretrainingStream, Rows
+from bertsmith.pretraining.workload import PretrainingTask
 from bertsmith.runtime import Runtime, choose
-from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.instances import PretrainingStream, Rows
-from bertsmith.tasks.masking import MaskedRows, Masker
-from bertsmith.tasks.pretraining import PretrainingTask
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.optimizer import BertAdam, clip, global_norm
 

@@ -14,14 +14,14 @@ from typing import Any
 
 from harness import machine, machine_label, write_result
 
-from bertsmith.inference.bm25 import BM25
-from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.inference.passage_index import index_passages
-from bertsmith.inference.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.ranking import shortened
-from bertsmith.inference.retrieval import DEPTH, VECTORS, Retriever, reranked, score_search
+from bertsmith.search.bm25 import BM25
+from bertsmith.search.index import index_passages
+from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
+from bertsmith.search.rankings import shortened
+from bertsmith.search.retrieval import DEPTH, VECTORS, Retriever, reranked, score_search
+from bertsmith.vectors.embedder import Embedder
 
 
 def main() -> None:

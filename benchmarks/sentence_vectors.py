@@ -24,12 +24,12 @@ from harness import machine, machine_label, write_result
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.glue import glue_task, read_glue
 from bertsmith.files import write_json
-from bertsmith.inference.embedder import Embedder
-from bertsmith.inference.vector_changes import ChangeSettings, fit_change
 from bertsmith.metrics.numbers import spearman
 from bertsmith.metrics.vectors import cosines, describe
-from bertsmith.tasks.glue import glue_task, read_glue
+from bertsmith.vectors.changes import ChangeSettings, fit_change
+from bertsmith.vectors.embedder import Embedder
 
 CHANGES = {
     "centred": ChangeSettings(center=True),

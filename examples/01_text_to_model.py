@@ -14,11 +14,11 @@ from toy import village
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import read_documents
 from bertsmith.files import write_json
-from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.config import BertConfig
+from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import quiet
-from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain
 from bertsmith.text.learn import WordCounter, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer

@@ -17,7 +17,7 @@ from toy import corpus_of, fit, small_model
 from bertsmith.corpus.shards import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
 
 # Two kinds of things; some nouns are both, and only the adjective, verb and place around them tell which.
 NOUNS = (("horse", "cat", "goat", "bird"), ("lamp", "cart", "pump", "clock"))

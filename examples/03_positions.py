@@ -19,7 +19,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
 
 NAMES = ("cat", "dog", "hen", "owl", "cow", "bee", "pig", "lion")
 SOUNDS = ("purrs", "barks", "clucks", "hoots", "moos", "hums", "grunts", "roars")

@@ -14,7 +14,7 @@ from toy import corpus_of, fit, small_model, village
 
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import Trace
-from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.pack import pack_rows
 
 FIRST, SECOND = "the gardeners [MASK] the roses .", "then they cut the hedge ."

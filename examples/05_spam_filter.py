@@ -10,12 +10,12 @@ from pathlib import Path
 
 from base_models import base_of_presets, options
 
+from bertsmith.datasets.examples import TextExample
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob, TaskData
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import quiet
-from bertsmith.tasks.catalogue import read_task
-from bertsmith.tasks.examples import TextExample
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
 
 MAILS = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides, please find attached...")

@@ -15,14 +15,14 @@ from base_models import base_of_presets, options
 from sklearn.linear_model import LogisticRegression
 
 from bertsmith.corpus.sentences import split_sentences
+from bertsmith.datasets.examples import TextExample
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob, TaskData
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import quiet
-from bertsmith.tasks.catalogue import read_task
 from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.examples import TextExample
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.frozen_encoder import FrozenEncoder
+from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
 
 ARTICLE = """\

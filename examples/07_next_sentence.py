@@ -13,7 +13,7 @@ import numpy as np
 from base_models import base_of_language, options
 from toy import PLACES, village
 
-from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.progress import quiet
 
 FIRST = "the baker stirs the soup ."

@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 from base_models import base_of_language, options
 
+from bertsmith.datasets.examples import TextExample
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob, TaskData
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import quiet
-from bertsmith.tasks.examples import TextExample
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.frozen_encoder import FrozenEncoder
 from bertsmith.tasks.tagging import TaggingTask, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from toy import corpus_of, fit, small_model
 
-from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
-from bertsmith.tasks.catalogue import bundled_examples, read_examples
-from bertsmith.tasks.data_settings import PretrainingDataSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.tasks.named_tasks import bundled_examples, read_examples
 from bertsmith.text.learn import count_words, learn_vocabulary
 from bertsmith.text.wordpiece import Tokenizer
 

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from toy import PLACES
 
+from bertsmith.datasets.tables import read_table
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
-from bertsmith.tasks.table_files import read_table
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
 from bertsmith.text.wordpiece import Tokenizer
 

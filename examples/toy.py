@@ -11,10 +11,10 @@ from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.workload import PretrainingTask
 from bertsmith.progress import quiet
 from bertsmith.runtime import choose
-from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.pretraining import PretrainingTask
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training.loop import train

@@ -33,7 +33,7 @@ NEVER_TORCH = ("text", "corpus", "metrics")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
 # What takes a moment to import, and few need: whoever does imports it where it is used.
-SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.training.report"}
+SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
 MODULES = {

@@ -18,14 +18,14 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
-from bertsmith.checkpoints.pretrained import save_pretrained, untrained
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, RunError
-from bertsmith.inference.embedder import Embedder
 from bertsmith.library import load
 from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer, LabelError
-from bertsmith.tasks.examples import TextExample
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vectors.embedder import Embedder
 from tasks.task_samples import CONFIG, examples_of, write_base_model
 
 NUMBERS = [f"{letter}{digit}" for letter in "abcdefghijklmnopqrst" for digit in range(10)]

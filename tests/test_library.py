@@ -9,19 +9,19 @@ import pytest
 import torch
 
 import bertsmith
-from bertsmith.checkpoints.pretrained import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
-from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretrained import PretrainedPredictor
-from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.library import Model, WordEncoder, load
 from bertsmith.library.inputs import silently
 from bertsmith.progress import quiet, tell
 from bertsmith.runtime import INFERENCE_TOKENS
-from bertsmith.tasks.examples import TaggedExample, TextExample
 from bertsmith.tasks.kinds import task_for
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.token_features import TokenFeatures
 from model.examples import shake
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 

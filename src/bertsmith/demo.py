@@ -27,17 +27,17 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file
-from bertsmith.inference.pretrained import MASK, PretrainedPredictor
+from bertsmith.inference.pretraining_heads import MASK, PretrainedPredictor
+from bertsmith.pretraining.report import Samples, write_report
+from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
-from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.pretraining_run import PretrainingRunSettings, pretrain
 from bertsmith.text.learn import WordCounts, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult
-from bertsmith.training.report import Samples, write_report
 from bertsmith.training.settings import TrainSettings
 
 VOCABULARY_SIZE = 8000

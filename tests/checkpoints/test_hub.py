@@ -12,12 +12,12 @@ import pytest
 import torch
 from huggingface_hub import constants
 
-from bertsmith.checkpoints import catalogue
-from bertsmith.checkpoints.catalogue import CATALOGUE, local_copies
+from bertsmith.checkpoints import published_models
 from bertsmith.checkpoints.hub import is_hub_id, resolve
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.names import to_huggingface
+from bertsmith.checkpoints.published_models import CATALOGUE, local_copies
 from bertsmith.errors import InputError
 
 ID = "google-bert/bert-base-uncased"
@@ -235,8 +235,8 @@ def test_the_catalogue_names_every_published_model_with_its_size():
         "base-chinese": 102_267_648,
     }  # fmt: skip
     assert {name: counts[name] for name in expected} == expected
-    assert catalogue.find("uncased_L-8_H-512_A-8").num_parameters == 41_373_184
-    assert catalogue.find("nothing") is None
+    assert published_models.find("uncased_L-8_H-512_A-8").num_parameters == 41_373_184
+    assert published_models.find("nothing") is None
     assert all(is_hub_id(model.hub_id) for model in CATALOGUE)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from huggingface_hub import ModelCard
 
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.card import CARD, LIBRARIES
 from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.checkpoints.load import convert
-from bertsmith.checkpoints.pretrained import load_for_task, save_pretrained, untrained
 from bertsmith.errors import CheckpointError
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from bertsmith.checkpoints.huggingface import read_model_folder
-from inference.export_models import write_task
+from export.export_models import write_task
 from tasks.task_samples import TOKENIZER, examples_of
 
 

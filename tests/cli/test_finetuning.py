@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.tasks.finetuning_job import FinetuningJob
+from bertsmith.finetuning.training import FinetuningJob
 
 SPAM, HAM = "he bought the mask a b", "the man went to store c d"
 

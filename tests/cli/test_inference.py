@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
 
 
 def test_a_gap_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from bertsmith import load
-from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.inference.embedder import Embedder
-from bertsmith.inference.passage_index import PassageIndex
 from bertsmith.randomness import generator
+from bertsmith.search.index import PassageIndex
+from bertsmith.vectors.embedder import Embedder
 
 PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
 
@@ -73,7 +73,7 @@ def test_no_file_but_an_index_is_written_over_and_nobody_is_told_to_remove_it(
         (tmp_path / other).write_text("a man\n" * 20, encoding="utf-8")
     (tmp_path / "whole").mkdir()
     content = passages.read_bytes()
-    monkeypatch.setattr("bertsmith.inference.embedder.Embedder.embed", None)
+    monkeypatch.setattr("bertsmith.vectors.embedder.Embedder.embed", None)
     result = run(
         "search", passages, "--model", model, "--queries", tmp_path / "queries.txt", "--index", tmp_path / name
     )

@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bertsmith.inference import text_lines, vector_jobs
-from bertsmith.inference.embedder import Embedder
-from bertsmith.inference.token_features import TokenFeatures
-from bertsmith.inference.vector_writers import NpyWriter, ParquetWriter
+from bertsmith.datasets import text_lines
+from bertsmith.vectors import jobs as vector_jobs
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.vectors.writers import NpyWriter, ParquetWriter
 
 LINES = ["the man went to the store", "", "he bought a tweet", "a b c " * 20, "the man went to the store", "d e"]
 
@@ -282,7 +283,7 @@ def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, nam
 KILLED = """
 import sys, time, torch
 from bertsmith.cli.app import main
-from bertsmith.inference.vector_jobs import TextVectors
+from bertsmith.vectors.jobs import TextVectors
 torch.set_num_threads({threads})
 vectors = TextVectors.vectors
 TextVectors.block = {block}

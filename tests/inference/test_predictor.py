@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from bertsmith.datasets import text_lines
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import InputError
-from bertsmith.inference import text_lines
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
-from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of

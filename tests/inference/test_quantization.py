@@ -6,16 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.pretrained import save_pretrained
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_passport
 from bertsmith.library import load
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
+from bertsmith.vectors.embedder import Embedder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 pytestmark = pytest.mark.skipif(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.errors import InputError
 from bertsmith.library import Model, load
 from bertsmith.model.heads import BertForTask

@@ -16,8 +16,8 @@ from bertsmith.library import Model
 from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app
 from bertsmith.server.files import read_page
+from bertsmith.server.process import load_models, read_key
 from bertsmith.server.refusal import json_bytes
-from bertsmith.server.run import load_models, read_key
 from bertsmith.server.settings import ServerSettings
 from server.asgi import Client, running
 from server.models import write_models

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertsmith.checkpoints.pretrained import save_pretrained, untrained
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.errors import InputError
 from bertsmith.library import Model, load
 from bertsmith.model.batch import Batch

@@ -9,7 +9,7 @@ import pytest
 from bertsmith.library import Model
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import EXTRA, ConnectionLimit
-from bertsmith.server.metrics import Metrics
+from bertsmith.server.prometheus import Metrics
 from bertsmith.server.settings import ServerSettings
 from server.asgi import Client, running
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.library import load
 from bertsmith.model.heads import BertForTask
 from bertsmith.server.attention_view import attention_of
@@ -673,7 +673,7 @@ def test_vectors_pieces_and_attention_are_those_of_the_library(browser, tiny_mod
 def test_pictures_of_the_page(browser, stub):
     """Of the models in PICTURED, or of the stub; vectors and attention are those of the second model that has them."""
     image = pytest.importorskip("PIL.Image")
-    run = pytest.importorskip("bertsmith.server.run", reason="needs the extra serve")
+    run = pytest.importorskip("bertsmith.server.process", reason="needs the extra serve")
     folder = Path(os.environ[PICTURES])
     sources = [source for source in os.environ.get(PICTURED, "").split(os.pathsep) if source]
     models = run.load_models(sources)

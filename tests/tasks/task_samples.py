@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from bertsmith.checkpoints.pretrained import save_pretrained, untrained
-from bertsmith.model.config import BertConfig
-from bertsmith.randomness import generator
-from bertsmith.tasks.examples import (
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.datasets.examples import (
     Answer,
     ChoiceExample,
     Example,
@@ -13,6 +11,8 @@ from bertsmith.tasks.examples import (
     TaggedExample,
     TextExample,
 )
+from bertsmith.model.config import BertConfig
+from bertsmith.randomness import generator
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import Tokenizer

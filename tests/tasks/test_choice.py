@@ -10,12 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.datasets.examples import ChoiceExample
+from bertsmith.encoding.units import TaskBatch, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.choice import ChoicePrediction, ChoiceTask
-from bertsmith.tasks.examples import ChoiceExample
-from bertsmith.tasks.features import TaskBatch, micro_batches
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import Tokenizer

@@ -11,15 +11,15 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import BertsmithError
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob, TaskData
+from bertsmith.finetuning.workload import Finetuning, task_logits
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
-from bertsmith.tasks.features import micro_batches
-from bertsmith.tasks.finetuning import Finetuning, task_logits
-from bertsmith.tasks.finetuning_job import FinetuningJob, TaskData
-from bertsmith.tasks.finetuning_run import finetune
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.kinds import KINDS, task_for
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model

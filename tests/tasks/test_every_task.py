@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.datasets.glue import GLUE
 from bertsmith.errors import InputError
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.predictor import Predictor
-from bertsmith.tasks import catalogue
-from bertsmith.tasks.finetuning_job import FinetuningJob
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.glue import GLUE
+from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import write_base_model
 
@@ -81,7 +81,7 @@ def choice_file(name: str) -> str:
 def table_file(name: str) -> str:
     labels = {"classification": ("a", "b"), "multi-label": ("a", "a,b", "b"), "regression": ("0.5", "1.5", "2.5")}
     column = "labels" if name == "multi-label" else "label"
-    given = labels.get(name) or catalogue.PRESETS[name]
+    given = labels.get(name) or named_tasks.PRESETS[name]
     rows = (f"{TEXTS[row % 4]}\t{given[row % len(given)]}\n" for row in range(COUNT))
     return f"text\t{column}\n" + "".join(rows)
 
@@ -90,11 +90,11 @@ def write_file(name: str, folder: Path) -> Path:
     """A file of the task with a few examples, in its official form."""
     if name in GLUE:
         suffix, text = "tsv", glue_file(name)
-    elif name in catalogue.QUESTIONS:
+    elif name in named_tasks.QUESTIONS:
         suffix, text = "json", squad_file(name)
-    elif name in catalogue.CHOICES:
+    elif name in named_tasks.CHOICES:
         suffix, text = "tsv" if name == "codah" else "csv", choice_file(name)
-    elif name in catalogue.TAGS:
+    elif name in named_tasks.TAGS:
         tag = "B-PER" if name == "ner" else "NOUN"
         other = "O" if name == "ner" else "VERB"
         suffix, text = "conll", f"-DOCSTART- -X- {other}\n\n" + f"anna NNP {tag}\nwas VBD {other}\n\n" * COUNT
@@ -110,10 +110,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_base_model(tmp_path_factory.mktemp("base") / "model")
 
 
-@pytest.mark.parametrize("name", [name for name in catalogue.TASK_NAMES if name != "ax"])
+@pytest.mark.parametrize("name", [name for name in named_tasks.TASK_NAMES if name != "ax"])
 def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: Path) -> None:
     path = write_file(name, tmp_path)
-    spec, data = catalogue.read_task(name, path, path, settings=TaskSettings(max_length=32, stride=8))
+    spec, data = named_tasks.read_task(name, path, path, settings=TaskSettings(max_length=32, stride=8))
     assert len(data.train) == len(data.dev) == COUNT
     settings = FinetuningSettings(batch_size=COUNT, epochs=1, device="cpu", precision="fp32")
     job = FinetuningJob.prepare(base, spec, data, settings, RecipeSettings())
@@ -130,6 +130,6 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
 def test_the_diagnostic_set_is_read_for_prediction_alone(tmp_path: Path) -> None:
     path = tmp_path / "AX.tsv"
     path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
-    assert [example.second for example in catalogue.read_test("ax", path)] == ["the plot"]
+    assert [example.second for example in named_tasks.read_test("ax", path)] == ["the plot"]
     with pytest.raises(InputError, match="which is for tests only"):
-        catalogue.read_task("ax", path, path)
+        named_tasks.read_task("ax", path, path)

@@ -7,14 +7,14 @@ import pytest
 import torch
 import transformers
 
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import convert
-from bertsmith.checkpoints.pretrained import save_pretrained
+from bertsmith.encoding.units import Features
 from bertsmith.errors import CheckpointError
+from bertsmith.finetuning.workload import task_logits
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
-from bertsmith.tasks.features import Features
-from bertsmith.tasks.finetuning import task_logits
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 

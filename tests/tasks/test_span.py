@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.datasets.examples import Answer, QuestionExample
+from bertsmith.encoding.units import Features, micro_batches
 from bertsmith.errors import InputError
+from bertsmith.finetuning.predictions import gold_of
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForTask
-from bertsmith.tasks.example_lines import gold_of
-from bertsmith.tasks.examples import Answer, QuestionExample
-from bertsmith.tasks.features import Features, micro_batches
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules

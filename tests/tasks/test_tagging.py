@@ -11,11 +11,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.datasets.examples import TaggedExample
+from bertsmith.encoding.units import NO_LABEL, Features, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForTask
-from bertsmith.tasks.examples import TaggedExample
-from bertsmith.tasks.features import NO_LABEL, Features, micro_batches
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules

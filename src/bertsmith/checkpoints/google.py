@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.card import write_card
+from bertsmith.checkpoints.metadata import check_labels, read_passport, write_passport
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_numbers
 from bertsmith.checkpoints.names import Match, from_google, to_google, whole
-from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
 from bertsmith.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules

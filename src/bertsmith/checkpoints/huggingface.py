@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.card import write_card
+from bertsmith.checkpoints.metadata import check_labels, read_passport, write_passport
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -19,7 +20,6 @@ from bertsmith.checkpoints.model_folder import (
     require_numbers,
 )
 from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
-from bertsmith.checkpoints.passport import check_labels, read_passport, write_passport
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
 from bertsmith.checkpoints.tokenizer_files import (
     SPECIAL_TOKENS,

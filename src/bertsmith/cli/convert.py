@@ -65,8 +65,8 @@ def convert(
     by more than the limit, or the score on labelled examples falls by more than 0.001 (one changed answer is let pass),
     DST is not written and the exit code is 1. DST/export.json tells what was compared.
     """
-    from bertsmith.inference.export import export
-    from bertsmith.tasks.catalogue import ColumnSettings
+    from bertsmith.export.conversion import export
+    from bertsmith.tasks.named_tasks import ColumnSettings
     from bertsmith.text.normalize import TextRules
 
     report, lines = export(
@@ -117,7 +117,7 @@ def models(
     json: JsonOption = False,
 ) -> None:
     """Print the published checkpoints, and which of them lie on this machine; nothing is fetched."""
-    from bertsmith.checkpoints.catalogue import CATALOGUE, local_copies
+    from bertsmith.checkpoints.published_models import CATALOGUE, local_copies
 
     copies = local_copies(*(folders or []))
     if json:

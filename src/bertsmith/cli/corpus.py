@@ -61,7 +61,7 @@ def check(
 def _print_report(
     folder: Path, evaluation: list[Path] | None, model_vocabulary: int | None = None, json: bool = False
 ) -> None:
-    from bertsmith.corpus.doctor import check_corpus
+    from bertsmith.corpus.checks import check_corpus
 
     report = check_corpus(folder, evaluation or (), model_vocabulary=model_vocabulary)
     if json:

@@ -25,7 +25,7 @@ from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
-    from bertsmith.tasks.examples import Example
+    from bertsmith.datasets.examples import Example
     from bertsmith.tasks.task import Prediction, TaskSpec
 
 TaskOption = Annotated[
@@ -41,8 +41,8 @@ TaskOption = Annotated[
 
 def finetune_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `finetune`."""
-    from bertsmith.tasks.catalogue import ColumnSettings
-    from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+    from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+    from bertsmith.tasks.named_tasks import ColumnSettings
     from bertsmith.tasks.task import TaskSettings
 
     return (FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings)
@@ -76,28 +76,28 @@ def finetune(
     The paper's recipe is the default. RUN/report.json has the scores of every seed, their mean and spread, and
     RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume goes on from there.
     """
-    from bertsmith.tasks import catalogue
-    from bertsmith.tasks.finetuning_report import write_finetuning_report
-    from bertsmith.tasks.finetuning_run import finetune as run_finetuning
-    from bertsmith.tasks.finetuning_run import summary_lines
-    from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
+    from bertsmith.finetuning.report import write_finetuning_report
+    from bertsmith.finetuning.run import finetune as run_finetuning
+    from bertsmith.finetuning.run import summary_lines
+    from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+    from bertsmith.tasks import named_tasks
     from bertsmith.tasks.task import TaskSettings
 
-    name = catalogue.task_name(task)
+    name = named_tasks.task_name(task)
     settings = settings_from(FinetuningSettings, values)
     recipe = settings_from(RecipeSettings, values)
-    spec, data = catalogue.read_task(
+    spec, data = named_tasks.read_task(
         name,
         train,
         dev,
-        columns=settings_from(catalogue.ColumnSettings, values),
-        settings=settings_from(TaskSettings, values, catalogue.default_settings(name)),
+        columns=settings_from(named_tasks.ColumnSettings, values),
+        settings=settings_from(TaskSettings, values, named_tasks.default_settings(name)),
         limit=limit,
     )
     table = None
     if search:
         from bertsmith.files import read_json, write_json
-        from bertsmith.tasks.search import TABLE_FILE, search_settings, table_cells
+        from bertsmith.finetuning.tuning import TABLE_FILE, search_settings, table_cells
 
         beside = out.resolve().with_name(f"{out.resolve().name}-search")
         if not resume and out.exists() and any(out.iterdir()):
@@ -122,7 +122,7 @@ def finetune(
 
 def evaluate_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `evaluate`."""
-    from bertsmith.tasks.catalogue import ColumnSettings
+    from bertsmith.tasks.named_tasks import ColumnSettings
 
     return (ColumnSettings,)
 
@@ -144,13 +144,13 @@ def evaluate(
     A model of another tool does not say what it was trained on: name its task with --task for the official scores.
     """
     from bertsmith.checkpoints.load import load_any
+    from bertsmith.finetuning.predictions import example_lines
+    from bertsmith.finetuning.resampling import intervals
+    from bertsmith.finetuning.run import is_count
     from bertsmith.inference.predictor import Predictor
-    from bertsmith.tasks.catalogue import ColumnSettings
-    from bertsmith.tasks.example_lines import example_lines
-    from bertsmith.tasks.finetuning_run import is_count
     from bertsmith.tasks.kinds import task_for
-    from bertsmith.tasks.model_spec import read_labelled
-    from bertsmith.tasks.resampling import intervals
+    from bertsmith.tasks.named_tasks import ColumnSettings
+    from bertsmith.tasks.spec_of_model import read_labelled
 
     folder = load_any(model)
     predictor = Predictor.load(folder, device=device, precision=precision)
@@ -197,9 +197,9 @@ def quantize(
     from bertsmith.checkpoints.load import load_any
     from bertsmith.inference.quantization import note_kept_layers, require_passport
     from bertsmith.inference.quantization import quantize as measure
-    from bertsmith.tasks.catalogue import ColumnSettings
     from bertsmith.tasks.kinds import task_for
-    from bertsmith.tasks.model_spec import read_labelled
+    from bertsmith.tasks.named_tasks import ColumnSettings
+    from bertsmith.tasks.spec_of_model import read_labelled
 
     folder = load_any(model)
     require_passport(folder.path)
@@ -239,9 +239,9 @@ def predict(
     {"context": ..., "endings": [...]}. Answer i is that of line i; an empty line is an empty text, or a sentence
     without words to tag. A pair, a question or a choice needs all its parts.
     """
+    from bertsmith.datasets.examples import is_blank
     from bertsmith.inference.predictor import Predictor
-    from bertsmith.tasks import catalogue
-    from bertsmith.tasks.examples import is_blank
+    from bertsmith.tasks import named_tasks
 
     predictor = Predictor.load(model, device=device, precision=precision)
     if test is None:
@@ -250,11 +250,11 @@ def predict(
         total = count_lines(sys.stdin.buffer)
         examples = _examples(predictor.task.spec)
     else:
-        name = catalogue.glue_test(predictor.task.spec, task)
-        read = catalogue.read_test(name, test)
+        name = named_tasks.glue_test(predictor.task.spec, task)
+        read = named_tasks.read_test(name, test)
         total, examples = len(read), iter(read)
         if submission is not None:
-            typer.echo(str(catalogue.submit(name, predictor.stream(examples, total=total), submission)))
+            typer.echo(str(named_tasks.submit(name, predictor.stream(examples, total=total), submission)))
             return
     told = Counter[str]()
     for example, prediction in _answered(functools.partial(predictor.stream, total=total), examples):
@@ -277,8 +277,8 @@ def _answered(
     Raises:
         BertsmithError: what `stream` raises, after all examples before the one that cannot be read were answered.
     """
+    from bertsmith.datasets.examples import TaggedExample
     from bertsmith.errors import BertsmithError
-    from bertsmith.tasks.examples import TaggedExample
     from bertsmith.tasks.tagging import TagsPrediction
 
     read: deque[Example] = deque()  # and not answered yet
@@ -323,7 +323,7 @@ def _tell_cut(cut: Counter[str]) -> None:
 
 def _examples(spec: "TaskSpec") -> "Iterator[Example]":
     """The examples on stdin, one a line."""
-    from bertsmith.tasks.lines import example_of_line
+    from bertsmith.tasks.typed_examples import example_of_line
 
     lines = itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
     for number, line in enumerate(lines, start=1):
@@ -337,7 +337,7 @@ def glue(
     ],
 ) -> None:
     """Print the scores of GLUE runs beside the published ones, and their average with and without WNLI."""
-    from bertsmith.tasks.glue_table import glue_lines, read_scores
+    from bertsmith.finetuning.glue_table import glue_lines, read_scores
 
     for line in glue_lines(read_scores(runs)):
         typer.echo(line)

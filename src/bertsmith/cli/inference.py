@@ -10,7 +10,7 @@ from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, Precisi
 from bertsmith.cli.text import line_blocks
 
 if TYPE_CHECKING:
-    from bertsmith.inference.pretrained import Filling, PretrainedPredictor
+    from bertsmith.inference.pretraining_heads import Filling, PretrainedPredictor
 
 _LINES = 1024  # of stdin that are answered together
 
@@ -27,7 +27,7 @@ def fill(
 
     Gaps are filled independently of one another.
     """
-    from bertsmith.inference.pretrained import PretrainedPredictor
+    from bertsmith.inference.pretraining_heads import PretrainedPredictor
 
     predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["mlm"])
     answers = [(text, predictor.fill(text, top))] if text != "-" else _fill_lines(predictor, top)
@@ -45,7 +45,7 @@ def fill(
 
 def _fill_lines(predictor: "PretrainedPredictor", top: int) -> "Iterator[tuple[str, list[list[Filling]]]]":
     """The lines of stdin with what fills their gaps; what has arrived is answered together."""
-    from bertsmith.inference.text_lines import text_blocks
+    from bertsmith.datasets.text_lines import text_blocks
 
     number = 0
     for arrived in line_blocks(sys.stdin.buffer):
@@ -64,7 +64,7 @@ def next_sentence(
     precision: PrecisionOption = "fp32",
 ) -> None:
     """Print the probability that B follows A; of several B, each one's, in their order."""
-    from bertsmith.inference.pretrained import PretrainedPredictor
+    from bertsmith.inference.pretraining_heads import PretrainedPredictor
 
     predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["nsp"])
     for found in predictor.next_sentence(first, seconds):

@@ -35,7 +35,7 @@ def demo(
 
 def rates_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `rates`."""
-    from bertsmith.tasks.data_settings import PretrainingDataSettings
+    from bertsmith.pretraining.settings import PretrainingDataSettings
 
     return (PretrainingDataSettings,)
 
@@ -47,9 +47,9 @@ def rates(
 ) -> None:
     """Print the rates that pre-training rows really have: masks and their three ways, random next, lengths."""
     from bertsmith.corpus.shards import Corpus
-    from bertsmith.tasks.data_settings import PretrainingDataSettings
-    from bertsmith.tasks.instances import PretrainingStream
-    from bertsmith.tasks.rates import measure_rates
+    from bertsmith.pretraining.rates import measure_rates
+    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.pretraining.stream import PretrainingStream
 
     source = Corpus.open(corpus)
     settings = settings_from(PretrainingDataSettings, values)
@@ -60,8 +60,8 @@ def rates(
 
 def pretrain_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `pretrain`."""
-    from bertsmith.tasks.data_settings import PretrainingDataSettings
-    from bertsmith.tasks.pretraining_run import PretrainingRunSettings
+    from bertsmith.pretraining.run import PretrainingRunSettings
+    from bertsmith.pretraining.settings import PretrainingDataSettings
     from bertsmith.training.settings import TrainSettings
 
     return (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)
@@ -79,16 +79,16 @@ def pretrain(
 
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume goes on from there.
     """
+    from bertsmith.pretraining import run
+    from bertsmith.pretraining.settings import PretrainingDataSettings
     from bertsmith.runtime import Rank
-    from bertsmith.tasks import pretraining_run
-    from bertsmith.tasks.data_settings import PretrainingDataSettings
     from bertsmith.training.settings import TrainSettings
 
-    before = pretraining_run.settings_of_run(out)[1:] if resume else (None, None, None)
-    result = pretraining_run.pretrain(
+    before = run.settings_of_run(out)[1:] if resume else (None, None, None)
+    result = run.pretrain(
         corpus,
         out,
-        settings_from(pretraining_run.PretrainingRunSettings, values, before[0]),
+        settings_from(run.PretrainingRunSettings, values, before[0]),
         settings_from(PretrainingDataSettings, values, before[1]),
         settings_from(TrainSettings, values, before[2]),
         resume=resume,
@@ -119,8 +119,8 @@ def report(
     current folder, so that each run keeps its own. The last line is the place of the page.
     """
     from bertsmith.errors import ConfigError
-    from bertsmith.tasks.finetuning_report import is_finetuning, write_finetuning_report
-    from bertsmith.training.report import write_report
+    from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
+    from bertsmith.pretraining.report import write_report
 
     kinds = {is_finetuning(run): run for run in runs}
     if len(kinds) > 1:

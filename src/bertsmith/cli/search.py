@@ -19,9 +19,9 @@ from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
-    from bertsmith.inference.passages import Judgements, TextSet
-    from bertsmith.inference.ranking import Ranking
-    from bertsmith.inference.retrieval import Retriever
+    from bertsmith.search.passages import Judgements, TextSet
+    from bertsmith.search.rankings import Ranking
+    from bertsmith.search.retrieval import Retriever
 
 _SHOWN = 100  # characters of a text in a line for people
 _AROUND = 60  # characters on both sides of a word
@@ -78,9 +78,9 @@ def search(
     side by side, by words alone with --bm25: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean
     average precision. The best 100 passages count, of what is read again the best --depth.
     """
-    from bertsmith.inference.passage_index import tell_crowded
-    from bertsmith.inference.passages import TextSet, judgements_for, read_judgements, read_text_set
-    from bertsmith.inference.retrieval import BY_WORDS, DEPTH, HYBRID, VECTORS
+    from bertsmith.search.index import tell_crowded
+    from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
+    from bertsmith.search.retrieval import BY_WORDS, DEPTH, HYBRID, VECTORS
 
     if bool(query) == (queries is not None):
         raise typer.BadParameter("give --query or --queries")
@@ -170,10 +170,10 @@ def senses(
 
     Groups that are far apart hint at several senses. Printed are the contexts nearest to the centre of each group.
     """
-    from bertsmith.inference.drawings import require_picture, scatter, write_picture
-    from bertsmith.inference.senses import find_words, group_senses, occurrence_vectors, read_sentences
+    from bertsmith.encoding.frozen import FrozenEncoder
     from bertsmith.metrics.vectors import unit
-    from bertsmith.tasks.frozen_encoder import FrozenEncoder
+    from bertsmith.reports.pictures import require_picture, scatter, write_picture
+    from bertsmith.search.senses import find_words, group_senses, occurrence_vectors, read_sentences
 
     if not (clusters == "auto" or clusters.isdecimal()):
         raise typer.BadParameter("--clusters is a number or auto")
@@ -211,8 +211,8 @@ def senses(
             for context in about["contexts"]:
                 typer.echo(f"  {context['left']}[{context['word']}]{context['right']}")
     if out is not None:
-        from bertsmith.inference.senses import plane_beside
-        from bertsmith.training.pages import section, table
+        from bertsmith.reports.html import section, table
+        from bertsmith.search.senses import plane_beside
 
         names = [f"{word}, group {group + 1} ({about['occurrences']:,})" for group, about in enumerate(groups)]
         points, shown, colours = result.points, result.shown, result.groups
@@ -246,14 +246,14 @@ def _retriever(
     precision: str,
 ) -> "Retriever":
     """The ways to search that are needed."""
-    from bertsmith.inference.bm25 import BM25, Words
-    from bertsmith.inference.embedder import Embedder
     from bertsmith.inference.pair_scorer import PairScorer
-    from bertsmith.inference.passage_index import index_passages
     from bertsmith.inference.predictor import Predictor
-    from bertsmith.inference.retrieval import Retriever
-    from bertsmith.inference.vector_changes import VectorChange
     from bertsmith.progress import tell, warn
+    from bertsmith.search.bm25 import BM25, Words
+    from bertsmith.search.index import index_passages
+    from bertsmith.search.retrieval import Retriever
+    from bertsmith.vectors.changes import VectorChange
+    from bertsmith.vectors.embedder import Embedder
 
     change = None if changes is None else VectorChange.load(changes)
     if change is not None and change.warning:
@@ -316,7 +316,7 @@ def _print_hits(retriever: "Retriever", queries: "TextSet", ranking: "Ranking", 
 
 def _print_scores(retriever: "Retriever", queries: "TextSet", judged: "Judgements", system: str, json: bool) -> None:
     """Every search that can be made, side by side."""
-    from bertsmith.inference.retrieval import score_search, tell_unjudged
+    from bertsmith.search.retrieval import score_search, tell_unjudged
 
     tell_unjudged(queries, retriever.passages, judged)
     rankings = retriever.side_by_side(queries.texts, system)

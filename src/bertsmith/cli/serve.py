@@ -52,10 +52,10 @@ def serve(
         # oneDNN keeps a prepared product for each number of tokens that it has met, a hundred megabytes after some
         # minutes. In fp32 they are as quickly made anew; what a user has set stays.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
-    from bertsmith.server import run
+    from bertsmith.server import process
     from bertsmith.server.settings import ServerSettings
 
     settings = settings_from(ServerSettings, values)
-    key = None if api_key_file is None else run.read_key(api_key_file)
-    models = run.load_models(model, device=device, precision=precision)
-    run.serve(models, host=host, port=port, settings=settings, key=key)
+    key = None if api_key_file is None else process.read_key(api_key_file)
+    models = process.load_models(model, device=device, precision=precision)
+    process.serve(models, host=host, port=port, settings=settings, key=key)

@@ -18,7 +18,7 @@ from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
-    from bertsmith.inference.vector_jobs import VectorSummary
+    from bertsmith.vectors.jobs import VectorSummary
 
 FileArgument = Annotated[
     str,
@@ -70,10 +70,10 @@ def embed(
     lines among 2,048 that follow one another are computed once. X.json keeps what the vectors are made of. --resume
     goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
-    from bertsmith.inference.embedder import Embedder
-    from bertsmith.inference.text_lines import TextLines
-    from bertsmith.inference.vector_files import require_place
-    from bertsmith.inference.vector_jobs import TextVectors, write_vectors
+    from bertsmith.datasets.text_lines import TextLines
+    from bertsmith.vectors.embedder import Embedder
+    from bertsmith.vectors.files import require_place
+    from bertsmith.vectors.jobs import TextVectors, write_vectors
 
     _require_one(resume, replace)
     require(
@@ -121,10 +121,10 @@ def features(
     windows that overlap, so that no word is lost. Equal lines that are worked on together, of 512 that follow one
     another, are computed once. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
-    from bertsmith.inference.text_lines import TextLines
-    from bertsmith.inference.token_features import TokenFeatures
-    from bertsmith.inference.vector_files import require_place
-    from bertsmith.inference.vector_jobs import TokenVectorsOfTexts, write_vectors
+    from bertsmith.datasets.text_lines import TextLines
+    from bertsmith.vectors.files import require_place
+    from bertsmith.vectors.jobs import TokenVectorsOfTexts, write_vectors
+    from bertsmith.vectors.token_features import TokenFeatures
 
     _require_one(resume, replace)
     require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
@@ -169,8 +169,10 @@ def vectors(
 
     Changes are made in the order of the options. Removing directions and whitening take the mean away too.
     """
-    from bertsmith.inference.drawings import cosine_histogram, require_picture, write_picture
-    from bertsmith.inference.vector_changes import (
+    from bertsmith.metrics.vectors import describe, in_words, sample_rows
+    from bertsmith.progress import warn
+    from bertsmith.reports.pictures import cosine_histogram, require_picture, write_picture
+    from bertsmith.vectors.changes import (
         ChangeSettings,
         VectorChange,
         fit_change,
@@ -179,8 +181,6 @@ def vectors(
         require_finite,
         write_npy,
     )
-    from bertsmith.metrics.vectors import describe, in_words, sample_rows
-    from bertsmith.progress import warn
 
     settings = ChangeSettings(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.tasks.classification import LabelPrediction
-from bertsmith.tasks.examples import TextExample
 from bertsmith.tasks.regression import NumberPrediction
 
 RELEVANT = "relevant"

@@ -8,20 +8,20 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import kept_layers
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.passport import kept_layers
-from bertsmith.checkpoints.pretrained import load_for_task
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
+from bertsmith.datasets.text_lines import sized_blocks
 from bertsmith.errors import BertsmithError, InputError
-from bertsmith.inference.text_lines import sized_blocks
+from bertsmith.finetuning.workload import task_logits
 from bertsmith.model.heads import BertForTask
 from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime, choose_inference
-from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TextExample
-from bertsmith.tasks.finetuning import task_logits
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.model_spec import require_spec
+from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.wordpiece import Tokenizer
 

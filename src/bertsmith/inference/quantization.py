@@ -4,13 +4,13 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.checkpoints.metadata import KEPT_NOTE, PASSPORT
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.passport import KEPT_NOTE, PASSPORT
+from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import read_json, write_json
 from bertsmith.inference.predictor import Predictor
 from bertsmith.runtime import choose_inference
-from bertsmith.tasks.examples import Example
 
 LIMIT = 0.004  # share of the score that int8 may cost
 # From none to nearly all: the products whose inputs spread widest are given back first.

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bertsmith.inference.token_features import TokenFeatures
 from bertsmith.library.inputs import checked_sentences, silently
 from bertsmith.library.loading import load
 from bertsmith.library.model import Model
 from bertsmith.settings import require
+from bertsmith.vectors.token_features import TokenFeatures
 
 
 class WordEncoder(nn.Module):

@@ -19,19 +19,19 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import InputError
-from bertsmith.inference.embedder import Embedder
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import TaskData, split_dev
 from bertsmith.inference.predictor import Predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, texts_or_pairs, warn_cut
 from bertsmith.library.training import split_settings
 from bertsmith.settings import require
 from bertsmith.tasks.classification import LabelPrediction
-from bertsmith.tasks.examples import TextExample
-from bertsmith.tasks.finetuning_job import TaskData, split_dev
-from bertsmith.tasks.finetuning_run import finetune
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.tasks.texts import encode_texts
+from bertsmith.tasks.whole_texts import encode_texts
+from bertsmith.vectors.embedder import Embedder
 
 Vectors = npt.NDArray[np.float32]
 Texts = Sequence[Text]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeGuard
 
+from bertsmith.datasets.examples import TaggedExample
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import counted, quiet
-from bertsmith.tasks.examples import TaggedExample
 from bertsmith.tasks.tagging import words_of
 
 Text = str | tuple[str, str]

@@ -3,14 +3,14 @@
 from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.embedder import Embedder
-from bertsmith.inference.pooling import read_recipe
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretrained import PretrainedPredictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.library.model import Model
-from bertsmith.tasks.frozen_encoder import FrozenEncoder
-from bertsmith.tasks.model_spec import spec_of
+from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.sentence_transformers import read_recipe
 
 
 def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -> Model:

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
+from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.embedder import Embedder
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretrained import Continuation, Filling, PretrainedPredictor
-from bertsmith.inference.token_features import TokenFeatures
+from bertsmith.inference.pretraining_heads import Continuation, Filling, PretrainedPredictor
 from bertsmith.library.counting import tokens_of_texts, tokens_of_words
 from bertsmith.library.inputs import (
     Text,
@@ -40,13 +40,13 @@ from bertsmith.library.inputs import (
 )
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
-from bertsmith.tasks.examples import ChoiceExample, Example, QuestionExample, TextExample
-from bertsmith.tasks.frozen_encoder import FrozenEncoder
 from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.token_features import TokenFeatures
 
 Vectors = npt.NDArray[np.float32]
 Value = TypeVar("Value")

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
+from bertsmith.finetuning.run import FinetuningResult
+from bertsmith.finetuning.run import finetune as run_finetuning
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.pretraining.run import PretrainingRunSettings
+from bertsmith.pretraining.run import pretrain as run_pretraining
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.settings import help_lines
-from bertsmith.tasks.catalogue import ColumnSettings, default_settings, read_task, task_name
-from bertsmith.tasks.data_settings import PretrainingDataSettings
-from bertsmith.tasks.finetuning_run import FinetuningResult
-from bertsmith.tasks.finetuning_run import finetune as run_finetuning
-from bertsmith.tasks.finetuning_settings import FinetuningSettings, RecipeSettings
-from bertsmith.tasks.pretraining_run import PretrainingRunSettings
-from bertsmith.tasks.pretraining_run import pretrain as run_pretraining
+from bertsmith.tasks.named_tasks import ColumnSettings, default_settings, read_task, task_name
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.settings import TrainSettings

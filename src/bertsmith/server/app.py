@@ -12,7 +12,7 @@ from bertsmith.server import documents, schemas
 from bertsmith.server.files import page_router
 from bertsmith.server.gate import Gate
 from bertsmith.server.hosts import Hosts
-from bertsmith.server.metrics import CONTENT_TYPE, Metrics
+from bertsmith.server.prometheus import CONTENT_TYPE, Metrics
 from bertsmith.server.refusal import json_response, refused
 from bertsmith.server.routes import ROUTES
 from bertsmith.server.service import Service

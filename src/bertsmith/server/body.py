@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from bertsmith.server.metrics import Metrics
+from bertsmith.server.prometheus import Metrics
 from bertsmith.server.refusal import ClientGoneError, RefusalError, of_invalid_body
 from bertsmith.server.settings import ServerSettings
 

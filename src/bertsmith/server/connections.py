@@ -10,7 +10,7 @@ from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from bertsmith.server.metrics import Metrics
+from bertsmith.server.prometheus import Metrics
 
 # Stands in the state of every request of a connection that is one too many.
 EXTRA = "is_extra"

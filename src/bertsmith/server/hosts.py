@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from bertsmith.library import Model
 from bertsmith.server.abilities import OF_ALL
-from bertsmith.server.metrics import Metrics
+from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import WorkQueue
 from bertsmith.server.refusal import RefusalError
 from bertsmith.server.settings import ServerSettings

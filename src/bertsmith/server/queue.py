@@ -22,7 +22,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.library import Model
 from bertsmith.server.abilities import ABILITIES, cut_by_length, read_at_most, tokens_of
 from bertsmith.server.cancellation import ComputeCancelledError, cancelled_unless
-from bertsmith.server.metrics import Metrics
+from bertsmith.server.prometheus import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
 
 Options = tuple[tuple[str, Any], ...]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.inference.pretrained import Continuation, Filling
+from bertsmith.inference.pretraining_heads import Continuation, Filling
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction

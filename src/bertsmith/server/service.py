@@ -9,7 +9,7 @@ from fastapi import Request
 from bertsmith.server.abilities import characters
 from bertsmith.server.body import BodyReader
 from bertsmith.server.hosts import Host, Hosts
-from bertsmith.server.metrics import Metrics
+from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import Options, Work, WorkQueue
 from bertsmith.server.refusal import ClientGoneError, RefusalError
 from bertsmith.server.settings import ServerSettings

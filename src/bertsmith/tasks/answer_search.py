@@ -13,10 +13,10 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.tasks.examples import QuestionExample
-from bertsmith.tasks.features import Features, Ints
+from bertsmith.datasets.examples import QuestionExample
+from bertsmith.encoding.units import Features, Ints
+from bertsmith.tasks.answer_text import join_pieces, realign
 from bertsmith.tasks.question_windows import Context
-from bertsmith.tasks.realign import join_pieces, realign
 from bertsmith.tasks.task import Logits, TaskSettings
 from bertsmith.text.wordpiece import Tokenizer
 

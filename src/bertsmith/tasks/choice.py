@@ -17,12 +17,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertsmith.datasets.examples import ChoiceExample, Example
+from bertsmith.encoding.units import PER_UNIT, Features, Ints, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
 from bertsmith.settings import require
-from bertsmith.tasks.examples import ChoiceExample, Example
-from bertsmith.tasks.features import PER_UNIT, Features, Ints, TaskBatch
 from bertsmith.tasks.task import Logits, Prediction, Task, TaskSettings
 from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.pack import PackedRows, pack_rows

@@ -17,16 +17,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.labels import check_known, labels_of
+from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.progress import warn
-from bertsmith.tasks.examples import Example, TextExample
-from bertsmith.tasks.features import PER_UNIT, Features, TaskBatch
-from bertsmith.tasks.label_names import check_known, labels_of
 from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
-from bertsmith.tasks.texts import check_texts, encode_texts, pooled_logits, pooled_units
+from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.wordpiece import Tokenizer
 
 DEFAULT_THRESHOLD = 0.5

@@ -14,8 +14,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.tasks.examples import Answer, QuestionExample
-from bertsmith.tasks.features import PER_ROW, Features, Ints
+from bertsmith.datasets.examples import Answer, QuestionExample
+from bertsmith.encoding.units import PER_ROW, Features, Ints
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded, Ids
 from bertsmith.text.normalize import is_cjk

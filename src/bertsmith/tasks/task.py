@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from bertsmith.datasets.examples import Example
+from bertsmith.encoding.units import Features, TaskBatch
 from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
 from bertsmith.settings import from_dict, help_field, require, to_dict
-from bertsmith.tasks.examples import Example
-from bertsmith.tasks.features import Features, TaskBatch
 from bertsmith.text.pack import TRUNCATIONS
 from bertsmith.text.wordpiece import Tokenizer
 

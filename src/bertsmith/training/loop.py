@@ -20,7 +20,7 @@ from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.guard import LossGuard, StopRequest
-from bertsmith.training.metrics import MetricsLog
+from bertsmith.training.log import MetricsLog
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
 from bertsmith.training.settings import TrainSettings

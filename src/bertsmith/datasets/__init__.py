@@ -1,0 +1,1 @@
+"""Labelled files as examples."""

@@ -1,0 +1,163 @@
+"""Sentences of words with tags, one word a line, as in the CoNLL shared tasks.
+
+Columns stand between tabs, or between spaces in a line without tabs. A blank line ends a sentence; a line that begins
+with -DOCSTART- begins a document; a line that begins with `# ` and has not the columns of a word is a comment.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from bertsmith.corpus.sources import shown
+from bertsmith.datasets.examples import ExampleFile, TaggedExample
+from bertsmith.datasets.file_text import brief, file_text, line_of, lines_of, looks_like_json
+from bertsmith.errors import InputError
+from bertsmith.files import write_text
+from bertsmith.progress import counted
+
+DOCUMENT_START = "-DOCSTART-"
+
+_BLANK = " \t\r"
+_SPACES = re.compile("[ \t\r]+")
+
+
+def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1) -> ExampleFile:
+    """The sentences of a file.
+
+    Args:
+        word_column, tag_column: numbers of columns from 0, or from the end if negative; without a tag column the
+            sentences have no tags.
+
+    Raises:
+        InputError: the file cannot be read, holds no sentence, or a line has other columns than the rest, an empty
+            word, or a tag with a space in it; the message names file and line.
+    """
+    text = file_text(path, what="a file of words and tags")
+    if looks_like_json(text):
+        raise _no_sentences(path, "JSON")
+    lines = lines_of(text)
+    count, has_tabs = _layout(lines)
+    word_at, tag_at = _columns(path, count, word_column, tag_column)
+    examples: list[TaggedExample] = []
+    words: list[str] = []
+    tags: list[str] = []
+    document = first_line = 0
+    for number, line in enumerate([*lines, ""], start=1):
+        cells = _cells(line)
+        is_start = bool(cells) and cells[0].startswith(DOCUMENT_START)
+        if words and (is_start or not cells):
+            examples.append(
+                TaggedExample(
+                    id=str(len(examples)),
+                    words=tuple(words),
+                    tags=None if tag_column is None else tuple(tags),
+                    document=document,
+                    place=line_of(path, first_line),
+                )
+            )
+            words, tags = [], []
+        if is_start:
+            # Sentences above the first mark are a document, too.
+            document += bool(examples) and examples[-1].document == document
+        elif cells and not (_may_be_comment(line) and (has_tabs or len(cells) != count)):
+            first_line = first_line if words else number
+            word, tag = _word_and_tag(cells, count, word_at, tag_at, line_of(path, number))
+            words.append(word)
+            tags.append(tag)
+    assert examples, "a file with columns has a sentence"
+    return ExampleFile(examples=tuple(examples))
+
+
+def write_conll(
+    path: Path, examples: Iterable[TaggedExample], predicted: Sequence[Sequence[str]] | None = None
+) -> None:
+    r"""Writes sentences, atomically: word, gold tag if there is one, predicted tag if given, with tabs between.
+
+    The perl script conlleval reads such a file with `-d '\t'`.
+
+    Args:
+        predicted: a tag for each word of each sentence.
+    """
+    examples = list(examples)
+    assert predicted is None or len(predicted) == len(examples), "predictions of other sentences"
+    lines: list[str] = []
+    document = 0
+    for number, example in enumerate(examples):
+        if example.document != document:
+            lines += [DOCUMENT_START, ""]
+            document = example.document
+        columns = [column for column in (example.words, example.tags, predicted and predicted[number]) if column]
+        for cells in zip(*columns, strict=True):
+            assert not any(mark in cell for cell in cells for mark in "\t\r\n"), f"a tab or line end in {cells}"
+            lines.append("\t".join(cells))
+        lines.append("")
+    write_text(path, "\n".join(lines) + "\n")
+
+
+def _cells(line: str) -> list[str]:
+    """The columns of a line; none in a blank one."""
+    stripped = line.strip(_BLANK)
+    if not stripped:
+        return []
+    kept = line.rstrip(_BLANK)
+    return kept.split("\t") if "\t" in kept else _SPACES.split(stripped)
+
+
+def _may_be_comment(line: str) -> bool:
+    return line.startswith("# ") and "\t" not in line
+
+
+def _layout(lines: Iterable[str]) -> tuple[int, bool]:
+    """The columns of the first line that is surely a word, 0 if there is none, and whether it has tabs."""
+    for line in lines:
+        cells = _cells(line)
+        if cells and not cells[0].startswith(DOCUMENT_START) and not _may_be_comment(line):
+            return len(cells), "\t" in line.rstrip(_BLANK)
+    return 0, False
+
+
+def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -> tuple[int, int | None]:
+    """The columns of word and tag, counted from the first."""
+    if not count:
+        raise _no_sentences(path, "only marks and comments")
+    wanted = [word_column] if tag_column is None else [word_column, tag_column]
+    found = {column % count for column in wanted if -count <= column < count}
+    if len(found) < len(wanted):
+        raise InputError(
+            expected=f"a word in column {word_column} of '{shown(str(path))}'"
+            + ("" if tag_column is None else f" and a tag in column {tag_column}"),
+            found=counted(count, "column"),
+            fix="say which with --word-column and --tag-column",
+        )
+    return word_column % count, None if tag_column is None else tag_column % count
+
+
+def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | None, place: str) -> tuple[str, str]:
+    """The word and the tag of a line; the tag is empty without a tag column."""
+    if len(cells) != count:
+        raise InputError(
+            expected=f"{counted(count, 'column')} in {place}, as in the lines above",
+            found=f"{len(cells)}, beginning with {brief(cells[0])}",
+            fix="mend this line, or name a file with a word a line",
+        )
+    word = cells[word_at].strip(_BLANK)
+    if not word:
+        raise InputError(expected=f"a word in {place}", found="an empty column", fix="mend this line")
+    if tag_at is None:
+        return word, ""
+    tag = cells[tag_at].strip()
+    if len(tag.split()) != 1:
+        raise InputError(
+            expected=f"a tag without spaces in {place}",
+            found=brief(tag) if tag else "an empty column",
+            fix="mend this line, or say where tags stand with tag_column",
+        )
+    return word, tag
+
+
+def _no_sentences(path: Path, found: str) -> InputError:
+    return InputError(
+        expected=f"sentences with a word a line in '{shown(str(path))}'",
+        found=found,
+        fix="name a file in CoNLL columns",
+    )

@@ -1,0 +1,153 @@
+"""Questions about contexts, from JSON files in the format of SQuAD v1.1 and v2.0."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.corpus.sources import shown
+from bertsmith.datasets.examples import Answer, ExampleFile, QuestionExample
+from bertsmith.datasets.file_text import brief, clean, file_text, parse_json, warn_of_places
+from bertsmith.errors import InputError
+from bertsmith.progress import counted
+
+
+def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> ExampleFile:
+    """The questions of a file, of v1.1 or v2.0, with or without answers.
+
+    An answer that does not stand at its offset is moved to the nearest place of the context that holds its text; one
+    that the context does not hold still counts in scoring, as for the official scorer, which needs no offsets. The
+    first of both are listed on stderr. A question with an empty text is skipped and listed.
+
+    Args:
+        gold: a question without an answer is skipped and listed, unless it is marked as impossible.
+        training: as `gold`, and only one answer of a question is kept, the first that stands in its context. (BERT's
+            original code looks at the first answer alone.)
+
+    Raises:
+        InputError: the file is missing, empty, no JSON, or not of this format; the message names the place.
+    """
+    content = parse_json(file_text(path, what="a JSON file of questions"), f"'{shown(str(path))}'")
+    examples: list[QuestionExample] = []
+    skipped: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    moved: list[tuple[str, str]] = []
+    lost: list[tuple[str, str]] = []
+    for context, record, where in _records(path, content):
+        name = str(_field(record, "id", (str, int), where))
+        question = clean(_field(record, "question", str, where))
+        place = f"question {name!r} of '{shown(str(path))}'"
+        is_impossible = bool(record.get("is_impossible", False))
+        found: list[Answer] = []
+        absent: list[str] = []
+        for item in [] if is_impossible else _answers(record, place):
+            if training and found:
+                break
+            text = clean(_field(item, "text", str, place))
+            answer = _locate(context, text, item.get("answer_start"))
+            if answer is None:
+                absent.append(text)
+                continue
+            if answer.start != item.get("answer_start"):
+                moved.append((place, f"{brief(text)} from {item.get('answer_start')} to {answer.start}"))
+            found.append(answer)
+        kept = [] if training else [text for text in absent if text.strip()]
+        if reason := _refusal(
+            name in seen, question, context, [*found, *kept], absent, is_impossible, gold or training
+        ):
+            skipped.append((place, reason))
+            continue
+        lost += [(place, brief(text)) for text in absent]
+        seen.add(name)
+        examples.append(
+            QuestionExample(
+                id=name,
+                question=question,
+                context=context,
+                answers=tuple(found),
+                absent_answers=tuple(kept),
+                is_impossible=is_impossible,
+                place=place,
+            )
+        )
+    file = f"'{shown(str(path))}'"
+    warn_of_places(f"{counted(len(moved), 'answer')} in {file} not at the offset, moved to the nearest place", moved)
+    use = "other answers are learned" if training else "they count in scoring alone"
+    warn_of_places(f"{counted(len(lost), 'answer')} in {file} not in the context; {use}", lost)
+    if not examples:
+        raise InputError(
+            expected=f"questions in '{shown(str(path))}'",
+            found=f"none that can be used, {len(skipped)} that cannot"
+            + (f", such as {skipped[0][0]}: {skipped[0][1]}" if skipped else ""),
+            fix="name another file",
+        )
+    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+
+
+def _refusal(
+    is_double: bool,
+    question: str,
+    context: str,
+    found: Sequence[object],
+    absent: Sequence[str],
+    is_impossible: bool,
+    gold: bool,
+) -> str | None:
+    """Why a question cannot be used; None where it can."""
+    if is_double:
+        return "an id that came before"
+    if not question.strip() or not context.strip():
+        return "an empty question" if context.strip() else "an empty context"
+    if not found and absent:
+        return "its answer does not stand in its context"
+    if gold and not found and not is_impossible:
+        return "no answer"
+    return None
+
+
+def _records(path: Path, content: Any) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    """Each question with its context and its place."""
+    file = f"'{shown(str(path))}'"
+    for a, article in enumerate(_field(content, "data", list, file)):
+        where = f"article {a} of {file}"
+        for p, paragraph in enumerate(_field(article, "paragraphs", list, where)):
+            where = f"paragraph {p} of article {a} of {file}"
+            context = clean(_field(paragraph, "context", str, where))
+            for q, record in enumerate(_field(paragraph, "qas", list, where)):
+                yield context, record, f"question {q} of {where}"
+
+
+def _answers(record: Mapping[str, Any], place: str) -> list[Any]:
+    return _field(record, "answers", list, place) if "answers" in record else []
+
+
+def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
+    """The field of a record, which must be of a kind."""
+    if not isinstance(value, dict):
+        found = f"{brief(value)} in place of a record"
+    elif name not in value:
+        found = f"only {', '.join(map(brief, list(value)[:8])) or 'an empty record'}"
+    elif not isinstance(value[name], kind):
+        found = f"{brief(value[name])} there"
+    else:
+        return value[name]
+    raise InputError(
+        expected=f"the field {name!r} of the SQuAD format in {where}", found=found, fix="name a file of questions"
+    )
+
+
+def _locate(context: str, text: str, start: Any) -> Answer | None:
+    """The answer where it stands: at `start`, or else nearest to it; None if the context does not hold it.
+
+    White space in the context may be of another kind or length than in the text.
+    """
+    if isinstance(start, int) and start >= 0 and text.strip() and context.startswith(text, start):
+        return Answer(text, start)
+    words = text.split()
+    if not words:
+        return None
+    # Places that overlap are found, too, since a look-ahead takes up no characters.
+    pattern = re.compile("(?=(" + r"\s+".join(map(re.escape, words)) + "))")
+    wanted = start if isinstance(start, int) else 0
+    match = min(pattern.finditer(context), key=lambda found: abs(found.start() - wanted), default=None)
+    return None if match is None else Answer(match[1], match.start())

@@ -1,0 +1,374 @@
+"""Texts with labels from tables: CSV, TSV, JSON lines and Parquet, plain or packed as .gz or .zst.
+
+The ending of the name says what a file is. CSV has a header and quotes. TSV has a header and no quotes at all, as the
+official GLUE files. A JSON file holds a record a line, or is one list of records. Every value is read as text.
+"""
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bertsmith.corpus.sources import shown
+from bertsmith.datasets.examples import ExampleFile, TextExample
+from bertsmith.datasets.file_text import (
+    brief,
+    clean,
+    file_text,
+    line_of,
+    lines_of,
+    looks_like_json,
+    parse_json,
+    suffix_of,
+    unpacked,
+)
+from bertsmith.errors import InputError, nearest
+from bertsmith.progress import counted, tell, warn
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".json", ".parquet")
+TEXT_COLUMNS = (
+    "text sentence message review comment content tweet post body document title headline question query utterance "
+    "claim text1 text_a sentence1 sentence_a premise question1"
+).split()
+PAIR_COLUMNS = (
+    ("text", "text2"),
+    ("text", "text_pair"),
+    ("text", "pair"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("sentence", "sentence2"),
+    ("sentence1", "sentence2"),
+    ("sentence_a", "sentence_b"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    ("question", "sentence"),
+    ("question", "passage"),
+    ("question", "answer"),
+    ("query", "document"),
+    ("query", "passage"),
+    ("claim", "evidence"),
+)
+LABEL_COLUMNS = "label labels class classes category categories gold_label target sentiment intent topic tags".split()
+NUMBER_COLUMNS = "score label rating similarity relatedness_score value target stars".split()
+ID_COLUMNS = "id guid index idx pair_id".split()
+
+Target = Literal["label", "labels", "number"]
+_WITH_HEADER = (".csv", ".tsv")
+_SHOWN_COLUMNS = 12
+_PARQUET_ROWS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a table.
+
+    Attributes:
+        place: file and line, or file and row.
+        values: text by name of the column; numbers, lists and records of JSON and Parquet stand as JSON.
+    """
+
+    place: str
+    values: dict[str, str]
+
+
+def read_table(path: Path) -> Iterator[Row]:
+    """The rows of a table in their order; its kind is told by the ending of its name.
+
+    Raises:
+        InputError: the file is missing, empty, binary, not UTF-8, of another kind, or a row has too many or too few
+            columns; the message names file and line.
+    """
+    suffix = suffix_of(path)
+    if suffix not in SUFFIXES:
+        raise InputError(
+            expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
+            found=f"'{shown(str(path))}'",
+            fix="rename it to end in .tsv or .jsonl if that is what it holds, or save it as one of these",
+        )
+    if suffix == ".parquet":
+        return _parquet_rows(path)
+    text = file_text(path, what=f"a {suffix[1:].upper()} table")
+    if suffix in (".jsonl", ".json"):
+        return _json_rows(path, text, lines=suffix == ".jsonl")
+    if looks_like_json(text):
+        raise InputError(
+            expected=f"a {suffix[1:].upper()} table in '{shown(str(path))}'",
+            found="JSON",
+            fix="name a file of this task, or end the name of a table of records in .jsonl",
+        )
+    return _with_header(path, _csv_cells(path, text) if suffix == ".csv" else tsv_cells(text))
+
+
+def tsv_cells(text: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line with its number from 1; blank lines have one empty cell. Quotes are characters."""
+    for number, line in enumerate(lines_of(text), start=1):
+        yield number, line.removesuffix("\r").split("\t")
+
+
+def show_columns(names: Iterable[str]) -> str:
+    """Names of columns for a message, not all of them where there are many."""
+    listed = [brief(name) for name in names]
+    rest = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
+    return "columns " + ", ".join(listed[:_SHOWN_COLUMNS]) + rest
+
+
+def read_texts(
+    path: Path,
+    *,
+    text_column: str | None = None,
+    pair_column: str | None = None,
+    label_column: str | None = None,
+    target: Target | None = "label",
+) -> ExampleFile:
+    """The texts, or pairs of texts, of a table. A row with an empty text is skipped and listed.
+
+    Args:
+        text_column, pair_column, label_column: names of columns; guessed by their usual names where None. A text column
+            without a pair column stands for single texts.
+        target: what a label is: one class (`label`), any number of classes, as a JSON list or with `|` between them
+            (`labels`), or a number (`number`); with None labels are not read and need not be there.
+
+    Raises:
+        InputError: the file cannot be read, a column is missing or could be one of several, a label is missing or
+            is no number; the message names file and line, or the columns there are.
+    """
+    rows = read_table(path)
+    first_row = next(rows, None)
+    if first_row is None:
+        raise InputError(expected=f"rows in '{shown(str(path))}'", found="none", fix="name a file that holds examples")
+    columns = list(first_row.values)
+    texts = _text_columns(path, columns, text_column, pair_column)
+    known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
+    label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
+    id_column = next((name for name in columns if _plain(name) in ID_COLUMNS and name not in (*texts, label)), None)
+    _tell_columns(path, [name for name in columns if name != id_column], texts, label)
+    examples, skipped = [], []
+    for number, row in enumerate(itertools.chain([first_row], rows)):
+        cells = [_cell(row, name) for name in texts]
+        gold = _gold(_cell(row, label), row.place, target) if target and label else None
+        if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
+            skipped.append((row.place, f"empty text in column {empty[0]!r}"))
+            continue
+        examples.append(
+            TextExample(
+                id=(row.values.get(id_column, "") if id_column else "") or str(number),
+                first=cells[0],
+                second=cells[1] if len(cells) > 1 else None,
+                label=gold,
+                place=row.place,
+            )
+        )
+    if not examples:
+        raise InputError(
+            expected=f"rows with text in '{shown(str(path))}'",
+            found=f"{counted(len(skipped), 'row')}, none with text",
+            fix="name another file or text_column",
+        )
+    if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
+        warn(f"'{shown(str(path))}' also has {label!r}, its label column, as a label: its first line must name columns")
+    return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+
+
+def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
+    """Says what is read of a table of which something is not."""
+    unread = [name for name in columns if name not in (*texts, label)]
+    if unread:
+        told = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
+        tell(f"'{shown(str(path))}': {told}; not read: {show_columns(unread)}")
+
+
+def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each row with the number of the line where it begins."""
+    # The limit belongs to the process. A text longer than it is no mistake, so it is raised and never lowered.
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            yield line, cells or [""]
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(
+            expected=f"a row of CSV from {line_of(path, line)} on", found=str(error), fix="close and double its quotes"
+        ) from None
+
+
+def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+    """The rows below the first, by the names in it."""
+    header_line, header = next(rows)
+    header = [name.strip() for name in header]
+    doubled = [name for name in header if name and header.count(name) > 1]
+    if doubled or not any(header):
+        raise InputError(
+            expected=f"names of columns in {line_of(path, header_line)}, each once",
+            found=f"{doubled[0]!r} twice" if doubled else "a blank line",
+            fix="give each column its own name",
+        )
+    is_empty = True
+    for line, cells in rows:
+        if cells == [""] and len(header) > 1:
+            continue
+        if len(cells) != len(header):
+            raise InputError(
+                expected=f"{counted(len(header), 'column')} in {line_of(path, line)}",
+                found=f"{len(cells)}, beginning with {brief(cells[0])}",
+                fix="mend this line: a column separator is missing, or stands inside a text",
+            )
+        is_empty = False
+        yield Row(line_of(path, line), dict(zip(header, cells, strict=True)))
+    if is_empty:
+        raise InputError(
+            expected=f"rows below the header of '{shown(str(path))}'",
+            found=f"none, only {show_columns(header)}",
+            fix="name a file that holds examples",
+        )
+
+
+def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
+    if not lines and text.lstrip().startswith("["):
+        items = enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1)
+        records: Iterable[tuple[str, Any]] = ((line_of(path, number, "record"), item) for number, item in items)
+    else:
+        numbered = ((line_of(path, number), line) for number, line in enumerate(lines_of(text), start=1))
+        records = ((place, parse_json(line, place)) for place, line in numbered if line.strip())
+    for place, record in records:
+        if not isinstance(record, dict):
+            raise InputError(
+                expected=f"a JSON record {{...}} in {place}",
+                found=brief(record),
+                fix="write one record for each example",
+            )
+        yield Row(place, {clean(name): _as_text(value) for name, value in record.items()})
+
+
+def _parquet_rows(path: Path) -> Iterator[Row]:
+    with unpacked(path) as stream:
+        try:
+            number = 0
+            file = pq.ParquetFile(stream)
+            for batch in file.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield Row(line_of(path, number, "row"), {name: _as_text(value) for name, value in record.items()})
+        except (pa.ArrowException, OSError) as error:
+            raise InputError(
+                expected=f"Parquet data in '{shown(str(path))}'", found=f"something else ({error})", fix="save it again"
+            ) from None
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return clean(value)
+    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().replace("-", "_").replace(" ", "_")
+
+
+def _cell(row: Row, column: str) -> str:
+    """Raises InputError where a record lacks what the first one has."""
+    if column not in row.values:
+        raise InputError(
+            expected=f"the column {column!r} in {row.place}",
+            found=show_columns(row.values),
+            fix="add it to this record",
+        )
+    return row.values[column]
+
+
+def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: str | None) -> tuple[str, ...]:
+    """The one or two columns of text."""
+    for name in (text, pair):
+        if name is not None:
+            _require_column(path, columns, name)
+    if text is not None:
+        return (text,) if pair is None else (text, pair)
+    named = {_plain(name): name for name in columns if name != pair}
+    singles: list[tuple[str, ...]]
+    if pair is not None:
+        singles = [(named[name], pair) for name in TEXT_COLUMNS if name in named]
+        return _only(path, columns, singles, "text", "text_column")
+    pairs = [(named[a], named[b]) for a, b in PAIR_COLUMNS if a in named and b in named]
+    in_pairs = {name for found in pairs for name in found}
+    singles = [(named[name],) for name in TEXT_COLUMNS if name in named and named[name] not in in_pairs]
+    # A title beside a text is a part of it that few want; a title alone is the text.
+    bodies = [found for found in singles if _plain(found[0]) not in ("title", "headline")]
+    return _only(path, columns, [*pairs, *(bodies if pairs or bodies else singles)], "text", "text_column")
+
+
+def _label_column(
+    path: Path, columns: Sequence[str], texts: Sequence[str], label: str | None, known: Sequence[str]
+) -> str:
+    """The column of labels."""
+    if label is not None:
+        _require_column(path, columns, label)
+        return label
+    named: Mapping[str, str] = {_plain(name): name for name in columns if name not in texts}
+    found = [(named[name],) for name in known if name in named]
+    return _only(path, columns, found, "label", "label_column")[0]
+
+
+def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
+    if name not in columns:
+        raise InputError(
+            expected=f"the column {name!r} in '{shown(str(path))}'",
+            found=show_columns(columns),
+            fix=nearest(name, columns) if len(columns) <= _SHOWN_COLUMNS else "name one of them",
+        )
+
+
+def _only(
+    path: Path, columns: Sequence[str], found: Sequence[tuple[str, ...]], what: str, option: str
+) -> tuple[str, ...]:
+    """The only candidate.
+
+    Raises:
+        InputError: there is none, or several.
+    """
+    if len(found) == 1:
+        return found[0]
+    several = "; any of " + ", ".join(" with ".join(map(repr, names)) for names in found) + " may be meant"
+    raise InputError(
+        expected=f"one column that is known for the {what} in '{shown(str(path))}'",
+        found=show_columns(columns) + (several if found else ""),
+        fix=f"say which with --{option.replace('_', '-')}"
+        + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not found else ""),
+    )
+
+
+def _gold(cell: str, place: str, target: Target) -> str | float | tuple[str, ...]:
+    """The label in a cell."""
+    cell = cell.strip()
+    if target == "labels":
+        return _several(cell, place)
+    if not cell:
+        raise InputError(expected=f"a label in {place}", found="an empty cell", fix="fill it in, or take the row out")
+    if target == "label":
+        return cell
+    try:
+        number = float(cell)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number) or "_" in cell:
+        raise InputError(expected=f"a number in {place}", found=brief(cell), fix="write it as 2.5")
+    return number
+
+
+def _several(cell: str, place: str) -> tuple[str, ...]:
+    """The names in a cell, each once, in their order."""
+    if cell.startswith("["):
+        names = parse_json(cell, place)
+        if not all(isinstance(name, str | int) for name in names):
+            raise InputError(expected=f"a list of names in {place}", found=brief(cell), fix='write ["a", "b"] or a|b')
+    else:
+        names = cell.split("|")
+    return tuple(dict.fromkeys(name for name in (str(name).strip() for name in names) if name))

@@ -1,0 +1,322 @@
+"""The texts of one file of any size, one at a time: a text a line, or one column of a table or of records.
+
+Row i of what is made of a file is its line (record, row) i, so an empty line is a text too. Only a line feed ends a
+line. Bytes that are not UTF-8 become U+FFFD and are counted.
+"""
+
+import csv
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bertsmith.corpus.parquet import parquet_blocks
+from bertsmith.corpus.sources import (
+    BLOCK_BYTES,
+    COMPRESSIONS,
+    LONGEST_RECORD,
+    STDIN,
+    Source,
+    SourceStream,
+    UnreadableError,
+    refusal,
+    shown,
+)
+from bertsmith.datasets.file_text import brief, clean, looks_like_json, suffix_of
+from bertsmith.datasets.tables import TEXT_COLUMNS, show_columns
+from bertsmith.errors import ConfigError, InputError, nearest
+from bertsmith.progress import counted
+
+TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
+JSON_HEAD = 4096  # bytes that tell whether a file holds JSON
+BLOCK_TEXTS = 4096
+BLOCK_CHARACTERS = 2**24
+
+Item = TypeVar("Item")
+
+
+class TextLines:
+    """The texts of a file, each time it is gone through; those of stdin once.
+
+    Args:
+        path: a file, plain or .gz or .zst, or "-" for stdin. One that ends in .csv, .tsv, .jsonl or .parquet is a
+            table; any other has a text a line.
+        column: of a table; by default `text`, or the only one that is known for texts. Stdin with a column is JSON
+            lines.
+
+    Attributes:
+        bad_lines: lines with bytes that are not UTF-8, in the last round.
+        blank_records: blank lines between JSON records or rows of CSV, which are no records, in the last round.
+
+    Raises:
+        ConfigError: there is a column for a file that is no table.
+        InputError: the name ends in .json, which has no text a line.
+    """
+
+    def __init__(self, path: str | Path, column: str | None = None) -> None:
+        self.path, self.column = str(path), column
+        self.is_stdin = self.path == STDIN
+        self.kind = ".jsonl" if self.is_stdin and column else "" if self.is_stdin else suffix_of(Path(self.path))
+        if self.kind == ".json":
+            raise self._json()
+        if column and self.kind not in TABLES:
+            raise ConfigError(
+                expected=f"a table for the column {column!r}, a file that ends in {', '.join(TABLES)}",
+                found=f"'{shown(self.path)}'",
+                fix="leave out the column, or rename the file",
+            )
+        self.bad_lines = self.blank_records = self._first_bad = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """The texts in their order.
+
+        Raises:
+            InputError: the file is missing, empty, binary or damaged, or a record has no text; the message names it.
+        """
+        self.bad_lines = self.blank_records = self._first_bad = 0
+        packing = None if self.is_stdin else COMPRESSIONS.get(Path(self.path).suffix.lower())
+        source = Source(self.path, "text", packing, named=True, size=0)
+        try:
+            with SourceStream(source) as stream:
+                yield from self._texts(stream)
+        except UnreadableError as reason:
+            raise InputError(
+                expected=f"texts in '{shown(self.path)}'", found=str(reason), fix="name a file that holds text"
+            ) from None
+
+    def notes(self) -> list[str]:
+        """What was told of the last round: lines that could not be read, blank records. One sentence each."""
+        notes = []
+        if self.bad_lines:
+            notes.append(
+                f"lines that are not UTF-8: {self.bad_lines:,}, the first is line {self._first_bad:,}; "
+                "what could not be read became U+FFFD"
+            )
+        if self.blank_records:
+            notes.append(f"blank lines that are no records, left out: {self.blank_records:,}")
+        return notes
+
+    def _texts(self, stream: SourceStream) -> Iterator[str]:
+        if self.kind == ".parquet":
+            number, column = 0, ""
+
+            def choose(names: Sequence[str], texts: Sequence[str]) -> str:
+                nonlocal column
+                column = self._parquet_column(names, texts)
+                return column
+
+            for block in parquet_blocks(stream, choose):
+                for value in block:
+                    number += 1
+                    yield _text(value, column, f"row {number:,} of '{shown(self.path)}'")
+        elif self.kind == ".jsonl":
+            yield from self._records(self._lines(stream))
+        elif self.kind in (".csv", ".tsv"):
+            yield from self._cells(self._lines(stream))
+        else:
+            for line in self._lines(stream):
+                yield line.removesuffix("\n").removesuffix("\r")
+
+    def _lines(self, stream: SourceStream) -> Iterator[str]:
+        """Decoded lines with their line feeds."""
+        head = stream.read(BLOCK_BYTES)
+        if not head:
+            raise UnreadableError("an empty file")
+        if reason := refusal(head):
+            raise UnreadableError(reason)
+        if self.kind != ".jsonl" and looks_like_json(head[:JSON_HEAD].decode("utf-8-sig", errors="replace")):
+            raise self._json()
+        for number, raw in enumerate(_raw_lines(stream, head), start=1):
+            try:
+                yield raw.decode("utf-8-sig" if number == 1 else "utf-8")
+            except UnicodeDecodeError:
+                self.bad_lines += 1
+                self._first_bad = self._first_bad or number
+                yield raw.decode("utf-8", errors="replace")
+
+    def _records(self, lines: Iterable[str]) -> Iterator[str]:
+        column = self.column
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                self.blank_records += 1
+                continue
+            place = f"line {number:,} of '{shown(self.path)}'"
+            try:
+                record = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise InputError(
+                    expected=f"JSON in {place}", found=f"{brief(line.strip())} ({error})", fix="mend this line"
+                ) from None
+            if not isinstance(record, dict):
+                raise InputError(
+                    expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="mend this line"
+                )
+            column = column or self._column(list(record))
+            if column not in record:
+                raise InputError(
+                    expected=f"the column {column!r} in {place}",
+                    found=show_columns(record),
+                    fix=nearest(column, record) if record else "mend this line",
+                )
+            yield _text(record[column], column, place)
+
+    def _cells(self, lines: Iterable[str]) -> Iterator[str]:
+        # The limit belongs to the process. A text longer than it is no mistake, so it is raised and never lowered.
+        csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))
+        rows = csv.reader(lines, strict=True) if self.kind == ".csv" else _Tabbed(lines)
+        header: list[str] = []
+        place = 0
+        try:
+            for cells in rows:
+                if not header:
+                    header = [name.strip() for name in cells]
+                    column = self._column(header)
+                    place = header.index(column)
+                elif cells in ([], [""]) and len(header) > 1:
+                    self.blank_records += 1
+                elif len(cells) not in (len(header), 0):
+                    raise InputError(
+                        expected=f"{counted(len(header), 'column')} in line {rows.line_num:,} of '{shown(self.path)}'",
+                        found=f"{len(cells)}, beginning with {brief(cells[0])}",
+                        fix="mend this line: a column separator is missing, or stands inside a text",
+                    )
+                else:
+                    yield cells[place] if cells else ""
+        except csv.Error as error:
+            raise InputError(
+                expected=f"rows of CSV up to line {rows.line_num:,} of '{shown(self.path)}'",
+                found=str(error),
+                fix="close and double its quotes",
+            ) from None
+
+    def _json(self) -> InputError:
+        """Why JSON is not read line by line, and what to do."""
+        table = f"a {self.kind[1:].upper()} table" if self.kind in TABLES else "plain text"
+        fix = "give it as JSON lines, a record {...} a line, "
+        fix += "and say --column" if self.is_stdin else "in a file whose name ends in .jsonl"
+        return InputError(expected=f"{table} in '{shown(self.path)}'", found="JSON", fix=fix)
+
+    def _parquet_column(self, names: Sequence[str], texts: Sequence[str]) -> str:
+        """The column with the texts, found as in other tables, but among those alone that hold texts.
+
+        Raises:
+            InputError: it is not there or holds no texts, or nobody can tell which it is.
+        """
+        column = self._column(names if self.column is not None or not texts else texts)
+        if column not in texts:
+            raise InputError(
+                expected=f"texts in the column {column!r} of '{shown(self.path)}'",
+                found="values of another type",
+                fix=f"name one of the {show_columns(texts)}" if texts else "name a file that holds texts",
+            )
+        return column
+
+    def _column(self, names: Sequence[str]) -> str:
+        """The column with the texts.
+
+        Raises:
+            InputError: it is not there, or nobody can tell which it is.
+        """
+        if self.column is not None:
+            if self.column in names:
+                return self.column
+            raise InputError(
+                expected=f"the column {self.column!r} in '{shown(self.path)}'",
+                found=show_columns(names),
+                fix=nearest(self.column, names),
+            )
+        known = [name for name in names if name.lower() in TEXT_COLUMNS]
+        found = ["text"] if "text" in names else known or list(names)
+        if len(found) != 1:
+            raise InputError(
+                expected=f"one column that is known for texts in '{shown(self.path)}'",
+                found=show_columns(names),
+                fix="say which with --column",
+            )
+        return found[0]
+
+
+class _Tabbed:
+    """The cells of lines with tabs between them, without quotes; counts lines as `csv.reader` does."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        self.lines, self.line_num = iter(lines), 0
+
+    def __iter__(self) -> Iterator[list[str]]:
+        for line in self.lines:
+            self.line_num += 1
+            yield line.removesuffix("\n").removesuffix("\r").split("\t")
+
+
+class RunningDigest:
+    """The digest of a sequence of texts, at any point of it."""
+
+    def __init__(self) -> None:
+        self._hash = hashlib.sha256()
+
+    def add(self, texts: Iterable[str]) -> None:
+        """Goes on with some texts."""
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass")
+            self._hash.update(len(data).to_bytes(8, "little"))
+            self._hash.update(data)
+
+    def __str__(self) -> str:
+        return f"sha256:{self._hash.hexdigest()}"
+
+
+def text_blocks(
+    texts: Iterable[str], most_texts: int = BLOCK_TEXTS, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[str]]:
+    """Lists of texts in their order, as long as both limits allow; a text longer than that is one of its own list."""
+    return sized_blocks(texts, len, most_texts, most_characters)
+
+
+def sized_blocks(
+    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """As `text_blocks`, of anything that has a size in characters."""
+    block: list[Item] = []
+    size = 0
+    for item in items:
+        more = size_of(item)
+        if block and (len(block) == most_items or size + more > most_characters):
+            yield block
+            block, size = [], 0
+        block.append(item)
+        size += more
+    if block:
+        yield block
+
+
+def _raw_lines(stream: SourceStream, data: bytes) -> Iterator[bytes]:
+    """Lines with their line feeds, of `data` and what follows it; the last one may lack it."""
+    waiting: list[bytes] = []
+    number, size = 0, 0
+    while data:
+        *whole, rest = data.split(b"\n")
+        if whole:
+            whole[0] = b"".join([*waiting, whole[0]])
+            for line in whole:
+                yield line + b"\n"
+            number += len(whole)
+            waiting, size = [], 0
+        waiting.append(rest)
+        size += len(rest)
+        if size > LONGEST_RECORD:
+            raise UnreadableError(f"more than {LONGEST_RECORD >> 20} MiB without a line end in line {number + 1:,}")
+        data = stream.read(BLOCK_BYTES)
+    if size:
+        yield b"".join(waiting)
+
+
+def _text(value: Any, column: str, place: str) -> str:
+    """The text of a field; none at all is an empty one."""
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InputError(
+            expected=f"a text in the column {column!r} in {place}", found=brief(value), fix="name another column"
+        )
+    return clean(value)

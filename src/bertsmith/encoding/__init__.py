@@ -1,0 +1,1 @@
+"""Rows through an encoder: units, micro-batches, forward passes, frozen use."""

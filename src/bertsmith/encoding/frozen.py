@@ -1,0 +1,351 @@
+"""An encoder that is not trained: what it says of words and of texts, as arrays. S93, S94.
+
+Letters: R positions that are read, W words of all sentences, E examples, N rows, T tokens, n chosen layers, D width of
+the encoder.
+
+Vectors are computed once, in evaluation mode and without gradients, and kept as fp32 on the CPU. Of the hidden states
+only the chosen ones are kept; layers above the highest chosen one are not computed, and of that one only what is read.
+This is the one place that turns rows into vectors.
+
+Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
+"""
+
+import copy
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import kept_layers
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.datasets.examples import Example, TaggedExample
+from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, micro_batches
+from bertsmith.errors import CheckpointError, ConfigError, nearest
+from bertsmith.files import digest_file
+from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.heads import Head
+from bertsmith.model.layer_mix import LayerChoice, layer_choice
+from bertsmith.model.prepared import prepare
+from bertsmith.progress import Progress, amount
+from bertsmith.runtime import Runtime, choose_inference, memory_bytes
+from bertsmith.settings import require
+from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.tagging import TaggingTask
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.whole_texts import pooled_logits
+from bertsmith.text.pack import PackedRows
+from bertsmith.text.wordpiece import Tokenizer
+
+_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False, dropped=False)
+POOLINGS = ("mean", "cls", "pooler", "max")
+_OF_FIRST = ("cls", "pooler")
+MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
+
+Vectors = npt.NDArray[np.float32]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordVectors:
+    """The words of some sentences as a frozen encoder sees them.
+
+    Attributes:
+        vectors: float32 [W, n, D], the hidden states of each word's first piece.
+        sentences: one row and unit a sentence, whose "tokens" are its words: the numbers of rows of `vectors`. The
+            targets, where there are gold tags, are those of the words.
+    """
+
+    vectors: Vectors
+    sentences: Features
+
+
+class FrozenEncoder:
+    """An encoder whose parameters stay as they are.
+
+    Args:
+        model: the encoder; from here on in evaluation mode and without gradients.
+        tokenizer: of the model.
+        runtime: device and precision.
+        base_digest: gives the digest of the model's parameters, when it is asked for.
+        micro_tokens: most tokens worked on at once; None: what suits the device.
+        has_pooler: the layer on top of [CLS] was trained.
+        kept: with int8, the linear layers that stay higher.
+    """
+
+    def __init__(
+        self,
+        model: BertModel,
+        tokenizer: Tokenizer,
+        runtime: Runtime,
+        *,
+        base_digest: Callable[[], str] | None = None,
+        micro_tokens: int | None = None,
+        has_pooler: bool = True,
+        kept: Sequence[str] = (),
+    ) -> None:
+        self.has_pooler, self.kept = has_pooler, tuple(kept)
+        self.model = model.to(runtime.torch_device).eval().requires_grad_(False)
+        self.tokenizer, self.runtime = tokenizer, runtime
+        self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
+        self._base_digest = base_digest
+
+    @staticmethod
+    def load(source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
+        """The encoder of a model folder, Google checkpoint, run folder or hub id, or of what was read of one.
+
+        Raises:
+            CheckpointError: the source has no vocabulary, or cannot be read.
+            ConfigError: the device is absent or the precision unknown.
+        """
+        folder = source if isinstance(source, ModelFolder) else load_any(source)
+        loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
+        runtime = choose_inference(device, precision)
+        runtime.tell()
+        weights = folder.path / "model.safetensors"
+        if weights.is_file():
+            base_digest = functools.partial(digest_file, weights)
+        else:
+            base_digest = functools.partial(str, _digest_parameters(loaded.model.bert))
+        has_pooler = "pooler" not in loaded.new_parts
+        kept = kept_layers(folder.info, folder.path)
+        prepare(loaded.model.bert.to(runtime.torch_device), runtime, kept)
+        return FrozenEncoder(
+            loaded.model.bert, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
+        )
+
+    @property
+    def hidden_size(self) -> int:
+        """D."""
+        return self.model.config.hidden_size
+
+    @functools.cached_property
+    def digests(self) -> dict[str, str]:
+        """What the vectors are made of, by name."""
+        base = {} if self._base_digest is None else {"base": self._base_digest()}
+        return {"vocabulary": self.tokenizer.vocabulary.digest, **base}
+
+    def settings(self, choice: LayerChoice) -> dict[str, object]:
+        """What vectors of these layers depend on beside the rows, for JSON."""
+        return {
+            **{"vocabulary" if name == "vocabulary" else "model": digest for name, digest in self.digests.items()},
+            "rules": dataclasses.asdict(self.tokenizer.rules),
+            "layers": [*choice.layers],
+            "sum": choice.is_sum,
+            "precision": self.runtime.precision,
+            **({"int8": [self.runtime.int8_bits, *self.kept]} if self.runtime.precision == "int8" else {}),
+        }
+
+    def choice(self, name: str) -> LayerChoice:
+        """The choice of layers of a name or of numbers; see `layer_choice`."""
+        return layer_choice(name, self.model.config.num_hidden_layers)
+
+    def word_vectors(self, task: TaggingTask, sentences: Sequence[TaggedExample], choice: LayerChoice) -> WordVectors:
+        """The hidden states of the first piece of every word, read as the task reads its sentences.
+
+        A long sentence is read in windows, with the context that the task's settings ask for; a word counts once.
+
+        Raises:
+            ConfigError: the rows are longer than the model reads, or the vectors take too much memory.
+        """
+        self._require_positions(task.spec)
+        features = task.encode(sentences, self.tokenizer)
+        shape = (features.num_read, len(choice.layers), self.hidden_size)
+        vectors = _room_for(shape, "words")
+        with _progress(features) as progress:
+            for part, picked in self._passes(features, choice, pruned=True):
+                vectors[part.chosen] = picked.float().cpu().numpy()
+                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
+        lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
+        words = Features(
+            rows=_rows_of_words(lengths),
+            rows_per_unit=np.ones(len(lengths), dtype=np.int64),
+            example_of_row=np.arange(len(lengths)),
+            read=None,
+            targets=features.targets,
+            targets_per=features.targets_per,
+        )
+        return WordVectors(vectors=vectors, sentences=words)
+
+    def text_vectors(
+        self, task: ClassificationTask, examples: Sequence[Example], choice: LayerChoice, pooling: str = "mean"
+    ) -> Vectors:
+        """One vector a text, float32 [E, width], read as the task reads its texts; sums of layers are plain ones.
+
+        Args:
+            pooling: one of `POOLINGS`, see `row_vectors`. Windows of one text are averaged.
+
+        Raises:
+            ConfigError: as for words, or the pooling is unknown.
+            CheckpointError: the pooler is asked for and was never trained.
+        """
+        self._require_positions(task.spec)
+        features = task.encode(examples, self.tokenizer)
+        with _progress(features) as progress:
+            vectors = self.row_vectors(features.rows, choice, pooling, progress)
+        return pooled_logits(vectors, features, "mean")
+
+    def row_vectors(
+        self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
+    ) -> Vectors:
+        """One vector a row, float32 [N, width], in their order.
+
+        Args:
+            pooling: the "mean" over all tokens of the row, [CLS] and [SEP] among them; the "max" over them; "cls": the
+                hidden state of [CLS] alone; "pooler": the layer on top of it, with its tanh.
+            progress: counts the rows that are done.
+
+        Raises:
+            ConfigError: the pooling is unknown or does not go with the layers, or the vectors take too much memory.
+            CheckpointError: the pooler is asked for and was never trained.
+        """
+        self.require_pooling(pooling, choice)
+        features = _rows_by_first(rows)
+        vectors = _room_for((len(rows), choice.width(self.hidden_size)), "texts")
+        for part, picked in self._passes(features, choice, pruned=pooling in _OF_FIRST):
+            # One position a row is read, so the positions of the features are its rows.
+            vectors[part.chosen] = self._pooled(picked, choice, pooling, part.batch.lengths).cpu().numpy()
+            if progress is not None:
+                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
+        return vectors
+
+    def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
+        """One vector a token, float32 [T, width], or [R, width] for the positions that are read.
+
+        Args:
+            read: int64 [R], flat positions, ascending, at least one in every row; None for all.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
+        """
+        features = dataclasses.replace(_rows_by_first(rows), read=read)
+        vectors = _room_for((features.num_read, choice.width(self.hidden_size)), "tokens")
+        for part, picked in self._passes(features, choice, pruned=True):
+            vectors[part.chosen] = choice.join(picked.float()).cpu().numpy()
+        return vectors
+
+    def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
+        """Returns if the pooling is known, goes with the layers, and has what it needs.
+
+        Raises:
+            ConfigError: it is unknown, or the pooler is asked of anything but the last layer.
+            CheckpointError: the pooler is asked for and was never trained.
+        """
+        if pooling not in POOLINGS:
+            raise ConfigError(expected="a known pooling", found=repr(pooling), fix=nearest(pooling, POOLINGS))
+        if pooling != "pooler":
+            return
+        require(
+            choice.layers == (self.model.config.num_hidden_layers,),
+            expected="the last layer under the pooler",
+            found=repr(choice.name),
+            fix="choose the layers 'last', or another pooling",
+        )
+        if not self.has_pooler:
+            raise CheckpointError(
+                expected="a model with a trained pooler",
+                found="one without",
+                fix="choose the pooling mean, cls or max, or another model",
+            )
+
+    def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, lengths: tuple[int, ...]) -> Tensor:
+        """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where only [CLS] was read."""
+        if pooling == "pooler":
+            return self.model.pool(choice.join(picked)).float()
+        mixed = choice.join(picked.float())
+        if pooling in _OF_FIRST:
+            return mixed
+        return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(lengths, device=mixed.device))
+
+    @torch.inference_mode()
+    def _passes(self, features: Features, choice: LayerChoice, *, pruned: bool) -> Iterator[tuple[TaskBatch, Tensor]]:
+        """Each micro-batch with its chosen hidden states [r, n, D].
+
+        Args:
+            pruned: r are the positions that are read; otherwise all tokens.
+        """
+        depth = max(choice.layers)
+        model = _lower_part(self.model, depth)
+        # Layers that inference prepared compute all queries, but for the last one.
+        prunes = depth > 0 and model.layers[-1].together is None
+        everything = np.arange(len(features), dtype=np.int64)
+        parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
+        for part in parts if len(features) else ():
+            trace, read = Trace(), part.read if pruned else None
+            model(part.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
+            states = trace.hidden_states
+            if read is not None:
+                whole = states[:depth] if prunes else states
+                states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
+            yield part, choice.pick(states)
+
+    def _require_positions(self, spec: TaskSpec) -> None:
+        limit = self.model.config.max_position_embeddings
+        require(
+            spec.settings.max_length <= limit,
+            expected=f"max_length of at most {limit}, the positions of the model",
+            found=spec.settings.max_length,
+            fix="lower max_length",
+        )
+
+
+def _digest_parameters(model: BertModel) -> str:
+    """The digest of all parameters, for models that do not lie in one file."""
+    whole = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        whole.update(name.encode())
+        whole.update(tensor.contiguous().view(torch.uint8).numpy())
+    return f"sha256:{whole.hexdigest()}"
+
+
+def _lower_part(model: BertModel, depth: int) -> BertModel:
+    """The model without the layers above `depth`; it shares all parameters."""
+    if depth == len(model.layers):
+        return model
+    lower = copy.copy(model)
+    lower._modules = {**model._modules, "layers": model.layers[:depth]}
+    return lower
+
+
+def _progress(features: Features) -> Progress:
+    return Progress("frozen encoder", total=len(features.rows), unit="rows")
+
+
+def _rows_by_first(rows: PackedRows) -> Features:
+    """Rows that are units of their own, of which [CLS] is read."""
+    return Features(
+        rows=rows,
+        rows_per_unit=np.ones(len(rows), dtype=np.int64),
+        example_of_row=np.arange(len(rows)),
+        read=rows.offsets[:-1],
+        targets=None,
+        targets_per=PER_ROW,
+    )
+
+
+def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
+    """Rows whose tokens are the words of all sentences, counted from 0."""
+    words = np.arange(lengths.sum(), dtype=np.int32)
+    return PackedRows(words, np.zeros_like(words), lengths, np.zeros_like(lengths))
+
+
+def _room_for(shape: tuple[int, ...], what: str) -> Vectors:
+    """An empty array.
+
+    Raises:
+        ConfigError: it would fill more of the machine's memory than is left to it.
+    """
+    size, memory = 4 * int(np.prod(shape, dtype=np.int64)), memory_bytes()
+    require(
+        not memory or size <= MOST_MEMORY * memory,
+        expected=f"at most {amount(MOST_MEMORY * memory)}B of vectors, half of the memory",
+        found=f"{amount(size)}B for {shape[0]:,} {what}",
+        fix="choose fewer layers or fewer examples",
+    )
+    return np.empty(shape, dtype=np.float32)

@@ -1,0 +1,1 @@
+"""A model in other formats, checked against the library."""

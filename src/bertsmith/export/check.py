@@ -1,0 +1,250 @@
+"""The gate of every export: the model in its new form is run beside the library, and must say the same.
+
+Letters: B sequences of a padded batch, S tokens of the longest, C endings of a choice, N rows, T tokens, K labels.
+
+The library runs flat batches, the other side padded ones, in the order of the file, so that lengths are mixed. Values
+at padding are not compared.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertsmith.checkpoints.assembly import give_memory, load_for_task
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.units import Ints
+from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
+from bertsmith.export.record import Comparison, Difference
+from bertsmith.export.sample import Sample, Scored, odd_rows
+from bertsmith.model.batch import Batch, Read, rows_index
+from bertsmith.model.bert import linear
+from bertsmith.model.heads import BertForPreTraining, BertForTask
+from bertsmith.progress import Progress
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.text.pack import PackedRows
+
+ROWS, TOKENS = 32, 4096  # of a padded batch, at most
+LOGIT_BYTES = 2**27  # of its widest output, at most
+
+Array = npt.NDArray[np.float32]
+Outputs = dict[str, Array]
+Runner = Callable[[dict[str, Ints]], Outputs]
+Model = BertForTask | BertForPreTraining
+# What of a prediction is its answer; the rest are probabilities.
+ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
+
+
+def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
+    """The model as the library runs it, in fp32.
+
+    Raises:
+        CheckpointError: the folder has not the head that the spec needs, or no vocabulary for it.
+    """
+    if spec is not None:
+        return load_for_task(folder, task_for(spec).head, keep_head=True).model.eval()
+    with torch.device("meta"):
+        model = BertForPreTraining(folder.config, seed=None)
+    state = model.state_dict()
+    # What the folder lacks is never asked for.
+    give_memory(model, {name: tensor for name, tensor in folder.tensors.items() if name in state})
+    return model.eval()
+
+
+def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
+    """What runs padded batches in the library: their padding is taken out before, and put back, as zeros, after.
+
+    Args:
+        model: as of `library_model`.
+        outputs: what is asked of it.
+    """
+
+    def run(inputs: dict[str, Ints]) -> Outputs:
+        ids, mask, segments = (inputs[name].reshape(-1, inputs[name].shape[-1]) for name in INPUTS)
+        real = mask.astype(bool)
+        lengths = real.sum(axis=1, dtype=np.int32)
+        rows = PackedRows(ids[real].astype(np.int32), segments[real].astype(np.int32), lengths, np.zeros_like(lengths))
+        found = _library_outputs(model, rows, np.arange(len(lengths), dtype=np.int64), outputs)
+        for output in outputs:
+            values = found[output.name]
+            if output.per == PER_TOKEN:
+                found[output.name] = np.zeros((*real.shape, *values.shape[1:]), dtype=np.float32)
+                found[output.name][real] = values
+            elif output.per == PER_ENDING:
+                found[output.name] = values.reshape(inputs[INPUTS[0]].shape[:-1])
+        return found
+
+    return run
+
+
+def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner: Runner, sample: Sample) -> Comparison:
+    """How far a runner of padded batches is from the library, on the sample and on rows of odd lengths.
+
+    Args:
+        folder: gives the configuration.
+        model: the library's side.
+        outputs: those of the runner.
+        runner: the other side.
+        sample: rows of text.
+    """
+    tallies = {output.name: _Tally() for output in outputs}
+    kept = None if sample.scored is None else _Kept(sample.scored)
+    budget = min(TOKENS, LOGIT_BYTES // (4 * _widest(folder, outputs)))
+    is_choice = outputs[0].per == PER_ENDING
+    with Progress("comparing with the library", total=len(sample.rows), unit="rows") as progress:
+        for rows, chosen, endings in _batches(folder, sample, budget):
+            ours = _library_outputs(model, rows, chosen, outputs)
+            inputs, real = _padded(rows, chosen, folder.config.pad_token_id)
+            if is_choice:
+                inputs = {name: array.reshape(-1, endings, array.shape[1]) for name, array in inputs.items()}
+            found = runner(inputs)
+            theirs = {output.name: _flat(found[output.name], output.per, real) for output in outputs}
+            for name, tally in tallies.items():
+                tally.add(ours[name], theirs[name])
+            if rows is sample.rows:
+                progress.advance(len(chosen))
+                if kept is not None:
+                    kept.add(chosen, outputs, ours, theirs)
+    differences = tuple(tally.result(name) for name, tally in tallies.items())
+    return Comparison(differences=differences, **({} if kept is None else kept.scores()))
+
+
+class _Tally:
+    """Sums over the values of one output."""
+
+    def __init__(self) -> None:
+        self.count, self.largest, self.sum, self.magnitude = 0, 0.0, 0.0, 0.0
+        self.total, self.squares = 0.0, 0.0
+
+    def add(self, ours: Array, theirs: Array) -> None:
+        assert ours.shape == theirs.shape, f"outputs of {ours.shape} and {theirs.shape}"
+        exact = ours.astype(np.float64)
+        apart = np.abs(exact - theirs)
+        self.count += exact.size
+        # numpy's maximum hands on what is not a number.
+        self.largest = float(np.maximum(self.largest, apart.max()))
+        self.magnitude = max(self.magnitude, float(np.abs(exact).max()))
+        self.sum, self.total = self.sum + float(apart.sum()), self.total + float(exact.sum())
+        self.squares += float(np.square(exact).sum())
+
+    def result(self, name: str) -> Difference:
+        center = self.total / self.count
+        deviation = float(np.sqrt(max(self.squares / self.count - center**2, 0.0)))
+        spread = max(deviation, self.magnitude / 10, float(np.finfo(np.float32).tiny))
+        return Difference(
+            output=name,
+            values=self.count,
+            largest=self.largest / spread,
+            mean=self.sum / self.count / spread,
+            spread=spread,
+        )
+
+
+class _Kept:
+    """The logits of both sides at the positions that the task reads, float32 [R, K] in the order of the features."""
+
+    def __init__(self, scored: Scored) -> None:
+        self.scored = scored
+        features, head = scored.features, scored.task.head
+        # Pooled heads read one position a row.
+        count = len(features.rows) if head.pooled else len(features.rows.token_ids)
+        self.ours = np.empty((count, head.outputs), dtype=np.float32)
+        self.theirs = np.empty_like(self.ours)
+
+    def add(self, chosen: Ints, outputs: Sequence[Output], ours: Outputs, theirs: Outputs) -> None:
+        places = chosen if self.scored.task.head.pooled else rows_index(self.scored.features.lengths, chosen)
+        for kept, found in ((self.ours, ours), (self.theirs, theirs)):
+            parts = [found[output.name] for output in outputs]
+            kept[places] = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
+
+    def scores(self) -> dict[str, Any]:
+        """The task's score on both sides, what is lost, and how many answers changed."""
+        task, features, examples = self.scored.task, self.scored.features, self.scored.examples
+        found, answers = [], []
+        for logits in (self.ours, self.theirs):
+            read = logits if task.head.pooled or features.read is None else logits[features.read]
+            predictions = task.decode(examples, features, read, self.scored.tokenizer)
+            found.append(task.score(examples, predictions)[task.spec.metric])
+            if task.spec.kind in ANSWERS:
+                answers.append([getattr(prediction, ANSWERS[task.spec.kind]) for prediction in predictions])
+        # SQuAD's scorer prints per cent.
+        unit = 100 if task.spec.kind == "span" else 1
+        return {
+            "metric": task.spec.metric,
+            "library": found[0],
+            "exported": found[1],
+            "loss": (found[0] - found[1]) / unit,
+            "examples": len(examples),
+            "changed": sum(one != other for one, other in zip(*answers, strict=True)) if answers else None,
+        }
+
+
+def _widest(folder: ModelFolder, outputs: Sequence[Output]) -> int:
+    has_vocabulary = len(outputs) > 1 and "mlm.bias" in folder.tensors
+    return folder.config.vocab_size if has_vocabulary else folder.config.hidden_size
+
+
+def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple[PackedRows, Ints, int]]:
+    """Padded batches as (rows, which of them, endings of each example): odd lengths, then the sample in its order."""
+    odd = odd_rows(folder)
+    every = np.arange(len(odd), dtype=np.int64)
+    for chosen in (every, every[:1], every[-1:]):
+        yield odd, chosen, len(chosen)
+    first, counts = np.cumsum(sample.rows_per_unit) - sample.rows_per_unit, sample.rows_per_unit
+    for count in np.unique(counts).tolist():
+        rows: list[int] = []
+        longest = 0
+        for unit in np.flatnonzero(counts == count).tolist():
+            new = list(range(int(first[unit]), int(first[unit]) + count))
+            length = int(sample.rows.lengths[new].max())
+            full = (len(rows) + count) * max(longest, length) > tokens or len(rows) + count > ROWS
+            if rows and full:
+                yield sample.rows, np.array(rows), count
+                rows, longest = [], 0
+            rows, longest = rows + new, max(longest, length)
+        yield sample.rows, np.array(rows), count
+
+
+def _padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints], npt.NDArray[np.bool_]]:
+    """Some rows as other tools are given them, int64 [B, S] each, and which tokens are real, bool [B, S]."""
+    lengths = rows.lengths[chosen]
+    real = np.arange(lengths.max()) < lengths[:, None]
+    index = rows_index(rows.lengths, chosen)
+    ids, segments = np.full(real.shape, pad_id, dtype=np.int64), np.zeros(real.shape, dtype=np.int64)
+    ids[real], segments[real] = rows.token_ids[index], rows.segment_ids[index]
+    return dict(zip(INPUTS, (ids, real.astype(np.int64), segments), strict=True)), real
+
+
+def _flat(values: Array, per: str, real: npt.NDArray[np.bool_]) -> Array:
+    """Padded values without their padding, a row a token, a sequence or an ending."""
+    if per == PER_TOKEN:
+        return values[real]
+    return values.reshape(-1, 1) if per == PER_ENDING else values
+
+
+@torch.inference_mode()
+def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequence[Output]) -> Outputs:
+    """What the library says of some rows, a row a token, a sequence or an ending."""
+    index = rows_index(rows.lengths, chosen)
+    batch = Batch.from_flat(rows.token_ids[index], rows.segment_ids[index], rows.lengths[chosen])
+    if isinstance(model, BertForTask):
+        logits = model(batch, read=Read.first(batch) if model.head.pooled else None).numpy()
+        if len(outputs) == 1:
+            return {outputs[0].name: logits}
+        return {output.name: logits[:, column] for column, output in enumerate(outputs)}
+    hidden = model.bert(batch)
+    found = {"last_hidden_state": hidden}
+    names = [output.name for output in outputs]
+    first = hidden[batch.first_positions]
+    if "pooler_output" in names or "seq_relationship_logits" in names:
+        found["pooler_output"] = model.bert.pool(first)
+    if "seq_relationship_logits" in names:
+        found["seq_relationship_logits"] = linear(found["pooler_output"], model.nsp)
+    if "logits" in names:
+        is_mlm = outputs[names.index("logits")].per == PER_TOKEN
+        word = model.bert.embeddings.word.weight
+        found["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.bert.pool(first), model.nsp)
+    return {name: found[name].numpy() for name in names}

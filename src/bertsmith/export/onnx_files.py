@@ -1,0 +1,142 @@
+"""Files of ONNX: a graph on the disk, its int8 form, and a session that runs one.
+
+Source: `quantize_dynamic` of onnxruntime (weights of each column in int8, activations in uint8 as they come).
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.errors import CheckpointError
+from bertsmith.export.check import Runner
+from bertsmith.export.onnx_graph import INPUTS, build_graph, package
+from bertsmith.runtime import choose_inference
+
+MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
+# A protobuf file may not reach 2 GiB; what is around the weights takes some thousands of bytes.
+LARGEST_FILE = 2**31 - 2**20
+QUANTISED = ("MatMul", "Gather")
+
+
+def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
+    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file beside it.
+
+    Args:
+        kind: the kind of task whose head the model has; None for a pre-trained model or a bare encoder.
+
+    Raises:
+        ConfigError: onnx is not installed.
+        CheckpointError: the graph is not valid ONNX.
+    """
+    _write(build_graph(folder.config, folder.tensors, kind), path, largest_file)
+
+
+def write_int8(
+    folder: ModelFolder, kind: str | None, path: Path, *, reduced: bool, largest_file: int = LARGEST_FILE
+) -> None:
+    """Writes the graph with matrices and word table in int8.
+
+    Args:
+        reduced: weights take 7 of their 8 bits, so that no sum of two products leaves 16 bits; see
+            `needs_reduced_range`.
+
+    Raises:
+        ConfigError: onnx or onnxruntime is not installed.
+        CheckpointError: the graph is not valid ONNX.
+    """
+    onnx, quantization = package("onnx"), package("onnxruntime.quantization")
+    # The decoder of a masked-LM head is turned and quantised by columns, so it can no longer be the word table itself.
+    graph = build_graph(folder.config, folder.tensors, kind, tied=False)
+    # There is nothing to fold or to fuse in it before; without the mark onnxruntime advises to try.
+    onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
+    plain = path.with_name(f"plain-{path.name}")
+    outside = _write(graph, plain, largest_file)
+    quantization.quantize_dynamic(
+        plain,
+        path,
+        op_types_to_quantize=list(QUANTISED),
+        per_channel=True,
+        reduce_range=reduced,
+        use_external_data_format=outside,
+    )
+    for file in (plain, _data_file(plain)):
+        file.unlink(missing_ok=True)
+    onnx.checker.check_model(str(path), full_check=True)
+
+
+def needs_reduced_range() -> bool:
+    """Whether this processor adds two products of uint8 and int8 in 16 bits, where large ones are cut off.
+
+    So it is on x86 without VNNI. Where nobody can say, the answer is yes, which costs one bit.
+    """
+    runtime = choose_inference("cpu", "int8")
+    return runtime.precision != "int8" or runtime.int8_bits == 7
+
+
+def session_runner(path: Path) -> Runner:
+    """What runs an ONNX file on padded batches: arrays by the names of inputs to arrays by the names of outputs.
+
+    Raises:
+        ConfigError: onnxruntime is not installed.
+        CheckpointError: it cannot load the file, or fails to run it.
+    """
+    onnxruntime = package("onnxruntime")
+    # Each of its status codes is an error of its own, and they have no common base.
+    names_there = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
+    failures: tuple[type[Exception], ...] = tuple(
+        value for value in names_there if isinstance(value, type) and issubclass(value, Exception)
+    )
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3  # errors
+    session: Any = None
+
+    def refuse(error: BaseException) -> CheckpointError:
+        return CheckpointError(
+            expected=f"{path.name} to run in onnxruntime {onnxruntime.__version__}",
+            found=str(error)[:300],
+            fix="try another version of onnxruntime",
+        )
+
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except failures as error:
+        raise refuse(error) from None
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs: dict[str, npt.NDArray[np.int64]]) -> dict[str, npt.NDArray[np.float32]]:
+        try:
+            found = session.run(names, {name: inputs[name] for name in INPUTS})
+        except failures as error:
+            raise refuse(error) from None
+        return dict(zip(names, found, strict=True))
+
+    return run
+
+
+def _write(graph: Any, path: Path, largest_file: int) -> bool:
+    """Writes a graph and checks it; whether the weights are in a file of their own."""
+    onnx = package("onnx")
+    outside = sum(len(array.raw_data) for array in graph.graph.initializer) > largest_file
+    onnx.save_model(
+        graph,
+        str(path),
+        save_as_external_data=outside,
+        all_tensors_to_one_file=True,
+        location=_data_file(path).name,
+    )
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise CheckpointError(
+            expected=f"valid ONNX in {path.name}", found=str(error)[:300], fix="try another version of onnx"
+        ) from None
+    return outside
+
+
+def _data_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.data")

@@ -1,0 +1,174 @@
+"""A model folder in another format, read back and run beside the library before it is put into its place."""
+
+import importlib
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bertsmith.checkpoints import google, huggingface
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.units import Ints
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.export.check import Runner, compare, library_model, library_runner
+from bertsmith.export.limits import require_equal
+from bertsmith.export.onnx_graph import INPUTS, Output, outputs_of
+from bertsmith.export.record import RECORD, versions
+from bertsmith.export.sample import DataFile, sample_for
+from bertsmith.files import read_json, write_json
+from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.tasks.task import TaskSpec
+
+
+def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limit: float | None) -> list[str]:
+    """Reads a Google checkpoint back and runs what was read beside the source; the lines for the user.
+
+    Both sides are the library: nothing else that reads these checkpoints can be asked for here.
+
+    Args:
+        folder: the source.
+        partial: where the checkpoint was written; the record goes there too.
+        file: what to compare on; sentences that come with the package if not given.
+        limit: in place of `FP32_LIMIT`.
+
+    Raises:
+        CheckpointError: what came back is another model, or says something else.
+        ConfigError, InputError: the file cannot be read for this model.
+    """
+    back = google.read_google(partial)
+    count = _require_same(folder, back)
+    record: dict[str, Any] = {"format": "google", "equal_tensors": count}
+    lines = [f"read back: {count} tensors equal bit for bit"]
+    if folder.tokenizer is None:
+        why = "there is no vocabulary"
+        _record_unrun(record, partial, why, file, needed="a vocabulary")
+        return [*lines, f"{why}: nothing was run"]
+    spec = spec_of(folder)
+    outputs = outputs_of(None if spec is None else spec.kind, folder.parts)
+    sample = sample_for(folder, spec, file)
+    model, model_back = library_model(folder, spec), library_model(back, spec_of(back))
+    del back  # a model of its own by now
+    found = compare(folder, model, outputs, library_runner(model_back, outputs), sample)
+    limits = require_equal(found, "the Google checkpoint", limit)
+    record |= {"sample": sample.about, "limits": limits, "read_back": found.to_dict()}
+    write_json(partial / RECORD, {**record, "versions": versions()})
+    return [*lines, sample.line(), f"read back and run: {found.line()}"]
+
+
+def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None, limit: float | None) -> list[str]:
+    """Reads a Hugging Face folder back, and runs it in `transformers` if that is installed; the lines for the user.
+
+    Args:
+        folder, partial, file, limit: as of `check_google`.
+
+    Raises:
+        CheckpointError: what came back is another model, or says something else in `transformers`.
+        ConfigError, InputError: the file cannot be read for this model.
+    """
+    count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
+    record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
+    lines = [f"read back: {count} tensors equal bit for bit"]
+    is_installed = importlib.util.find_spec("transformers") is not None
+    if folder.tokenizer is None or not is_installed:
+        why = "there is no vocabulary" if is_installed else "transformers is not installed"
+        _record_unrun(record, partial, why, file, needed="transformers and a vocabulary")
+        return [*lines, f"{why}: nothing was run in transformers"]
+    transformers = importlib.import_module("transformers")
+    spec = spec_of(folder)
+    sample = sample_for(folder, spec, file)
+    model = library_model(folder, spec)
+    runner, outputs = transformers_runner(
+        transformers, partial, outputs_of(None if spec is None else spec.kind, folder.parts)
+    )
+    found = compare(folder, model, outputs, runner, sample)
+    limits = require_equal(found, "the model in transformers", limit)
+    record |= {"sample": sample.about, "limits": limits, "transformers": found.to_dict()}
+    write_json(partial / RECORD, {**record, "versions": versions(transformers=transformers.__version__)})
+    return [*lines, sample.line(), f"transformers: {found.line()}"]
+
+
+def _record_unrun(record: dict[str, Any], partial: Path, why: str, file: DataFile | None, *, needed: str) -> None:
+    """Writes the record of an export that could not be run.
+
+    Raises:
+        ConfigError: there is a file to run it on.
+    """
+    if file is not None:
+        raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=why, fix="leave out --data")
+    write_json(partial / RECORD, {**record, "not_run": why, "versions": versions()})
+
+
+def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
+    """The number of tensors, all of which came back as they were.
+
+    Raises:
+        CheckpointError: something did not; all of it is named.
+    """
+    wrong = [f"no {name}" for name in folder.tensors if name not in back.tensors]
+    wrong += [f"{name} from nowhere" for name in back.tensors if name not in folder.tensors]
+    wrong += [
+        f"other values in {name}"
+        for name, tensor in folder.tensors.items()
+        if name in back.tensors and not torch.equal(tensor.double(), back.tensors[name].double())
+    ]
+    wrong += ["another configuration"] if back.config != folder.config else []
+    if folder.tokenizer is not None:
+        same = back.tokenizer is not None and back.tokenizer.vocabulary.digest == folder.tokenizer.vocabulary.digest
+        same = same and back.tokenizer is not None and back.tokenizer.rules == folder.tokenizer.rules
+        wrong += [] if same else ["another tokenizer"]
+    theirs, ours = spec_of(back), spec_of(folder)
+    if theirs != ours and not wrong:
+        raise CheckpointError(
+            expected="a format that tells what the model is for",
+            found=f"{_head(theirs)} in the place of {_head(ours)}",
+            fix="nothing was written; choose another --to",
+        )
+    if wrong:
+        raise CheckpointError(
+            expected="the model to come back as it was written",
+            found="; ".join(wrong),
+            fix="nothing was written; check the disk and try again",
+        )
+    return len(folder.tensors)
+
+
+def _head(spec: TaskSpec | None) -> str:
+    """What a model answers, for a message."""
+    if spec is None:
+        return "no head of a task"
+    return f"a head of {spec.name} ({spec.kind}" + (f": {', '.join(spec.labels)})" if spec.labels else ")")
+
+
+def transformers_runner(
+    transformers: Any, partial: Path, outputs: tuple[Output, ...]
+) -> tuple[Runner, tuple[Output, ...]]:
+    """What runs the folder in `transformers`, and which of the outputs it gives."""
+    architecture = read_json(partial / "config.json")["architectures"][0]
+    theirs = {output.name: output.name for output in outputs}
+    if architecture == "BertModel":
+        known = ["last_hidden_state", "pooler_output"]
+    else:
+        known = ["logits", "seq_relationship_logits", "start_logits", "end_logits"]
+    if architecture == "BertForPreTraining":
+        theirs["logits"] = "prediction_logits"
+    logging = transformers.utils.logging
+    before, shows = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        kind = getattr(transformers, architecture)
+        model = kind.from_pretrained(partial, attn_implementation="eager").float().eval()
+    finally:
+        logging.set_verbosity(before)
+        if shows:
+            logging.enable_progress_bar()
+    given = tuple(output for output in outputs if output.name in known)
+
+    @torch.inference_mode()
+    def run(inputs: dict[str, Ints]) -> dict[str, Any]:
+        found = model(**{name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in INPUTS})
+        return {output.name: found[theirs[output.name]].numpy() for output in given}
+
+    return run, given

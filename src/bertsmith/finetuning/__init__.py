@@ -1,0 +1,1 @@
+"""Fine-tuning: training on labels, its runs, reports and comparisons."""

@@ -1,0 +1,118 @@
+"""Two fine-tuning runs compared on the same dev examples: is their difference more than noise? S68."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bertsmith.errors import InputError
+from bertsmith.finetuning.finished_run import FinishedRun
+from bertsmith.finetuning.predictions import Line
+from bertsmith.finetuning.resampling import DRAWS, score_rows
+from bertsmith.metrics.uncertainty import PairedTest, paired_test
+from bertsmith.progress import counted
+
+LEVEL = 0.05  # a p-value below it is more than noise
+
+EXAMPLE_SCORES = {
+    "classification": "right answers",
+    "choice": "right answers",
+    "regression": "minus the squared error",
+    "span": "F1 of the answers",
+}
+
+Lines = Sequence[Line]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two runs on the same examples.
+
+    Attributes:
+        first: name of the first run.
+        second: name of the second.
+        score: what an example counts.
+        examples: how many there are.
+        test: what the examples say about the difference.
+    """
+
+    first: str
+    second: str
+    score: str
+    examples: int
+    test: PairedTest
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: whether the difference is more than noise."""
+        if self.test.p_value >= LEVEL:
+            return f"The difference is no more than noise: {self.examples:,} examples do not tell the two apart."
+        better, worse = (self.first, self.second) if self.test.difference > 0 else (self.second, self.first)
+        noise = f"the noise of {counted(self.examples, 'example')}"
+        return f"The difference is more than {noise}: {better} is better than {worse}."
+
+    def line(self) -> str:
+        """The difference, its interval, the p-value and the verdict."""
+        return (
+            f"{self.first} against {self.second}, {self.score}: {self.test.difference:+.4f} "
+            f"({self._interval()}, 95% interval), p = {self.test.p_value:.4f}. {self.verdict}"
+        )
+
+    def cells(self) -> list[str]:
+        """The same as a row of a table."""
+        pair = f"{self.first} against {self.second}"
+        return [pair, f"{self.test.difference:+.4f}", self._interval(), f"{self.test.p_value:.4f}", self.verdict]
+
+    def _interval(self) -> str:
+        return f"{self.test.low:+.4f} to {self.test.high:+.4f}"
+
+
+def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
+    """The paired test of two runs over their dev examples.
+
+    Raises:
+        InputError: the runs were scored on other examples.
+    """
+    kinds = [run.report["kind"] for run in (first, second)]
+    keys = [[(str(line["id"]), json.dumps(line["gold"])) for line in run.lines] for run in (first, second)]
+    fix = "compare runs of one task with the same --dev file"
+    if kinds[0] != kinds[1]:
+        expected = f"a run of {kinds[0]}, as in '{first.path}', in '{second.path}'"
+        raise InputError(expected=expected, found=kinds[1], fix=fix)
+    if not keys[0]:
+        raise InputError(expected=f"dev examples in '{first.path}'", found="none", fix=fix)
+    if sorted(keys[0]) != sorted(keys[1]):
+        others = set(keys[1])
+        only = next((key[0] for key in keys[0] if key not in others), None)
+        raise InputError(
+            expected=f"the {counted(len(keys[0]), 'dev example')} of '{first.path}' in '{second.path}'",
+            found=counted(len(keys[1]), "example")
+            + ("" if only is None else f", without {only!r} or with another gold"),
+            fix=fix,
+        )
+    # Equal ids of one file stand in the order of the file.
+    orders = [sorted(range(len(part)), key=part.__getitem__) for part in keys]
+    ours, theirs = ([run.lines[number] for number in order] for run, order in zip((first, second), orders, strict=True))
+    score, test = _test(first, ours, theirs)
+    return Comparison(
+        first=first.name,
+        second=second.name,
+        score=score,
+        examples=len(keys[0]),
+        test=test,
+    )
+
+
+def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
+    """What is compared, and the paired test of it over the lines of two runs, in one order.
+
+    Where the main score is no mean over examples but can be had from what single examples say (Matthews, F1 of classes
+    or of entities, correlations), it is computed anew for each draw; otherwise what each example adds is compared.
+    """
+    kind, metric, scheme = first.report["kind"], first.report["metric"], first.spec.get("scheme", "")
+    if kind == "tagging" and not scheme:
+        metric = "accuracy"
+    mine, other = (score_rows(kind, metric, lines, scheme) for lines in (ours, theirs))
+    if mine is not None and other is not None and mine.statistic is not None:
+        return metric, paired_test(mine.rows, other.rows, draws=DRAWS, statistic=mine.statistic)
+    scores = [[float(line["score"]) for line in lines] for lines in (ours, theirs)]
+    return EXAMPLE_SCORES.get(kind, "score"), paired_test(scores[0], scores[1])

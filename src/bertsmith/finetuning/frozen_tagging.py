@@ -1,0 +1,296 @@
+"""Tagging on top of an encoder that is not trained: a BiLSTM on its word vectors. S93, S95, S132.
+
+Letters: T words of a batch, W words of all sentences, n chosen layers, D width of the encoder, K tags.
+
+The tagger never holds the encoder: it is given vectors that were computed once, and the one training loop trains it as
+it trains everything else. Scores and predictions are those of the fine-tuned task, so that both strategies compare.
+
+Source: Devlin et al. (2019), section 5.3: a randomly initialised BiLSTM of two layers of 768 before the classifier.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertsmith.datasets.examples import Example, TaggedExample
+from bertsmith.encoding.frozen import FrozenEncoder, WordVectors
+from bertsmith.encoding.units import Ints, TaskBatch, micro_batches
+from bertsmith.finetuning.settings import RecipeSettings
+from bertsmith.finetuning.training import TaskData
+from bertsmith.finetuning.workload import examples_of_step, step_plan
+from bertsmith.model.layer_mix import LayerChoice, WeightedMix
+from bertsmith.randomness import generator
+from bertsmith.settings import help_field, require, to_dict
+from bertsmith.tasks.tagging import TaggingTask
+from bertsmith.tasks.task import Logits
+from bertsmith.training.loop import train
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.workload import StepPlan
+
+# Of a network that starts from nothing, other than that of fine-tuning.
+TAGGER_RECIPE = RecipeSettings(learning_rate=1e-3, weight_decay=0.0, bias_correction=True)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggerSettings:
+    """What a tagger on frozen vectors is, and how long it learns.
+
+    Raises:
+        ConfigError: a value is impossible.
+    """
+
+    layers: str = help_field("concat-last-4", "hidden states: a choice of layer_mix, or numbers such as -1,-2")
+    plain_sum: bool = help_field(False, "add layers up as they are; otherwise with learned weights")
+    width: int = help_field(768, "width of the BiLSTM, in each direction")
+    dropout: float = help_field(0.5, "dropout before, between and behind the layers of the BiLSTM")
+    batch_size: int = help_field(32, "sentences of an optimizer step")
+    epochs: float = help_field(10.0, "passes over the training sentences")
+    micro_words: int = help_field(4096, "most words worked on at once; changes memory and speed, not the result")
+
+    def __post_init__(self) -> None:
+        for name in ("width", "batch_size", "epochs", "micro_words"):
+            value = getattr(self, name)
+            require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        require(0 <= self.dropout < 1, expected="dropout from 0 to below 1", found=self.dropout, fix="give a share")
+
+
+class BiLSTMTagger(nn.Module):
+    """Two layers of BiLSTM over the word vectors of a sentence, and a linear layer.
+
+    Args:
+        choice: the hidden states that a word comes with.
+        hidden_size: D.
+        num_labels: K.
+        width: of the BiLSTM, in each direction.
+        dropout: of its input, between its layers, and of its output.
+        learned: sums of layers have learned weights (`WeightedMix`).
+        seed: what the first parameters are drawn from.
+    """
+
+    def __init__(
+        self,
+        choice: LayerChoice,
+        hidden_size: int,
+        num_labels: int,
+        *,
+        width: int = 768,
+        dropout: float = 0.5,
+        learned: bool = True,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.choice = choice
+        self.mix = WeightedMix(len(choice.layers)) if choice.is_sum and learned else None
+        # On the meta device nothing is drawn from the generator of torch.
+        with torch.device("meta"):
+            self.lstm = nn.LSTM(
+                choice.width(hidden_size), width, num_layers=2, bidirectional=True, batch_first=True, dropout=dropout
+            )
+            self.classifier = nn.Linear(2 * width, num_labels)
+        for part in (self.lstm, self.classifier):
+            part.to_empty(device="cpu")
+            _draw_uniform(part, 1 / math.sqrt(width), seed)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, picked: Tensor, lengths: Sequence[int]) -> Tensor:
+        """Logits [T, K] from the hidden states [T, n, D] of the words of sentences that have these lengths."""
+        vectors = self.choice.join(picked) if self.mix is None else self.mix(picked)
+        sentences = torch.split(self.dropout(vectors), list(lengths))
+        packed = nn.utils.rnn.pack_sequence(list(sentences), enforce_sorted=False)
+        read = nn.utils.rnn.unpack_sequence(self.lstm(packed)[0])
+        logits: Tensor = self.classifier(self.dropout(torch.cat(read)))
+        return logits
+
+
+@torch.no_grad()
+def _draw_uniform(module: nn.Module, bound: float, seed: int) -> None:
+    """Draws every parameter evenly from -bound to bound, as torch does for its LSTM; each by (seed, its name)."""
+    for name, parameter in module.named_parameters():
+        drawn = generator(seed, f"initialize tagger {type(module).__name__} {name}").random(
+            parameter.numel(), dtype=np.float32
+        )
+        parameter.copy_(torch.from_numpy(drawn).mul_(2 * bound).sub_(bound).view_as(parameter))
+
+
+class FeatureTagging:
+    """What the training loop is given to train a tagger on the vectors of a frozen encoder; a `Workload`.
+
+    Args:
+        model: the tagger.
+        task: gives loss, predictions and scores.
+        train: vectors of the training sentences, with targets.
+        dev: sentences with gold tags and their vectors, to evaluate on; or None.
+        encoder: where the vectors come from; its tokenizer and its device are used, its parameters are not.
+        settings: batch and epochs.
+        seed: of the order of the sentences.
+    """
+
+    def __init__(
+        self,
+        model: BiLSTMTagger,
+        task: TaggingTask,
+        train: WordVectors,
+        dev: tuple[Sequence[Example], WordVectors] | None,
+        encoder: FrozenEncoder,
+        settings: TaggerSettings,
+        *,
+        seed: int,
+    ) -> None:
+        self.device = encoder.runtime.device
+        self.model = model.to(encoder.runtime.torch_device)
+        self.task, self.train, self.dev, self.tokenizer = task, train, dev, encoder.tokenizer
+        self.settings, self.seed = settings, seed
+
+    def rate_factor(self, name: str) -> float:
+        """1: everything learns at the same rate."""
+        return 1.0
+
+    def fix_steps(self, total: int) -> None:
+        """Nothing here depends on the length of the run."""
+
+    def sentences_of_step(self, step: int) -> Ints:
+        """The sentences of a step, int64 [batch]: one permutation after another, each of (seed, epoch)."""
+        return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train.sentences))
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The micro-batches of a rank in a step; tokens are words."""
+        return step_plan(
+            self.train.sentences,
+            self.sentences_of_step(step),
+            micro_tokens=self.settings.micro_words,
+            device="cpu",
+            step=step,
+            rank=rank,
+            world=world,
+        )
+
+    def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        assert micro_batch.targets is not None, "the sentences have tags"
+        logits = self._logits(model, self.train, micro_batch)
+        on_device = dataclasses.replace(micro_batch, targets=micro_batch.targets.to(self.device))
+        loss, sums = self.task.loss(logits, on_device)
+        return loss / micro_batch.step_targets, sums
+
+    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a log line."""
+        return self.task.log_sums(sums)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """The task's scores on the dev sentences; empty without any."""
+        if self.dev is None:
+            return {}
+        sentences, words = self.dev
+        logits = self.logits_of(model, words)
+        return self.task.score(sentences, self.task.decode(sentences, words.sentences, logits, self.tokenizer))
+
+    @torch.inference_mode()
+    def logits_of(self, model: nn.Module, words: WordVectors) -> Logits:
+        """The logits of all words, float32 [W, K]; the model is in evaluation mode."""
+        found = np.empty((len(words.vectors), len(self.task.spec.labels)), dtype=np.float32)
+        everything = np.arange(len(words.sentences), dtype=np.int64)
+        for part in micro_batches(words.sentences, everything, micro_tokens=self.settings.micro_words, device="cpu"):
+            found[part.chosen] = self._logits(model, words, part).cpu().numpy()
+        return found
+
+    def _logits(self, model: nn.Module, words: WordVectors, part: TaskBatch) -> Tensor:
+        picked = torch.from_numpy(words.vectors[part.batch.token_ids.numpy()]).to(self.device)
+        logits: Tensor = model(picked, part.batch.lengths)
+        return logits
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaggerResult:
+    """What came of a tagger on frozen vectors.
+
+    Attributes:
+        model: the tagger of the best epoch.
+        scores: on the dev sentences, of that epoch; empty without any.
+        shares: the learned weight of each chosen layer; empty where layers stand side by side or sums are plain.
+        steps: steps done.
+        encoding_seconds: for the vectors.
+        training_seconds: for the training, evaluations included.
+        vector_bytes: memory that the vectors took.
+    """
+
+    model: BiLSTMTagger
+    scores: Mapping[str, float]
+    shares: tuple[float, ...]
+    steps: int
+    encoding_seconds: float
+    training_seconds: float
+    vector_bytes: int
+
+
+def train_tagger(
+    encoder: FrozenEncoder,
+    task: TaggingTask,
+    data: TaskData,
+    out: Path | str,
+    settings: TaggerSettings | None = None,
+    recipe: RecipeSettings = TAGGER_RECIPE,
+    *,
+    resume: bool = False,
+) -> TaggerResult:
+    """A tagger on the vectors of an encoder that stays as it is, trained in the run folder `out`. S93, S95.
+
+    Args:
+        encoder: the encoder.
+        task: what tags there are, how sentences are read, how they are scored.
+        data: training sentences, and dev sentences by which the best epoch is chosen.
+        out: the run folder; new, unless `resume`.
+        settings: layers, widths, epochs.
+        recipe: rates and schedule.
+        resume: go on with the run in `out`, which must have the same settings and inputs.
+
+    Raises:
+        BertsmithError: model, data, settings or run folder do not fit; the message says which.
+    """
+    settings = settings or TaggerSettings()
+    task.check(data.train, gold=True, training=True)
+    task.check(data.dev, gold=True)
+    require(bool(data.train), expected="training sentences", found="none", fix="name a file with tagged sentences")
+    choice = encoder.choice(settings.layers)
+    units = len(data.train)
+    training = recipe.training(
+        steps=max(1, int(units / settings.batch_size * settings.epochs)),
+        epoch=round(units / settings.batch_size),
+        keep_best=task.spec.metric if data.dev else None,
+    )
+    record = {"task": "feature-based tagging", "spec": task.spec.to_dict(), "run": to_dict(settings)}
+    record["train"] = to_dict(training)
+    run = RunFolder.prepare(Path(out), record, {**data.digests, **encoder.digests}, resume=resume)
+    started = time.monotonic()
+    words = encoder.word_vectors(task, cast("Sequence[TaggedExample]", data.train), choice)
+    dev = None
+    if data.dev:
+        dev = data.dev, encoder.word_vectors(task, cast("Sequence[TaggedExample]", data.dev), choice)
+    encoding_seconds = time.monotonic() - started
+    model = BiLSTMTagger(
+        choice,
+        encoder.hidden_size,
+        len(task.spec.labels),
+        width=settings.width,
+        dropout=settings.dropout,
+        learned=not settings.plain_sum,
+        seed=training.seed,
+    )
+    workload = FeatureTagging(model, task, words, dev, encoder, settings, seed=training.seed)
+    outcome = train(workload, training, run)
+    model.eval()
+    return TaggerResult(
+        model=model,
+        scores=workload.evaluate(model),
+        shares=() if model.mix is None else tuple(model.mix.shares().tolist()),
+        steps=outcome.steps,
+        encoding_seconds=encoding_seconds,
+        training_seconds=outcome.seconds,
+        vector_bytes=words.vectors.nbytes + (dev[1].vectors.nbytes if dev else 0),
+    )

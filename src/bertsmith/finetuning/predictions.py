@@ -1,0 +1,49 @@
+"""What a model says of each labelled example, beside its gold: the lines of `predictions.jsonl`.
+
+A line is `{"id", "texts", "gold", "score", "prediction"}`, plain values for JSON; `score` is what the example adds to
+the score where that is a mean over examples.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from bertsmith.datasets.examples import Example, QuestionExample
+from bertsmith.tasks.task import Prediction, Task
+
+Line = Mapping[str, Any]
+
+_LONGEST_TEXT = 300  # characters of an example's text
+
+
+def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Iterator[Line]:
+    """A line an example, in their order.
+
+    Args:
+        examples: labelled ones.
+        predictions: of the same examples.
+    """
+    scores = task.example_scores(examples, predictions).tolist()
+    for example, prediction, score in zip(examples, predictions, scores, strict=True):
+        yield {
+            "id": example.id,
+            "texts": texts_of(example),
+            "gold": gold_of(example),
+            "score": score,
+            "prediction": prediction.to_dict(),
+        }
+
+
+def gold_of(example: Example) -> Any:
+    """The gold of an example as plain values for JSON."""
+    values = dataclasses.asdict(example)
+    if isinstance(example, QuestionExample):
+        return [*values["answers"], *({"text": text, "start": None} for text in example.absent_answers)]
+    return next((values[name] for name in ("label", "tags") if name in values), None)
+
+
+def texts_of(example: Example) -> list[str]:
+    """The texts of an example, each cut to 300 characters; none for a sentence of words, which its prediction has."""
+    values = dataclasses.asdict(example)
+    texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
+    return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]

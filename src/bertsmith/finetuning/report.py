@@ -1,0 +1,209 @@
+"""A fine-tuning run, or several on the same dev examples, as one HTML page that needs nothing else. S68.
+
+Several runs are compared by the scores of single examples, drawn again and again: that tells a difference from the
+noise of the dev examples. How much chance there is in a training, the deviation over the seeds tells.
+"""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.files import write_text
+from bertsmith.finetuning.comparison import Comparison, compare
+from bertsmith.finetuning.finished_run import FinishedRun, read_run
+from bertsmith.finetuning.published_scores import PublishedScore, dev_scores
+from bertsmith.finetuning.run import COUNTS
+from bertsmith.finetuning.tuning import table_cells
+from bertsmith.progress import counted, duration
+from bertsmith.reports import html
+from bertsmith.reports.charts import COLORS, Series, line_chart
+from bertsmith.reports.scores import details
+from bertsmith.training.run_folder import RunFolder, flat
+
+_HELD_OUT = "held_out_"
+
+
+def is_finetuning(run: Path) -> bool:
+    """Whether the run in a folder is a fine-tuning.
+
+    Raises:
+        RunError: there is no run.
+    """
+    return bool(RunFolder.open(run).record["settings"].get("task") == "finetuning")
+
+
+def write_finetuning_report(
+    runs: Sequence[Path], out: Path | None = None, *, on_line: Callable[[str], None] | None = None
+) -> Path:
+    """The page that was written: `out`, or what `html.page_place` names.
+
+    Args:
+        runs: one run folder, or several that were scored on the same dev examples.
+        out: another place for the page.
+        on_line: is told what came of each comparison of two runs.
+
+    Raises:
+        RunError: a folder holds no fine-tuning that has ended.
+        InputError: a file of a run is damaged, or the runs were scored on different examples.
+    """
+    assert runs, "at least one run"
+    names = html.run_names(runs)
+    shown = [read_run(path, names[i], COLORS[i % len(COLORS)]) for i, path in enumerate(runs)]
+    comparisons = [compare(first, second) for first, second in itertools.combinations(shown, 2)]
+    for comparison in comparisons:
+        if on_line is not None:
+            on_line(comparison.line())
+    target = out or html.page_place(runs)
+    write_text(target, _page(shown, comparisons))
+    return target
+
+
+def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> str:
+    several = len(shown) > 1
+    parts = [html.summary(_summary(run), name=run.name if several else "", color=run.color) for run in shown]
+    parts += [_scores(shown), _comparisons(comparisons), _curves(shown)]
+    for run in shown:
+        found = details(run.report["kind"], run.spec, run.lines)
+        found = _trials(run) + found
+        parts.append(html.heading(run.name) + found if several and found else found)
+    records = [run.record for run in shown]
+    for title, values in (
+        ("Training", [_facts(run) for run in shown]),
+        ("Settings", [flat(record["settings"]) for record in records]),
+        ("Machine", [flat(record.get("machine", {})) for record in records]),
+        ("Versions", [flat(record.get("versions", {})) for record in records]),
+        ("Digests of the inputs", [flat(record.get("digests", {})) for record in records]),
+    ):
+        header = ["", *(run.name for run in shown)] if several else []
+        parts.append(html.section(title, html.table(html.columns(values), header)))
+    tasks = ", ".join(dict.fromkeys(str(run.report.get("task", "")) for run in shown))
+    return html.page(f"Fine-tuning report: {tasks}", "".join(parts))
+
+
+def _summary(run: FinishedRun) -> list[str]:
+    report, count = run.report, len(run.report["runs"])
+    parts = [
+        counted(count, "training"),
+        f"{report.get('train_examples', 0):,} training and {counted(report.get('dev_examples', 0), 'dev example')}",
+        duration(report.get("seconds", 0.0)),
+    ]
+    metric = report["metric"]
+    if metric in report["scores"]:
+        score = report["scores"][metric]
+        parts.insert(1, f"{html.words(metric)} {score['mean']:.4f} ± {score['deviation']:.4f}")
+    if report.get("collapsed"):
+        parts.append(f"{report['collapsed']} collapsed to one answer")
+    return parts
+
+
+def _facts(run: FinishedRun) -> dict[str, Any]:
+    names = ("task", "kind", "metric", "train_examples", "dev_examples", "best", "collapsed", "seconds")
+    facts = {html.words(name): run.report.get(name) for name in (*names, "tokens_per_second")}
+    # What was fitted on the dev examples after training; other models have neither.
+    facts |= {name: run.report[name] for name in ("temperature", "threshold") if run.report.get(name) is not None}
+    for one in run.report["runs"]:
+        again = ", collapsed" if one.get("collapsed") else ""
+        facts[one["folder"]] = (
+            f"seed {one['seed']}: {counted(one['steps'], 'step')}, best after {one['best_step']:,}, "
+            f"{counted(one['tokens'], 'token')}, {duration(one['seconds'])}{again}"
+        )
+    return facts
+
+
+def _trials(run: FinishedRun) -> str:
+    """The trials of the search behind a run, the best first."""
+    if not run.trials:
+        return ""
+    header, rows = table_cells(run.trials)
+    return html.section("Trials of the search", html.table([list(map(html.cell, row)) for row in rows], header))
+
+
+def _scores(shown: Sequence[FinishedRun]) -> str:
+    """A row for each score of each run, the one that chose the model first, above what was published for the task."""
+    folders = list(dict.fromkeys(one["folder"] for run in shown for one in run.report["runs"]))
+    names = list(dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"])))
+    rows = []
+    for name in names:
+        for run in shown:
+            if name not in run.report["scores"]:
+                continue
+            score = run.report["scores"][name]
+            by_folder = {one["folder"]: one["scores"].get(name) for one in run.report["runs"]}
+            values = [score["mean"], score["deviation"], *(by_folder.get(folder) for folder in folders)]
+            values.append(by_folder.get(run.report["best"]))
+            between = " to ".join(map(_number, run.report.get("intervals", {}).get(name, ())))
+            rows.append([html.words(name), *([run.name] if len(shown) > 1 else []), *map(_number, values), between])
+        rows += [
+            [
+                f"{html.words(name)}, published: {published.system}",
+                *([""] if len(shown) > 1 else []),
+                _number(published.value),
+                *[""] * (len(folders) + 3),
+            ]
+            for published in dict.fromkeys(itertools.chain.from_iterable(map(_published, shown)))
+            if published.metric == name
+        ]
+    header = ["score", *(["run"] if len(shown) > 1 else []), "mean", "deviation", *folders, "best model"]
+    header.append("its 95% interval")
+    return html.section("Scores on the dev examples", html.table(rows, header))
+
+
+def _published(run: FinishedRun) -> list[PublishedScore]:
+    return dev_scores(str(run.report.get("task")), run.spec.get("labels") or ())
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4f}"
+
+
+def _comparisons(comparisons: Sequence[Comparison]) -> str:
+    if not comparisons:
+        return ""
+    header = ["runs", f"difference in {comparisons[0].score}", "95% interval", "p", "verdict"]
+    text = (
+        "Between the best models of the runs, over the dev examples: the interval by a paired bootstrap, p by swapping "
+        "their answers at random. Both know the chance in the choice of the examples, not that in the seeds."
+    )
+    if len(comparisons) > 1:
+        text += " Of twenty pairs without a difference one looks like more than noise."
+    return html.section(
+        "Differences between the runs",
+        html.table([comparison.cells() for comparison in comparisons], header),
+        html.note(text),
+    )
+
+
+def _curves(shown: Sequence[FinishedRun]) -> str:
+    """Training loss and dev scores by step, one line a training."""
+    scores = dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"]))
+    charts = [_curve("training loss", "train", "loss", shown)]
+    charts += [
+        _curve(f"{html.words(name)} on the dev examples", "evaluation", _HELD_OUT + name, shown)
+        for name in scores
+        if not name.endswith(("_thresh", *COUNTS))
+    ]
+    return html.figures([chart for chart in charts if chart])
+
+
+def _curve(caption: str, kind: str, key: str, shown: Sequence[FinishedRun]) -> str:
+    """One chart; "" where no log has such values."""
+    series, keys = [], []
+    style = "line" if kind == "train" else "points"
+    for run in shown:
+        for number, (folder, log) in enumerate(run.logs.items()):
+            points = [(line["step"], line[key]) for line in log if line.get("kind") == kind and key in line]
+            points = [(step, value) for step, value in points if math.isfinite(value)]
+            if not points:
+                continue
+            x, y = zip(*points, strict=True)
+            color = run.color if len(shown) > 1 else COLORS[number % len(COLORS)]
+            series.append(Series(x=x, y=y, color=color, style="line" if kind == "train" else "points"))
+            keys.append(html.Key(style, color, f"{run.name}, {folder}" if len(shown) > 1 else folder))
+    if not series:
+        return ""
+    label = "loss" if kind == "train" else html.words(key.removeprefix(_HELD_OUT))
+    return html.figure(caption, line_chart(series, x_label="steps", y_label=label), keys)

@@ -1,0 +1,146 @@
+"""Scores had anew from drawn examples: what each example must bring along so that any part of them can be scored.
+
+Letter: E examples. Many scores are no mean over examples (Matthews, F1 of classes or of entities, correlations), so the
+bootstrap draws rows that hold what a score is made of, and computes it from them.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.finetuning.predictions import Line
+from bertsmith.metrics.answers import exact_match
+from bertsmith.metrics.entities import entity_spans
+from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.metrics.uncertainty import bootstrap_interval
+
+DRAWS = 2_000
+
+Statistic = Callable[[npt.NDArray[np.generic]], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreRows:
+    """What a score is made of.
+
+    Attributes:
+        rows: float [E] or [E, numbers of an example].
+        statistic: the score of drawn rows; None: it is their mean.
+        unit: what the scorer multiplies it by; SQuAD's prints per cent.
+    """
+
+    rows: npt.NDArray[np.float64]
+    statistic: Statistic | None = None
+    unit: float = 1.0
+
+
+def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:
+    """What a score of some examples is made of; None where single examples do not tell.
+
+    Args:
+        kind: of the task.
+        metric: the score.
+        lines: as `example_lines` gives them, or read from `predictions.jsonl`.
+        scheme: of tags; "" where each tag stands alone.
+    """
+    table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS}.get(kind, {})
+    if kind == "tagging":
+        counted = scheme if metric != "accuracy" else ""
+        if metric not in _OF_COUNTS or (metric != "accuracy" and not scheme):
+            return None
+        rows = np.array([_tag_counts(line, counted) for line in lines])
+        return ScoreRows(rows=rows, statistic=_OF_COUNTS[metric])
+    if kind == "classification" and any(isinstance(line["gold"], list | tuple) for line in lines):
+        if metric == "micro_f1":
+            return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=_f1)
+        if metric == "subset_accuracy":
+            return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
+        return None
+    if kind in ("classification", "choice") and metric == "accuracy":
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
+    if metric in table:
+        rows = np.array(_golds_and_answers(kind, lines))
+        return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))
+    if kind == "span" and metric == "exact":
+        return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), unit=100.0)
+    if kind == "span" and metric == "f1":
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), unit=100.0)
+    return None
+
+
+def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: str = "") -> dict[str, list[float]]:
+    """Both ends of the 95% interval of each score that single examples tell, in the unit of the score.
+
+    Args:
+        scores: names of scores.
+        kind, lines, scheme: see `score_rows`.
+    """
+    found = {}
+    for metric in scores if lines else ():
+        made_of = score_rows(kind, metric, lines, scheme)
+        if made_of is not None:
+            ends = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
+            found[metric] = [end * made_of.unit for end in ends]
+    return found
+
+
+def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:
+    """A score of the golds in the first column and the answers in the second."""
+    return float(metric(drawn[:, 0], drawn[:, 1]))
+
+
+def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
+    """Gold and predicted number of each example, the numbers of labels for a classification."""
+    if kind == "regression":
+        return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
+    names = dict.fromkeys([*lines[0]["prediction"]["probabilities"], *(str(line["gold"]) for line in lines)])
+    numbers = {name: number for number, name in enumerate(names)}
+    return [[numbers[str(line["gold"])], numbers[line["prediction"]["label"]]] for line in lines]
+
+
+def _label_counts(line: Line) -> list[float]:
+    """Right, gold and predicted labels of an example that may have several."""
+    gold, chosen = set(line["gold"]), set(line["prediction"]["chosen"])
+    return [len(gold & chosen), len(gold), len(chosen)]
+
+
+def _tag_counts(line: Line, scheme: str) -> list[float]:
+    """Right, gold and predicted entities of a sentence; without a scheme its words."""
+    gold, tags = line["gold"], line["prediction"]["tags"]
+    if not scheme:
+        return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
+    asked, given = set(entity_spans(gold, scheme)), set(entity_spans(tags, scheme))
+    return [len(asked & given), len(asked), len(given)]
+
+
+def _is_exact(line: Line) -> int:
+    return exact_match(line["prediction"]["text"], [answer["text"] for answer in line["gold"]])
+
+
+def _f1(drawn: npt.NDArray[np.generic]) -> float:
+    """F1 from rows of (right, gold, predicted); 0 where all are 0."""
+    right, gold, predicted = _sums(drawn)
+    return 2 * right / max(gold + predicted, 1.0)
+
+
+def _recall(drawn: npt.NDArray[np.generic]) -> float:
+    right, gold, _ = _sums(drawn)
+    return right / max(gold, 1.0)
+
+
+def _precision(drawn: npt.NDArray[np.generic]) -> float:
+    right, _, predicted = _sums(drawn)
+    return right / max(predicted, 1.0)
+
+
+def _sums(drawn: npt.NDArray[np.generic]) -> tuple[float, float, float]:
+    right, gold, predicted = np.asarray(drawn, dtype=np.float64).sum(axis=0).tolist()
+    return right, gold, predicted
+
+
+# Where every word has a tag, the share of right ones is their recall.
+_OF_COUNTS: dict[str, Statistic] = {"f1": _f1, "precision": _precision, "recall": _recall, "accuracy": _recall}

@@ -1,0 +1,187 @@
+"""One fine-tuning from a base model and examples to a model folder: `bertsmith finetune` as a function. S56, S68.
+
+::
+
+    RUN/settings.json        what was asked, machine, versions, digests of the inputs
+    RUN/seed-1/ ...          one training for each seed (see finetuning_job); seed-1-again-1 where seed 1 collapsed
+    RUN/report.json          scores of every seed, their mean and spread, the best
+    RUN/predictions.jsonl    what the best model says of the dev examples, beside the gold
+    RUN/model/               the best model
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.load import load_any
+from bertsmith.files import read_json_lines, write_json, write_text
+from bertsmith.finetuning.resampling import intervals
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import (
+    AGAINST_COLLAPSE,
+    MODEL_FOLDER,
+    PREDICTIONS_FILE,
+    REPORT_FILE,
+    FinetuningJob,
+    SeedResult,
+    TaskData,
+)
+from bertsmith.metrics.uncertainty import spread
+from bertsmith.progress import tell, warn
+from bertsmith.randomness import derive
+from bertsmith.runtime import Rank
+from bertsmith.settings import require
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.run_folder import RunFolder
+
+SMALL_SET = 10_000  # training examples below which several seeds are trained
+SEEDS_OF_SMALL_SET = 3
+RESTARTS = 2  # of a seed whose model collapsed
+COUNTS = ("total", "missing")  # that the scorer of questions gives beside its scores
+_NARROW = 2**31  # seeds of restarts stay below
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FinetuningResult:
+    """What came of all seeds.
+
+    Attributes:
+        spec: the task as the best model does it.
+        runs: one result for each seed.
+        best: the place in `runs` of the model that was kept.
+        report: what report.json holds.
+    """
+
+    spec: TaskSpec
+    runs: Sequence[SeedResult]
+    best: int
+    report: Mapping[str, Any]
+
+
+def finetune(
+    source: Path | str,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path | str,
+    settings: FinetuningSettings | None = None,
+    recipe: RecipeSettings | None = None,
+    *,
+    seeds: int | None = None,
+    resume: bool = False,
+) -> FinetuningResult:
+    """Fine-tunes the model of `source` once for each seed; RUN/model and RUN/report.json are there when it returns.
+
+    Args:
+        source: the base model: folder, Google checkpoint, run folder or hub id.
+        spec: the task.
+        data: its examples.
+        out: the run folder; new, unless `resume`.
+        settings: epochs, batch and the like.
+        recipe: rates and schedule.
+        seeds: how many trainings; three for less than 10,000 examples, else one.
+        resume: go on with the run in `out`, which must have the same settings and inputs.
+
+    Raises:
+        BertsmithError: model, data, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: stopped; a checkpoint was written.
+    """
+    require(
+        Rank.from_environment().count == 1,
+        expected="a single process for fine-tuning",
+        found=f"{Rank.from_environment().count} of torchrun",
+        fix="start it without torchrun",
+    )
+    job = FinetuningJob.prepare(source, spec, data, settings or FinetuningSettings(), recipe or RecipeSettings())
+    count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
+    record = {**job.record(), "model": str(source), "seeds": count}
+    run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
+    for line in job.lines():
+        tell(line)
+    first = job.training.seed
+    trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
+    return _finish(job, run, trained)
+
+
+def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
+    """Where the training with a seed lies, what came of it, and how often it collapsed and began again. S68."""
+    for again in range(RESTARTS + 1):
+        path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
+        drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
+        result = job.train_once(path, drawn, resume=resume)
+        if not result.collapsed or again == RESTARTS:
+            return path, result, again
+        which = f"seed {seed}{f', start {again + 1},' if again else ''}"
+        warn(f"{which} collapsed: one answer for every dev example; it starts again with another seed")
+    raise AssertionError("the last training returns")
+
+
+def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]]) -> FinetuningResult:
+    """Keeps the best model and writes report.json."""
+    metric = job.task.spec.metric
+    results = [result for _, result, _ in trained]
+    best = max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
+    chosen = trained[best][0]
+    winner = load_any(chosen / MODEL_FOLDER)
+    spec = TaskSpec.from_dict(winner.info["spec"], str(chosen))
+    job.write_model(run.model, load_for_task(winner, job.task.head, keep_head=True).model, spec, results[best])
+    lines = []
+    if (chosen / PREDICTIONS_FILE).is_file():
+        write_text(run.path / PREDICTIONS_FILE, (chosen / PREDICTIONS_FILE).read_text(encoding="utf-8"))
+        lines = read_json_lines(chosen / PREDICTIONS_FILE)
+    seconds = sum(result.seconds for result in results)
+    report = {
+        "task": spec.name,
+        "kind": spec.kind,
+        "metric": metric,
+        "train_examples": len(job.data.train),
+        "dev_examples": len(job.data.dev),
+        "scores": {
+            name: dataclasses.asdict(spread([result.scores[name] for result in results])) for name in results[0].scores
+        },
+        "intervals": intervals(spec.kind, results[0].scores, lines, spec.scheme),
+        "temperature": spec.temperature,
+        "threshold": spec.threshold,
+        "best": chosen.name,
+        "collapsed": sum(again + result.collapsed for _, result, again in trained),
+        "seconds": round(seconds, 3),
+        "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
+        "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
+    }
+    write_json(run.path / REPORT_FILE, report)
+    return FinetuningResult(spec=spec, runs=results, best=best, report=report)
+
+
+def is_count(name: str) -> bool:
+    """Whether a value beside the scores is a number of questions.
+
+    >>> is_count("has_ans_total"), is_count("has_ans_f1")
+    (True, False)
+    """
+    return name in COUNTS or name.endswith("_total")
+
+
+def summary_lines(report: Mapping[str, Any]) -> list[str]:
+    """What the command prints: each score as mean and spread over the seeds, and the best training.
+
+    Beside the best score stands how far it moves when the dev examples are drawn again.
+    """
+    lines = []
+    for name, score in report["scores"].items():
+        if is_count(name):
+            continue
+        values = ", ".join(f"{value:.4f}" for value in score["values"])
+        several = f" ± {score['deviation']:.4f} ({values})" if len(score["values"]) > 1 else ""
+        lines.append(f"{name}: {score['mean']:.4f}{several}")
+    if report["collapsed"]:
+        lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
+    if all(run["collapsed"] for run in report["runs"]):
+        lines.append(f"this model gives one answer for everything; {AGAINST_COLLAPSE}")
+    metric, best = report["metric"], report["best"]
+    if metric in report.get("intervals", {}):  # which older reports lack
+        score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)
+        low, high = report["intervals"][metric]
+        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, by the dev examples)"
+    lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
+    return lines

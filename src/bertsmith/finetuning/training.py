@@ -1,0 +1,345 @@
+"""One task with its examples encoded once, trained as often as wanted: with another seed, rate or batch. S56.
+
+::
+
+    TRAINING/                what every run folder holds: settings.json, metrics.jsonl
+    TRAINING/report.json     the scores of its best epoch
+    TRAINING/predictions.jsonl   what that model says of the dev examples, beside the gold
+    TRAINING/model/          that model
+"""
+
+import copy
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.datasets.examples import Example, QuestionExample
+from bertsmith.encoding.units import Features
+from bertsmith.errors import ConfigError
+from bertsmith.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.finetuning.predictions import example_lines
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.workload import Finetuning, task_logits
+from bertsmith.model.heads import BertForTask
+from bertsmith.progress import counted, warn
+from bertsmith.randomness import generator
+from bertsmith.runtime import Runtime, choose
+from bertsmith.settings import to_dict
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import Prediction, Task, TaskSpec
+from bertsmith.training.loop import TrainResult, train
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.settings import TrainSettings
+
+REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+AGAINST_COLLAPSE = (
+    "small data want --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
+    "pre-trained longer"
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """The examples of a task, read and checked.
+
+    Attributes:
+        train: labelled examples to learn from.
+        dev: labelled examples to choose by; empty for none.
+        digests: of the files, by name.
+        held_out: whether `dev` was taken out of the training file.
+    """
+
+    train: Sequence[Example]
+    dev: Sequence[Example]
+    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    held_out: bool = False
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SeedResult:
+    """What came of one training.
+
+    Attributes:
+        seed: the seed.
+        scores: on the dev examples, of the best epoch.
+        collapsed: it says the same of every dev example.
+        best_step: the step after which the model was taken.
+        steps: steps done.
+        seconds: of the training, evaluations included.
+        tokens: real tokens trained on.
+    """
+
+    seed: int
+    scores: Mapping[str, float]
+    collapsed: bool
+    best_step: int
+    steps: int
+    seconds: float
+    tokens: int
+
+
+def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
+    """Training and dev examples: a share, at least one, drawn by the seed, is set aside.
+
+    Raises:
+        ConfigError: there are too few examples for both.
+    """
+    if len(examples) < 2:
+        raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
+    # Questions about one context stay together, or the dev examples would have been read in training.
+    by_context: dict[str, list[int]] = {}
+    for number, example in enumerate(examples):
+        together = example.context if isinstance(example, QuestionExample) else str(number)
+        by_context.setdefault(together, []).append(number)
+    groups = list(by_context.values())
+    aside: set[int] = set()
+    for group in generator(seed, "dev split").permutation(len(groups)).tolist():
+        if len(aside) >= max(1, round(share * len(examples))):
+            break
+        aside |= set(groups[group])
+    kept = [example for number, example in enumerate(examples) if number not in aside]
+    if not kept:
+        raise ConfigError(expected="questions about several contexts", found="one context", fix="give --dev a file")
+    return kept, [examples[number] for number in sorted(aside)]
+
+
+class FinetuningJob:
+    """A base model, a task and its examples, ready to be trained; made by `prepare`.
+
+    Attributes:
+        task: the task, its rows no longer than the model reads.
+        training: the settings of the loop that the epochs come to.
+    """
+
+    def __init__(
+        self,
+        folder: ModelFolder,
+        task: Task,
+        data: TaskData,
+        encoded: tuple[Features, Features | None],
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        runtime: Runtime,
+    ) -> None:
+        assert folder.tokenizer is not None, "load_for_task has seen to it"
+        self.folder, self.task, self.data = folder, task, data
+        self.train, self.dev = encoded
+        self.tokenizer, self.runtime = folder.tokenizer, runtime
+        self._set(settings, recipe)
+
+    @staticmethod
+    def prepare(
+        source: Path | str | ModelFolder,
+        spec: TaskSpec,
+        data: TaskData,
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+    ) -> "FinetuningJob":
+        """The job, with all examples checked and encoded.
+
+        Raises:
+            BertsmithError: model, examples or settings do not fit; the message says which.
+        """
+        folder = source if isinstance(source, ModelFolder) else load_any(source)
+        runtime = choose(settings.device, settings.precision)
+        runtime.tell()
+        task = task_for(_fitted(spec, folder))
+        for name in task.ignored_settings():
+            warn(f"{name} has no meaning for {spec.name} ({spec.kind}) and is left out")
+        tokenizer = _load(folder, task, settings, seed=0).tokenizer
+        # What was set aside comes from the training file, whose labels must be right.
+        task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
+        if not data.held_out:
+            task.check(data.dev, gold=True)
+        train_features = task.encode(data.train, tokenizer, training=True)
+        if not len(train_features):
+            raise ConfigError(
+                expected="examples in the training data", found="none", fix="name a file with labelled examples"
+            )
+        dev_features = task.encode(data.dev, tokenizer) if data.dev else None
+        return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime)
+
+    def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
+        """The same examples with other settings; device and precision stay."""
+        changed = copy.copy(self)
+        changed._set(settings, recipe)
+        return changed
+
+    def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
+        units = len(self.train)
+        if settings.batch_size > units:
+            warn(f"steps of {units} instead of {settings.batch_size}: there are no more training examples")
+            settings = dataclasses.replace(settings, batch_size=units)
+        self.settings = settings
+        self.training: TrainSettings = recipe.training(
+            steps=settings.steps(units),
+            epoch=round(units / settings.batch_size),
+            keep_best=self.task.selection_metric if self.dev is not None else None,
+        )
+
+    def lines(self) -> list[str]:
+        """What a user should know before training starts. S35, S57."""
+        base = _load(self.folder, self.task, self.settings, seed=0)
+        added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
+        anew = [part for part in base.new_parts if part != self.task.head.part]
+        assert self.training.steps is not None, "a budget in steps"
+        examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
+        steps = counted(self.training.steps, "step")
+        lines = [
+            f"{self.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
+            + (f"; not in the base model, so they start anew: {', '.join(anew)}" if anew else "")
+        ]
+        for split, features in (("train", self.train), ("dev", self.dev)):
+            if features is not None:
+                rows = features.rows
+                cut = f"{rows.truncated:,} of {counted(len(rows), 'row')} cut"
+                lines.append(f"{split}: {cut}, {counted(rows.cut_tokens, 'token')} in all")
+        if self.data.held_out:
+            lines.append("no dev file: a tenth of the training examples is set aside")
+        return lines
+
+    def record(self) -> dict[str, Any]:
+        """What settings.json says of it."""
+        return {
+            "task": "finetuning",
+            "spec": self.task.spec.to_dict(),
+            "run": to_dict(self.settings),
+            "train": to_dict(self.training),
+            "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
+        }
+
+    def digests(self) -> dict[str, str]:
+        """Of the files, the vocabulary, the weights of the base model, and the rows that are trained on and scored."""
+        return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests}
+
+    @functools.cached_property
+    def _computed_digests(self) -> dict[str, str]:
+        tensors = sorted(self.folder.tensors.items())
+        names = [f"{name} {digest_bytes(tensor.view(torch.uint8).numpy().tobytes())}" for name, tensor in tensors]
+        found = {"base": digest_bytes("\n".join(names).encode())}
+        for split, features in (("train", self.train), ("dev", self.dev)):
+            if features is not None:
+                gold = b"" if features.targets is None else features.targets.tobytes()
+                found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
+        return found
+
+    def train_once(
+        self,
+        path: Path,
+        seed: int,
+        on_scores: Callable[[Mapping[str, float]], None] | None = None,
+        *,
+        resume: bool = False,
+    ) -> SeedResult:
+        """Trains with one seed in the run folder `path`, or goes on, or gives back what came of it before.
+
+        Args:
+            on_scores: is told the dev scores of every evaluation; may raise to end the training.
+            resume: there may be something in the folder already.
+
+        Raises:
+            BertsmithError: as `train`; RunError where the folder holds something and `resume` is not given.
+        """
+        done = path / REPORT_FILE
+        if resume and done.is_file():
+            return SeedResult(**read_json(done))
+        training = dataclasses.replace(self.training, seed=seed)
+        record = {**self.record(), "train": to_dict(training)}
+        run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
+        workload = Finetuning(
+            _load(self.folder, self.task, self.settings, seed=seed).model,
+            self.task,
+            self.train,
+            None if self.dev is None else (self.data.dev, self.dev),
+            self.tokenizer,
+            self.settings,
+            self.runtime,
+            seed=seed,
+            on_scores=on_scores,
+        )
+        outcome = train(workload, training, run)
+        result, spec = self._judge(path, seed, outcome, workload.model)
+        self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
+        write_json(done, dataclasses.asdict(result))
+        run.clear()
+        return result
+
+    def _judge(self, path: Path, seed: int, outcome: TrainResult, model: BertForTask) -> tuple[SeedResult, TaskSpec]:
+        """The scores of the best epoch, and the spec with what is fitted on dev data; writes the predictions."""
+        spec, scores, collapsed = self.task.spec, dict[str, float](), False
+        if self.dev is not None:
+            model.eval()
+            # In fp32, as evaluation and prediction are: what is fitted and reported here is what they repeat.
+            exact = choose(self.runtime.device, "fp32")
+            logits = task_logits(model, self.dev, exact, self.settings.micro_tokens)
+            predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
+            spec = self.task.tuned(self.data.dev, predictions)
+            if spec != self.task.spec:
+                predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+            scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
+            collapsed = self.task.is_collapsed(predictions, self.data.dev)
+            self._write_predictions(path / PREDICTIONS_FILE, predictions)
+        result = SeedResult(
+            seed=seed,
+            scores=scores,
+            collapsed=collapsed,
+            best_step=outcome.best_step or outcome.steps,
+            steps=outcome.steps,
+            seconds=round(outcome.seconds, 3),
+            tokens=outcome.tokens,
+        )
+        return result, spec
+
+    def write_model(self, folder: Path, model: BertForTask, spec: TaskSpec, result: SeedResult) -> None:
+        """Writes a model folder with the task in its passport."""
+        info = {
+            "task": spec.kind,
+            "labels": list(spec.labels),
+            "spec": spec.to_dict(),
+            "trained_on": self.digests(),
+            "training": {
+                "examples": len(self.data.train),
+                "dev_examples": len(self.data.dev),
+                "epochs": self.settings.epochs,
+                "batch_size": self.settings.batch_size,
+                "learning_rate": self.training.learning_rate,
+                "seed": result.seed,
+                "steps": result.steps,
+                "best_step": result.best_step,
+                "tokens": result.tokens,
+                **({"collapsed": True} if result.collapsed else {}),
+            },
+            "scores": dict(result.scores),
+        }
+        parts = (self.task.head.part, *(("pooler",) if self.task.head.pooled else ()))
+        save_pretrained(folder, model, self.tokenizer, info, trained=parts, replace=True)
+
+    def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
+        lines = example_lines(self.task, self.data.dev, predictions)
+        write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
+    """The spec with rows no longer than the model reads."""
+    limit = folder.config.max_position_embeddings
+    if spec.settings.max_length <= limit:
+        return spec
+    warn(f"rows of {limit} tokens instead of {spec.settings.max_length}: the model has no more positions")
+    return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
+
+
+def _load(folder: ModelFolder, task: Task, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+    changes = {}
+    if settings.dropout is not None:
+        changes = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    return load_for_task(
+        folder, task.head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
+    )

@@ -1,0 +1,177 @@
+"""A search over the few settings of fine-tuning that matter: rate, batch, epochs. S67.
+
+The grid is the paper's joined with the other lists in use. Optuna draws from it without repetition and ends trials that
+fall behind after an epoch; its journal lies in the folder, so a search that was stopped goes on.
+
+Source: Devlin et al. (2018), appendix A.3 (batch 16 and 32; rates 5e-5, 4e-5, 3e-5, 2e-5; epochs 2, 3, 4).
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import ConfigError, RunError
+from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob, TaskData
+from bertsmith.progress import warn
+from bertsmith.settings import to_dict
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.training.run_folder import RunFolder
+
+GRID: Mapping[str, tuple[float, ...]] = {
+    "learning_rate": (3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
+    "batch_size": (16, 32),
+    "epochs": (2, 3, 4),
+}
+TABLE_FILE, JOURNAL_FILE, SEARCH_FILE = "trials.json", "journal.log", "search.json"
+
+
+def search_settings(
+    source: Path | str,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path,
+    settings: FinetuningSettings,
+    recipe: RecipeSettings,
+    *,
+    trials: int,
+    resume: bool = False,
+    grid: Mapping[str, tuple[float, ...]] = GRID,
+) -> tuple[FinetuningSettings, RecipeSettings]:
+    """The settings of the best trial; out/trials.json is the table of all of them.
+
+    Every trial trains with the first seed. No settings are tried twice.
+
+    Args:
+        out: the folder of the search.
+        trials: how many settings are tried in all, those of an earlier start counted in.
+        resume: the folder may hold a search that was stopped, which goes on.
+        grid: values of each setting.
+
+    Raises:
+        ConfigError: Optuna is not installed, or there are no dev examples to choose by.
+        RunError: the folder holds something already, or a search over something else.
+    """
+    optuna = _optuna()
+    if not data.dev:
+        raise ConfigError(expected="dev examples to choose by", found="none", fix="name a file with --dev")
+    if not resume and out.exists() and any(out.iterdir()):
+        raise RunError(
+            expected=f"a new folder '{out}'",
+            found="one that is not empty",
+            fix="go on with --resume or remove it",
+        )
+    out.mkdir(parents=True, exist_ok=True)
+    job = FinetuningJob.prepare(source, spec, data, settings, recipe)
+    _require_same(
+        out, {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
+    )
+    storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / JOURNAL_FILE)))
+    study = optuna.create_study(
+        storage=storage,
+        study_name="search",
+        direction="maximize",
+        load_if_exists=True,
+        sampler=optuna.samplers.GridSampler({name: list(choices) for name, choices in grid.items()}, seed=recipe.seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=3, n_warmup_steps=0),
+    )
+    metric = job.task.selection_metric
+    finished = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
+
+    def objective(trial: Any) -> float:
+        values = {name: trial.suggest_categorical(name, list(choices)) for name, choices in grid.items()}
+        changed, rates = _changed(settings, recipe, values)
+        epoch = 0
+
+        def report(scores: Mapping[str, float]) -> None:
+            nonlocal epoch
+            epoch += 1
+            trial.report(scores[metric], epoch)
+            if trial.should_prune():
+                raise optuna.TrialPruned
+
+        folder = out / f"trial-{trial.number:03d}"
+        try:
+            trained = job.with_settings(changed, rates).train_once(folder, rates.seed, report)
+        except optuna.TrialPruned:
+            RunFolder.open(folder).clear()
+            raise
+        trial.set_user_attr("seconds", trained.seconds)
+        trial.set_user_attr("collapsed", trained.collapsed)
+        return trained.scores[metric]
+
+    combinations = math.prod(len(choices) for choices in grid.values())
+    while len(study.get_trials(deepcopy=False, states=finished)) < min(trials, combinations):
+        study.optimize(objective, n_trials=1)
+        write_json(out / TABLE_FILE, _table(study))
+    completed = study.get_trials(deepcopy=False, states=finished[:1])
+    if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
+        warn(f"every trial that was not ended early gives one answer for everything; {AGAINST_COLLAPSE}")
+    return _changed(settings, recipe, study.best_params)
+
+
+def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the table of trials for people: settings, state, value and seconds."""
+    columns = [name for name in table[0] if name != "by_epoch"] if table else []
+    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]
+
+
+def _changed(
+    settings: FinetuningSettings, recipe: RecipeSettings, values: Mapping[str, float]
+) -> tuple[FinetuningSettings, RecipeSettings]:
+    """The settings with the values of a trial."""
+    mine: dict[str, Any] = {name: value for name, value in values.items() if hasattr(settings, name)}
+    rates: dict[str, Any] = {name: value for name, value in values.items() if name not in mine}
+    return dataclasses.replace(settings, **mine), dataclasses.replace(recipe, **rates)
+
+
+def _table(study: Any) -> list[dict[str, Any]]:
+    """All trials, the best first; `value` is the dev score, None for one that was ended early."""
+    rows = [
+        {
+            "trial": trial.number,
+            **trial.params,
+            "state": trial.state.name.lower(),
+            "value": trial.value if trial.state.name == "COMPLETE" else None,
+            "by_epoch": list(trial.intermediate_values.values()),
+            "seconds": trial.user_attrs.get("seconds"),
+        }
+        for trial in study.trials
+    ]
+    return sorted(rows, key=lambda row: (row["value"] is None, -(row["value"] or 0.0)))
+
+
+def _require_same(out: Path, record: dict[str, Any]) -> None:
+    """Writes what is searched over, or compares it with what lies there."""
+    path = out / SEARCH_FILE
+    if path.exists():
+        if read_json(path) != _as_read(record):
+            raise RunError(
+                expected=f"the settings and files that the search in '{out}' was started with",
+                found="others",
+                fix="give the same ones or name another folder",
+            )
+        return
+    write_json(path, record)
+
+
+def _as_read(record: Any) -> Any:
+    """Plain values as JSON gives them back."""
+    return json.loads(json.dumps(record))
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ConfigError(
+            expected="the package optuna, for --search",
+            found="none",
+            fix="install it (pip install 'bertsmith[search]') or leave the option out",
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

@@ -1,0 +1,176 @@
+"""Fine-tuning as work for the training loop: a task, a model with one layer on top, examples. S56.
+
+An optimizer step holds a number of units (32 in the paper); the work inside it is cut by tokens, nothing is padded. The
+stream of units is one permutation of the training data after another, each a function of (seed, epoch); steps take it
+in order, across the borders of epochs, so no unit is dropped.
+
+Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in the original run_classifier.py.
+"""
+
+import contextlib
+import re
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertsmith.datasets.examples import Example
+from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
+from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.model.heads import BertForTask
+from bertsmith.model.noise import noise_for
+from bertsmith.progress import Progress
+from bertsmith.randomness import generator
+from bertsmith.runtime import Runtime
+from bertsmith.tasks.task import Logits, Task
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.workload import StepPlan
+
+_LAYER = re.compile(r"^bert\.layers\.(\d+)\.")
+
+
+class Finetuning:
+    """What the training loop is given to fine-tune a model on a task.
+
+    Args:
+        model: the encoder with the task's head.
+        task: the task.
+        train: encoded training examples with targets.
+        dev: examples with gold labels to evaluate on, or None.
+        tokenizer: of the model.
+        settings: batch, what is frozen, the rates of the layers.
+        runtime: device and precision.
+        seed: of the order of the examples and of dropout.
+        on_scores: is told the scores of every evaluation.
+    """
+
+    def __init__(
+        self,
+        model: BertForTask,
+        task: Task,
+        train: Features,
+        dev: tuple[Sequence[Example], Features] | None,
+        tokenizer: Tokenizer,
+        settings: FinetuningSettings,
+        runtime: Runtime,
+        *,
+        seed: int,
+        on_scores: Callable[[Mapping[str, float]], None] | None = None,
+    ) -> None:
+        self.model = model.to(runtime.torch_device)
+        self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
+        self.settings, self.runtime, self.seed = settings, runtime, seed
+        self.frozen = settings.freeze == "body"
+        if self.frozen:
+            for name, parameter in model.named_parameters():
+                parameter.requires_grad_(not name.startswith(("bert.embeddings.", "bert.layers.")))
+        if not task.head.pooled:
+            model.bert.pooler.requires_grad_(False)
+        self.on_scores = on_scores
+
+    def rate_factor(self, name: str) -> float:
+        """The layer decay to the power of the layers above the parameter; 1 for pooler and head."""
+        depth, decay = len(self.model.bert.layers), self.settings.layer_decay
+        if name.startswith("bert.embeddings."):
+            return float(decay ** (depth + 1))
+        match = _LAYER.match(name)
+        return 1.0 if match is None else float(decay ** (depth - int(match[1])))
+
+    def fix_steps(self, total: int) -> None:
+        """Nothing here depends on the length of the run."""
+
+    def units_of_step(self, step: int) -> Ints:
+        """The units of a step, int64 [batch]; a function of (seed, step)."""
+        return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train))
+
+    def plan(self, step: int, rank: int, world: int) -> StepPlan:
+        """The micro-batches of a rank in a step; a pure function of the step."""
+        return step_plan(
+            self.train,
+            self.units_of_step(step),
+            micro_tokens=self.settings.micro_tokens,
+            device=self.runtime.device,
+            step=step,
+            rank=rank,
+            world=world,
+        )
+
+    def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        batch = micro_batch.batch
+        noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
+        logits = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype, frozen=self.frozen)
+        loss, sums = self.task.loss(logits, micro_batch)
+        return loss / micro_batch.step_targets, sums
+
+    def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """The values of a log line."""
+        return self.task.log_sums(sums)
+
+    def evaluate(self, model: nn.Module) -> dict[str, float]:
+        """The task's scores on the dev examples; empty without any."""
+        if self.dev is None:
+            return {}
+        assert isinstance(model, BertForTask)
+        examples, features = self.dev
+        logits = task_logits(model, features, self.runtime, self.settings.micro_tokens)
+        scores = self.task.score(examples, self.task.decode(examples, features, logits, self.tokenizer))
+        if self.on_scores is not None:
+            self.on_scores(scores)
+        return scores
+
+
+@torch.inference_mode()
+def task_logits(
+    model: BertForTask,
+    features: Features,
+    runtime: Runtime,
+    micro_tokens: int | None = None,
+    advance: Callable[[float], None] | None = None,
+) -> Logits:
+    """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
+
+    This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
+
+    Args:
+        micro_tokens: most tokens worked on at once; None: what suits the device.
+        advance: is told the share of the rows that was done since it was last told, for a progress that covers more;
+            without it there is a progress of these rows.
+    """
+    found = np.empty((features.num_read, model.head.outputs), dtype=np.float32)
+    everything = np.arange(len(features), dtype=np.int64)
+    progress = Progress("evaluating", total=len(features.rows), unit="rows")
+    with progress if advance is None else contextlib.nullcontext():
+        tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
+        for part in micro_batches(features, everything, micro_tokens=tokens, device=runtime.device):
+            logits = model(part.batch, read=part.read, dtype=runtime.dtype)
+            found[part.chosen] = logits.float().cpu().numpy()
+            if advance is None:
+                progress.advance(part.batch.num_rows)
+            else:
+                advance(part.batch.num_rows / len(features.rows))
+    return found
+
+
+def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
+    """The numbers of the examples in a step, int64 [size]: one permutation of all `count` after another.
+
+    Each permutation is a function of (seed, epoch), so a step can be asked for at any time.
+    """
+    epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
+    chosen = np.empty(size, dtype=np.int64)
+    for epoch in np.unique(epochs).tolist():
+        order = generator(seed, "order of examples", epoch).permutation(count)
+        chosen[epochs == epoch] = order[places[epochs == epoch]]
+    return chosen
+
+
+def step_plan(
+    features: Features, units: Ints, *, micro_tokens: int, device: str, step: int, rank: int, world: int
+) -> StepPlan:
+    """The micro-batches of a rank in a step that holds some units; see `micro_batches`."""
+    batches = micro_batches(
+        features, units, micro_tokens=micro_tokens, device=device, step=step, rank=rank, world=world
+    )
+    return StepPlan(micro_batches=list(batches), tokens=int(features.unit_tokens[units].sum()), sequences=len(units))

@@ -1,0 +1,1 @@
+"""Pre-training: from documents to rows, masks, losses and a finished run."""

@@ -1,0 +1,139 @@
+"""The rates that pre-training data really has, measured on its rows: the table to look at before a long run."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertsmith.pretraining.masking import Masker
+from bertsmith.pretraining.stream import Cursor, PretrainingStream
+from bertsmith.progress import counted
+
+_AT_ONCE = 1000  # rows; bounds the memory
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatesReport:
+    """Counts over the rows that were measured; every share of the table is a quotient of two of them.
+
+    Attributes:
+        objective: of the settings.
+        rows: the rows measured.
+        tokens: their tokens, special ones included.
+        predicted: positions to predict.
+        masked: of these, replaced by `[MASK]`.
+        kept: of these, left as they were, also where the random piece happened to be the same.
+        replaced: of these, replaced by another piece.
+        special_predicted: positions of `[CLS]` or `[SEP]` among them; must be 0.
+        rows_without_predictions: rows in which nothing is predicted, although the objective masks.
+        positive: rows with label 1: random next, or swapped.
+        negative: rows with label 0: actual next, or in order.
+        truncated_rows: rows that lost tokens to truncation.
+        truncated_tokens: tokens that they lost.
+        left_out_documents: documents of the corpus that can make no row.
+        length_counts: how many rows have a length of 0, 1, 2 ... `max_length` tokens.
+    """
+
+    objective: str
+    rows: int
+    tokens: int
+    predicted: int
+    masked: int
+    kept: int
+    replaced: int
+    special_predicted: int
+    rows_without_predictions: int
+    positive: int
+    negative: int
+    truncated_rows: int
+    truncated_tokens: int
+    left_out_documents: int
+    length_counts: tuple[int, ...]
+
+    def lines(self) -> list[str]:
+        """The table, a line each, for printing."""
+        lengths = np.repeat(np.arange(len(self.length_counts)), self.length_counts)
+        quartiles = " ".join(str(int(value)) for value in np.quantile(lengths, [0, 0.25, 0.5, 0.75, 1], method="lower"))
+        table = [
+            ("rows measured", f"{self.rows:,} ({self.objective})"),
+            ("tokens", f"{self.tokens:,}, {self.tokens / self.rows:.1f} a row"),
+            ("row lengths: least, quartiles, most", quartiles),
+            ("rows of full length", _share(self.length_counts[-1], self.rows)),
+        ]
+        if self.predicted:
+            table += [
+                ("predicted positions", f"{_share(self.predicted, self.tokens)} of the tokens"),
+                ("  that became [MASK]", _share(self.masked, self.predicted)),
+                ("  that stayed", _share(self.kept, self.predicted)),
+                ("  that became another piece", _share(self.replaced, self.predicted)),
+                ("  that are [CLS] or [SEP]", f"{self.special_predicted:,}"),
+                ("rows without predictions", f"{self.rows_without_predictions:,}"),
+            ]
+        if self.positive + self.negative:
+            name = "swapped pairs" if self.objective == "mlm+sop" else "random next"
+            table.append((name, _share(self.positive, self.positive + self.negative)))
+        lost = counted(self.truncated_tokens, "token")
+        table += [
+            ("truncated rows", f"{_share(self.truncated_rows, self.rows)}, {lost} lost"),
+            ("documents too short for a row", f"{self.left_out_documents:,}"),
+        ]
+        return [f"{name:<36} {value}" for name, value in table]
+
+
+def measure_rates(stream: PretrainingStream, rows: int = 10_000) -> RatesReport:
+    """The rates of the first `rows` rows of a stream."""
+    masker = Masker(stream.vocabulary, stream.settings)
+    special = [stream.vocabulary.cls_id, stream.vocabulary.sep_id]
+    counts = dict.fromkeys(
+        (
+            "tokens",
+            "predicted",
+            "masked",
+            "kept",
+            "replaced",
+            "special_predicted",
+            "rows_without_predictions",
+            "positive",
+            "negative",
+            "truncated_rows",
+            "truncated_tokens",
+        ),
+        0,
+    )
+    lengths = np.zeros(stream.settings.max_length + 1, dtype=np.int64)
+    cursor = Cursor()
+    for start in range(0, rows, _AT_ONCE):
+        plan, cursor = stream.take(cursor, min(_AT_ONCE, rows - start))
+        batch = stream.materialise(plan)
+        seen = {
+            "tokens": len(batch.token_ids),
+            "positive": (batch.labels == 1).sum(),
+            "negative": (batch.labels == 0).sum(),
+            "truncated_rows": (plan.cut > 0).sum(),
+            "truncated_tokens": plan.cut.sum(),
+        }
+        if stream.settings.masked:
+            result = masker.mask_rows(batch.token_ids, batch.lengths, batch.keys)
+            now = result.token_ids[result.positions]
+            masked, kept = now == stream.vocabulary.mask_id, now == result.original_ids
+            seen |= {
+                "predicted": len(now),
+                "masked": (masked & ~kept).sum(),
+                "kept": kept.sum(),
+                "replaced": (~masked & ~kept).sum(),
+                "special_predicted": np.isin(result.original_ids, special).sum(),
+                "rows_without_predictions": (result.per_row == 0).sum(),
+            }
+        for name, value in seen.items():
+            counts[name] += int(value)
+        lengths += np.bincount(batch.lengths, minlength=len(lengths))
+    return RatesReport(
+        objective=stream.settings.objective,
+        rows=rows,
+        left_out_documents=stream.left_out,
+        length_counts=tuple(lengths.tolist()),
+        **counts,
+    )
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.2f} % ({part:,})"

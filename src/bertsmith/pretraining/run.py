@@ -1,0 +1,264 @@
+"""One pre-training run from a corpus folder to a model folder: `bertsmith pretrain` as a function. S36.
+
+::
+
+    RUN/model/         a Hugging Face folder, rewritten when the run ends
+    RUN/settings.json  what made it: settings, versions, machine, digests of corpus, vocabulary and first model
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.model_folder import fit_vocabulary
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import TrainingError, VocabularyError
+from bertsmith.files import digest_bytes, digest_file, read_json
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.runtime import Rank, choose, memory_bytes
+from bertsmith.settings import from_dict, help_field, require, to_dict
+from bertsmith.training.distributed import process_group
+from bertsmith.training.loop import TrainResult, train
+from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.settings import TrainSettings
+
+# Inputs by their place; their content is compared by digest, so a run may be resumed after they moved.
+PLACES = ("corpus", "run.init", "run.config")
+
+# Parameter, gradient and two moments, four bytes each.
+BYTES_PER_PARAMETER = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainingRunSettings:
+    """What a pre-training run is made of, beside its data rules and its training.
+
+    Raises:
+        ConfigError: a value is impossible.
+    """
+
+    size: str | None = help_field(None, "model size: tiny, mini, small, medium, base or large")
+    config: str | None = help_field(None, "a config.json to take the shape from instead")
+    init: str | None = help_field(None, "a model to go on from instead: folder, Google checkpoint or hub id")
+    positions: str | None = help_field(
+        None, "positions of a new model: absolute (learned), sinusoidal or none [absolute]"
+    )
+    dropout: float | None = help_field(
+        None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
+    )
+    rows_per_step: int = help_field(256, "rows of an optimizer step")
+    tokens_per_step: int | None = help_field(None, "tokens of an optimizer step instead of rows")
+    long_length: int | None = help_field(None, "row length of the last part of the run; the paper has 512")
+    long_share: float = help_field(0.1, "share of the steps with the long rows")
+    micro_tokens: int = help_field(4096, "most tokens worked on at once; changes memory and speed, not the result")
+    evaluation_rows: int = help_field(512, "most held-out rows of an evaluation")
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32, bf16 or fp16; auto takes bf16 where the processor computes it")
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):
+            value = getattr(self, name)
+            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        require(
+            0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a share"
+        )
+        require(
+            self.dropout is None or 0 <= self.dropout < 1,
+            expected="dropout from 0 to below 1",
+            found=self.dropout,
+            fix="give a share",
+        )
+        given = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
+        require(
+            len(given) == 1,
+            expected="one of a model size, a config file and a model to go on from",
+            found=" and ".join(given) or "none",
+            fix="give one of --size, --config and --init",
+        )
+        require(
+            self.positions is None or self.size is not None,
+            expected="positions for a model size only",
+            found=f"positions with {given[0]}",
+            fix="leave --positions out; the model says what it has",
+        )
+
+
+def pretrain(
+    corpus: Path | str,
+    out: Path | str,
+    settings: PretrainingRunSettings,
+    data: PretrainingDataSettings,
+    training: TrainSettings,
+    *,
+    resume: bool = False,
+) -> TrainResult:
+    """Pre-trains a model on a corpus; RUN/model and RUN/report.html are there when it returns.
+
+    Args:
+        corpus: a folder that `build_corpus` wrote.
+        out: the run folder; new, unless `resume`.
+        resume: go on with the run in `out`, which must have the same settings and inputs.
+
+    Raises:
+        BertsmithError: the corpus, the first model, the settings or the run folder do not fit; the message says which.
+        KeyboardInterrupt: stopped; a checkpoint was written.
+    """
+    rank = Rank.from_environment()
+    # Every token is read for the entropy anyway, so the digests cost little more.
+    source = Corpus.open(Path(corpus), verify=rank.index == 0)
+    tokenizer = source.tokenizer
+    runtime = choose(settings.device, settings.precision, rank.local_index)
+    require(
+        runtime.precision != "fp16",
+        expected="bf16 or fp32 for training",
+        found="fp16, whose gradients vanish without scaling",
+        fix="use --precision bf16 or fp32",
+    )
+    if rank.index == 0:
+        runtime.tell()
+    model, first = _first_model(settings, data, training.seed, source)
+    record = {
+        "task": "pretraining",
+        "corpus": str(corpus),
+        "model": to_dict(model.config),
+        "run": to_dict(settings),
+        "data": to_dict(data),
+        "train": to_dict(training),
+        "runtime": {"device": runtime.device.split(":")[0], "precision": runtime.precision},
+    }
+    digests = {
+        "corpus": digest_file(Path(corpus) / "corpus.json"),
+        "vocabulary": tokenizer.vocabulary.digest,
+        **first,
+    }
+    with process_group(rank, runtime.torch_device):
+        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
+        task = PretrainingTask(
+            model,
+            source,
+            source.held_out(),
+            tokenizer.vocabulary,
+            data,
+            runtime,
+            rows_per_step=settings.rows_per_step,
+            tokens_per_step=settings.tokens_per_step,
+            long_length=settings.long_length,
+            long_share=settings.long_share,
+            micro_tokens=settings.micro_tokens,
+            evaluation_rows=settings.evaluation_rows,
+            unigram=source.token_counts(),
+        )
+
+        def write_model(folder: Path, result: TrainResult) -> None:
+            info = {
+                "task": "pretraining",
+                "objective": data.objective,
+                "trained_on": digests,
+                "steps": result.steps,
+                "tokens": result.tokens,
+                "scores": {name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
+            }
+            _require_finite(model)
+            save_pretrained(folder, model, tokenizer, info, trained=task.trained_parts, replace=True)
+
+        result = train(task, training, run, rank=rank, write_model=write_model)
+        if rank.index == 0:
+            from bertsmith.pretraining.report import write_report  # loads matplotlib
+
+            write_report([run.path])
+    return result
+
+
+def settings_of_run(
+    run: Path | str,
+) -> tuple[str, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
+    """The corpus folder and the settings that a run was started with, to resume it.
+
+    Raises:
+        RunError: there is no run.
+        ConfigError: the run was made with settings that this version does not know.
+    """
+    record = RunFolder.open(Path(run)).record["settings"]
+    where = f"{run}/settings.json"
+    return (
+        str(record.get("corpus", "")),
+        from_dict(PretrainingRunSettings, record.get("run", {}), where),
+        from_dict(PretrainingDataSettings, record.get("data", {}), where),
+        from_dict(TrainSettings, record.get("train", {}), where),
+    )
+
+
+def _first_model(
+    settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
+) -> tuple[BertForPreTraining, dict[str, str]]:
+    """The model at its start, and the digest of what it came from."""
+    changes: dict[str, Any] = {
+        "is_causal": data.objective == "left-to-right",
+    }
+    if settings.dropout is not None:
+        changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+    if settings.init is not None:
+        loaded = load_pretrained(settings.init, seed=seed, changes=changes)
+        if loaded.tokenizer is not None and loaded.tokenizer.vocabulary.digest != corpus.tokenizer.vocabulary.digest:
+            raise VocabularyError(
+                expected=f"a corpus made with the vocabulary of '{settings.init}'",
+                found="one made with another",
+                fix="build the corpus again with the vocab.txt of that model",
+            )
+        _check_fit(loaded.model.config, settings, data, corpus)
+        return loaded.model, {"init": _digest_of_weights(loaded.model)}
+    config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
+    _check_fit(config, settings, data, corpus)
+    return untrained(config, seed), {}
+
+
+def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str, Any]) -> BertConfig:
+    if settings.config is not None:
+        return dataclasses.replace(BertConfig.from_dict(read_json(Path(settings.config))), **changes)
+    assert settings.size is not None
+    longest = 512 if settings.long_length is None else max(512, settings.long_length)
+    shape = {"vocab_size": pieces, "max_position_embeddings": longest}
+    return BertConfig.named(settings.size, **shape, position_embedding_type=settings.positions or "absolute", **changes)
+
+
+def _check_fit(
+    config: BertConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
+) -> None:
+    """Refuses rows that are longer than the model reads, and a corpus with another vocabulary."""
+    longest = max(data.max_length, settings.long_length or 0)
+    require(
+        longest <= config.max_position_embeddings,
+        expected=f"rows of at most {config.max_position_embeddings} tokens, the positions of the model",
+        found=longest,
+        fix="lower max_length or long_length",
+    )
+    needed = BYTES_PER_PARAMETER * config.num_parameters(heads=True)
+    available = memory_bytes()
+    require(
+        not available or needed < available,
+        expected=f"a model that fits into the memory of {available / 2**30:.0f} GiB",
+        found=f"one that needs {needed / 2**30:.0f} GiB for parameters, gradients and moments",
+        fix="choose a smaller model",
+    )
+    fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
+
+
+def _digest_of_weights(model: BertForPreTraining) -> str:
+    parts = (f"{name} {digest_bytes(tensor.numpy().tobytes())}" for name, tensor in sorted(model.state_dict().items()))
+    return digest_bytes("\n".join(parts).encode())
+
+
+def _require_finite(model: BertForPreTraining) -> None:
+    """Refuses to write a model that no longer computes anything."""
+    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
+    if broken:
+        raise TrainingError(
+            expected="finite parameters",
+            found=f"others in {len(broken)} tensors, such as {broken[0]}",
+            fix="start again with a lower learning rate",
+        )

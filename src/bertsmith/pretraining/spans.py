@@ -1,0 +1,158 @@
+"""How one document is cut into instances: the walk over its sentences, for each layout of a row.
+
+A walk takes a document's sentence boundaries (token offsets, first 0, strictly rising), the target length of the pass
+and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to `found`:
+document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones. Draws are
+taken in the order of the original code, so a walk can be checked against it draw by draw.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.pretraining.counted_draws import count_heads
+from bertsmith.randomness import Words
+from bertsmith.text.pack import pair_cuts
+
+Ints = npt.NDArray[np.int64]
+Draw = Callable[[], float]
+Walk = Callable[[Sequence[int], int, int, int, Draw, "array[int]", "array[float]"], None]
+
+FIELDS = 7  # integers per instance
+OPEN = -1  # the start of a B whose sentence is drawn but not looked up yet
+NOWHERE = -1  # the document of a B that does not exist
+
+_TRIES = 10  # to find another document than the one at hand
+_DRAWS = 64  # at a time
+
+
+def uniforms(rng: np.random.Generator) -> Iterator[float]:
+    """The uniform numbers in [0, 1) of a generator, without end."""
+    while True:
+        yield from rng.random(_DRAWS).tolist()
+
+
+def walk_next_sentence(
+    edges: Sequence[int],
+    target: int,
+    document: int,
+    num_documents: int,
+    draw: Draw,
+    found: "array[int]",
+    openings: "array[float]",
+) -> None:
+    """Appends pairs with their actual next (label 0) or a random next (label 1) from another document.
+
+    The span of a random next stays open: its start is `OPEN`, its end the number of tokens wanted, and the draw that
+    chooses its first sentence goes to `openings`. For the walk needs to know only that the unused sentences of the
+    chunk were put back. In a corpus of one document the ten tries fail, and the random next is of the same document, as
+    in the original.
+    """
+    last, first = len(edges) - 1, 0
+    while first < last:
+        begin = edges[first]
+        stop = min(bisect_left(edges, begin + target, first + 1), last)
+        if stop - first == 1:
+            split, random_next = stop, True
+        else:
+            split = first + 1 + int(draw() * (stop - first - 1))
+            random_next = draw() < 0.5
+        end = edges[split]
+        if random_next:
+            other = document
+            for _ in range(_TRIES):
+                other = int(draw() * num_documents)
+                if other != document:
+                    break
+            found.extend((document, begin, end, other, OPEN, target - (end - begin), 1))
+            openings.append(draw())
+            first = split
+        else:
+            found.extend((document, begin, end, document, end, edges[stop], 0))
+            first = stop
+
+
+def walk_sentence_order(
+    edges: Sequence[int],
+    target: int,
+    document: int,
+    num_documents: int,
+    draw: Draw,
+    found: "array[int]",
+    openings: "array[float]",
+) -> None:
+    """Appends pairs of one document in order (label 0) or swapped (label 1), each with probability 0.5.
+
+    A chunk of a single sentence is cut at a random token, for a pair of one document needs two parts; a last sentence
+    of one token joins the chunk before it, for it could not be cut. The document has at least two tokens.
+    """
+    last, first = len(edges) - 1, 0
+    while first < last:
+        begin = edges[first]
+        stop = min(bisect_left(edges, begin + target, first + 1), last)
+        end = edges[stop]
+        if edges[last] - end == 1:
+            stop, end = last, edges[last]
+        if stop - first == 1:
+            middle = begin + 1 + int(draw() * (end - begin - 1))
+        else:
+            middle = edges[first + 1 + int(draw() * (stop - first - 1))]
+        if draw() < 0.5:
+            found.extend((document, middle, end, document, begin, middle, 1))
+        else:
+            found.extend((document, begin, middle, document, middle, end, 0))
+        first = stop
+
+
+def walk_single(
+    edges: Sequence[int],
+    target: int,
+    document: int,
+    num_documents: int,
+    draw: Draw,
+    found: "array[int]",
+    openings: "array[float]",
+) -> None:
+    """Appends rows of one part (label -1): as many whole sentences as the target holds; nothing is lost.
+
+    A sentence that is longer than the target is cut, and its rest begins the next row.
+    """
+    end, begin = edges[-1], 0
+    while begin < end:
+        stop = edges[bisect_right(edges, begin + target) - 1]
+        if stop <= begin:
+            stop = begin + target
+        found.extend((document, begin, stop, NOWHERE, 0, 0, -1))
+        begin = stop
+
+
+WALKS: dict[str, Walk] = {
+    "mlm+nsp": walk_next_sentence,
+    "nsp": walk_next_sentence,
+    "mlm+sop": walk_sentence_order,
+    "mlm": walk_single,
+    "left-to-right": walk_single,
+}
+
+
+def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
+    """How many tokens each part loses at its front and at its back, int64 [N, 2] each.
+
+    The rule of the original, `truncate_seq_pair`, takes one token after the other from the longer part, at the front or
+    the back with equal chance. How many each part loses is `pair_cuts`; each loss at the front is a coin that fell on
+    heads.
+
+    Args:
+        lengths: tokens of A and B, int64 [N, 2].
+        room: the most tokens of both together.
+        keys: of the instances, uint64 [N].
+    """
+    lost = np.stack(pair_cuts(lengths[:, 0], lengths[:, 1], room), axis=1)
+    front = np.zeros_like(lost)
+    rows = np.flatnonzero(lost.any(axis=1))
+    front[rows, 0] = count_heads(keys[rows], "front of A", lost[rows, 0])
+    front[rows, 1] = count_heads(keys[rows], "front of B", lost[rows, 1])
+    return front, lost - front

@@ -1,0 +1,1 @@
+"""Pages and pictures: HTML, charts, sections that several reports share."""

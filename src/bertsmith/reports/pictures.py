@@ -1,0 +1,111 @@
+"""Pictures of vectors: points in groups, and histograms of cosines, as .png, .svg or an .html page.
+
+Only this module and `training.plots` load matplotlib. A page loads nothing from anywhere.
+"""
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from bertsmith.errors import ConfigError
+from bertsmith.files import atomic_file, write_text
+from bertsmith.metrics.vectors import VectorReport
+from bertsmith.reports.charts import COLORS
+from bertsmith.reports.html import page, section
+
+KINDS = (".png", ".svg", ".html")
+_GREY = "#9a9a9a"
+
+
+def require_picture(path: Path) -> None:
+    """Returns if a picture can have this name.
+
+    Raises:
+        ConfigError: the ending is not one of KINDS.
+    """
+    if path.suffix.lower() not in KINDS:
+        raise ConfigError(
+            expected=f"a picture that ends in {', '.join(KINDS)}", found=repr(path.name), fix="give it such an ending"
+        )
+
+
+def scatter(
+    points: npt.NDArray[np.float64], groups: npt.NDArray[np.int64], names: Sequence[str], shown: float
+) -> Figure:
+    """Points [E, 2] in the colours of their groups.
+
+    Args:
+        groups: int64 [E], from 0.
+        names: of the groups, for the legend.
+        shown: the share of the variance that the plane holds, for the label of the axis.
+    """
+    figure = Figure(figsize=(6.8, 5.2), layout="constrained")
+    axes = figure.add_subplot()
+    for group, name in enumerate(names):
+        inside = groups == group
+        colour = COLORS[group % len(COLORS)]
+        axes.scatter(points[inside, 0], points[inside, 1], s=16, alpha=0.7, color=colour, label=_plain(name))
+    axes.set_xlabel(f"first and second principal axis, {shown:.0%} of the variance")
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.legend(frameon=False)
+    return figure
+
+
+def cosine_histogram(before: VectorReport, after: VectorReport | None = None) -> Figure:
+    """The cosines of random pairs of a set of vectors, and of the same set after a change."""
+    figure = Figure(figsize=(6.8, 3.6), layout="constrained")
+    axes = figure.add_subplot()
+    reports = [("vectors", before, _GREY if after is not None else COLORS[0])]
+    if after is not None:
+        reports = [("before", before, _GREY), ("after", after, COLORS[0])]
+    for name, report, colour in reports:
+        counts = np.array(report.histogram, dtype=np.float64)
+        edges = np.linspace(-1, 1, len(counts) + 1)
+        label = f"{name}: mean {report.mean_cosine:.2f}"
+        axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.55, color=colour, label=label)
+    axes.set_xlim(-1, 1)
+    axes.set_xlabel("cosine of random pairs")
+    axes.set_ylabel("share of the pairs")
+    axes.legend(frameon=False)
+    return figure
+
+
+def write_picture(path: Path, figure: Figure, title: str, below_html: str = "") -> None:
+    """Writes a picture, as a page where the name ends in .html.
+
+    Args:
+        title: of the page.
+        below_html: what stands under the picture on the page, sections of HTML.
+
+    Raises:
+        ConfigError: the ending is not one of KINDS.
+    """
+    require_picture(path)
+    suffix = path.suffix.lower()
+    if suffix == ".html":
+        write_text(path, page(title, section(title, _svg(figure)) + below_html))
+    elif suffix == ".svg":
+        write_text(path, _svg(figure))
+    else:
+        with atomic_file(path) as file:
+            figure.savefig(file, format="png", dpi=150, metadata={"Software": None})
+
+
+def _svg(figure: Figure) -> str:
+    """The figure as an `<svg>` element without date."""
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bertsmith"}):
+        file = io.StringIO()
+        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    text = file.getvalue()
+    return text[text.index("<svg") :].strip()
+
+
+def _plain(name: str) -> str:
+    """A name that matplotlib does not take for a formula or for nothing."""
+    return name.replace("$", r"\$").lstrip("_") or "-"

@@ -1,0 +1,1 @@
+"""Passages, rankings and retrieval; the senses of a word."""

@@ -1,0 +1,319 @@
+"""The senses of a word: its occurrences in a text as an encoder sees them, sorted into groups. S87.
+
+Each occurrence has a vector, the mean of the word's pieces in its sentence. Vectors at length 1 are clustered;
+occurrences of one sense should come together. How many groups there are is chosen by the silhouette.
+
+Letters: O occurrences, K groups, D width of the vectors.
+
+Source: Rousseeuw, "Silhouettes" (1987); Wiedemann et al., "Does BERT make any sense?" (2019), for vectors of BERT in
+place of senses.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.cluster import AgglomerativeClustering, KMeans
+from sklearn.metrics import silhouette_score
+
+from bertsmith.corpus.readers import ReadReport, read_documents
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.errors import InputError, nearest
+from bertsmith.metrics.vectors import unit
+from bertsmith.progress import Progress, counted, tell
+from bertsmith.randomness import derive, generator
+from bertsmith.settings import require
+from bertsmith.text.encoded import places_of
+from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.text.pack import pack_rows, room_for_text
+
+METHODS = ("k-means", "agglomerative")
+MOST_CLUSTERS = 6
+LOWEST_SILHOUETTE = 0.25
+"""Kaufman and Rousseeuw (1990) find no substantial structure below it: then all occurrences are one group."""
+
+_BLOCK = 256  # occurrences
+
+Vectors = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Occurrence:
+    """A word where it stands.
+
+    Attributes:
+        sentence: the text around it.
+        start: its first character there.
+        end: one past its last.
+    """
+
+    sentence: str
+    start: int
+    end: int
+
+    def context(self, around: int) -> dict[str, str]:
+        """The word with at most `around` characters on both sides, for people: left, word and right."""
+        text, start, end = self.sentence, self.start, self.end
+        left, right = text[max(0, start - around) : start], text[end : end + around]
+        return {
+            "left": f"…{left}" if start > around else left,
+            "word": text[start:end],
+            "right": f"{right}…" if end + around < len(text) else right,
+        }
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Senses:
+    """The occurrences of a word in groups, the largest group first.
+
+    Attributes:
+        occurrences: O of them.
+        groups: int64 [O], the group of each, from 0.
+        closeness: float64 [O], the cosine of each with the centre of its group.
+        centres: float64 [K, D], of length 1.
+        silhouettes: for each number of groups that was tried, from -1 to 1; higher is a clearer division.
+        points: float64 [O, 2], the vectors on the two axes of their largest variance.
+        shown: the share of the variance that the two axes hold.
+    """
+
+    occurrences: Sequence[Occurrence]
+    groups: Ints
+    closeness: Floats
+    centres: Floats
+    silhouettes: dict[int, float]
+    points: Floats
+    shown: float
+
+    def central(self, group: int, most: int) -> list[Occurrence]:
+        """The occurrences nearest to the centre of a group, each sentence once."""
+        members = np.flatnonzero(self.groups == group)
+        members = members[np.argsort(-self.closeness[members], kind="stable")]
+        found: dict[str, Occurrence] = {}
+        for member in members.tolist():
+            found.setdefault(self.occurrences[member].sentence, self.occurrences[member])
+        return list(found.values())[:most]
+
+
+def read_sentences(path: Path) -> Iterator[str]:
+    """The sentences of a text file or a folder of them, one by one; what is left out is told at the end."""
+    report = ReadReport()
+    for document in read_documents([path], report=report):
+        yield from document.sentences
+    if report.encoding_errors or report.cut_lines or report.skipped_files:
+        tell(
+            f"left out: {counted(report.encoding_errors, 'byte')} of no UTF-8, the ends of "
+            f"{counted(report.cut_lines, 'overlong line')}, {counted(report.skipped_files, 'file')}"
+        )
+
+
+def find_words(
+    sentences: Iterable[str], words: Sequence[str], rules: TextRules, *, most: int | None = None, seed: int = 0
+) -> list[list[Occurrence]]:
+    """Where each of several words stands. The sentences are taken once, and only those with a word are kept.
+
+    Args:
+        words: each is one word, or several that follow one another.
+        rules: how words are cut and whether capitals count.
+        most: of more occurrences of a word a random part is taken, and that is told.
+
+    Raises:
+        InputError: a word has no letter, or stands nowhere; the message names near spellings.
+    """
+    parts = [_Kept(word, rules, most, seed) for word in words]
+    seen: set[str] = set()
+    for sentence in sentences:
+        tokens = basic_tokens(sentence, rules)
+        seen.update(tokens)
+        for part in parts:
+            if part.wanted[0] in tokens:
+                part.add(_in_sentence(sentence, part.wanted, rules))
+    return [part.result(seen) for part in parts]
+
+
+class _Kept:
+    """The occurrences of one word, of which a random `most` are kept while they come.
+
+    Source: Vitter, "Random sampling with a reservoir" (1985), algorithm R.
+    """
+
+    def __init__(self, word: str, rules: TextRules, most: int | None, seed: int) -> None:
+        self.word, self.most = word, most
+        self.wanted = basic_tokens(word, rules)
+        if not self.wanted:
+            raise InputError(expected="a word", found=repr(word), fix="name one")
+        self._draws = generator(seed, "occurrences")
+        self._kept: list[tuple[int, Occurrence]] = []
+        self._count = 0
+
+    def add(self, occurrences: Iterable[Occurrence]) -> None:
+        for occurrence in occurrences:
+            if self.most is None or self._count < self.most:
+                self._kept.append((self._count, occurrence))
+            elif (place := int(self._draws.integers(self._count + 1))) < self.most:
+                self._kept[place] = (self._count, occurrence)
+            self._count += 1
+
+    def result(self, seen: Collection[str]) -> list[Occurrence]:
+        """What was kept, in order."""
+        if not self._kept:
+            near = difflib.get_close_matches(" ".join(self.wanted), seen, n=3, cutoff=0.7)
+            raise InputError(
+                expected=f"the word {self.word!r} in the text",
+                found=f"none among {len(seen):,} different words",
+                fix=f"near spellings there: {', '.join(near)}" if near else "name a word that stands there",
+            )
+        if self._count > len(self._kept):
+            tell(f"{self.word!r} stands {self._count:,} times; a random {self.most:,} of them are looked at")
+        return [occurrence for _, occurrence in sorted(self._kept, key=lambda pair: pair[0])]
+
+
+def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence], layers: str = "last") -> Vectors:
+    """The vector of each occurrence, the mean over the word's pieces, float32 [O, D].
+
+    Of a sentence that is longer than the model reads, the part around the word is read, and that is told.
+
+    Args:
+        layers: a choice of `layer_mix`; words can be told apart in lower ones too.
+
+    Raises:
+        ConfigError: the choice of layers is unknown.
+        InputError: a word alone is longer than the model reads.
+    """
+    choice = encoder.choice(layers)
+    limit = encoder.model.config.max_position_embeddings
+    room = room_for_text(limit, texts=1, model_limit=limit)
+    texts, spans = [], []
+    for occurrence in occurrences:
+        pieces = encoder.tokenizer.encode_with_offsets(occurrence.sentence)
+        inside = np.flatnonzero((pieces.starts < occurrence.end) & (pieces.ends > occurrence.start))
+        first, last = int(inside[0]), int(inside[-1]) + 1
+        if last - first > room:
+            raise InputError(
+                expected=f"a word of at most {room} pieces", found=f"{last - first}", fix="name another word"
+            )
+        begin = max(0, min((first + last - room) // 2, len(pieces) - room))
+        texts.append(pieces.ids[begin : begin + room])
+        spans.append((first - begin + 1, last - begin + 1, len(pieces) > room))
+    if cut := sum(span[2] for span in spans):
+        tell(f"sentences longer than the {limit} tokens that are read: {cut:,}; the part around the word is taken")
+    vectors = np.empty((len(texts), choice.width(encoder.hidden_size)), dtype=np.float32)
+    with Progress("vectors of the word", total=len(texts), unit="occurrences") as progress:
+        for start in range(0, len(texts), _BLOCK):
+            part = slice(start, start + _BLOCK)
+            rows = pack_rows(texts[part], vocabulary=encoder.tokenizer.vocabulary, max_length=limit, model_limit=limit)
+            counts = np.array([last - first for first, last, _ in spans[part]], dtype=np.int64)
+            begins = rows.offsets[:-1] + np.array([first for first, _, _ in spans[part]], dtype=np.int64)
+            read = encoder.token_vectors(rows, choice, places_of(begins, counts))
+            vectors[part] = np.add.reduceat(read, np.cumsum(counts) - counts) / counts[:, None]
+            progress.advance(len(rows))
+    return vectors
+
+
+def group_senses(
+    occurrences: Sequence[Occurrence],
+    vectors: Vectors,
+    *,
+    clusters: int | None = None,
+    method: str = "k-means",
+    seed: int = 0,
+) -> Senses:
+    """The occurrences in groups by their vectors [O, D].
+
+    Args:
+        clusters: how many groups; None takes the number from 2 to MOST_CLUSTERS with the highest silhouette, or one
+            group where none reaches LOWEST_SILHOUETTE.
+        method: "k-means", or "agglomerative" with the mean distance between groups, by cosine.
+
+    Raises:
+        ConfigError: the method is unknown, or there are more groups than occurrences.
+    """
+    require(method in METHODS, expected="a known method", found=repr(method), fix=nearest(method, METHODS))
+    count = len(occurrences)
+    require(
+        clusters is None or 1 <= clusters <= count,
+        expected=f"from 1 to {count} groups, the occurrences",
+        found=clusters,
+        fix="ask for fewer groups",
+    )
+    directions = unit(vectors.astype(np.float64))
+    tried = range(2, min(MOST_CLUSTERS, count - 1) + 1) if clusters is None else [clusters]
+    divisions = {number: _divide(directions, number, method, seed) for number in tried}
+    silhouettes = {
+        number: float(silhouette_score(directions, division, metric="cosine"))
+        for number, division in divisions.items()
+        if 1 < len(np.unique(division)) < count
+    }
+    if clusters is None:
+        number = max(silhouettes, key=lambda number: silhouettes[number], default=1)
+        groups = divisions[number] if silhouettes.get(number, -1.0) >= LOWEST_SILHOUETTE else np.zeros(count, np.int64)
+    else:
+        groups = divisions[clusters]
+    groups = _by_size(groups)
+    centres = unit(np.stack([directions[groups == group].mean(axis=0) for group in range(groups.max() + 1)]))
+    points, shown = plane(directions)
+    return Senses(
+        occurrences=occurrences,
+        groups=groups,
+        closeness=np.einsum("od,od->o", directions, centres[groups]),
+        centres=centres,
+        silhouettes=silhouettes,
+        points=points,
+        shown=shown,
+    )
+
+
+def plane(directions: Floats) -> tuple[Floats, float]:
+    """The vectors on their first two principal axes, [O, 2], and the share of the variance there."""
+    centred = directions - directions.mean(axis=0)
+    left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
+    points = np.zeros((len(directions), 2))
+    held = min(2, len(sizes))
+    points[:, :held] = left[:, :held] * sizes[:held]
+    total = float((sizes**2).sum())
+    return points, float((sizes[:2] ** 2).sum()) / total if total else 1.0
+
+
+def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Floats, float, Ints]:
+    """The occurrences and those of another word on one plane: points, the share of the variance there, and groups.
+
+    Args:
+        vectors: [O, D], of the occurrences.
+        others: those of the other word, which are the last group.
+    """
+    points, shown = plane(unit(np.concatenate([vectors, others]).astype(np.float64)))
+    return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centres))])
+
+
+def _in_sentence(sentence: str, wanted: Sequence[str], rules: TextRules) -> list[Occurrence]:
+    tokens = basic_tokens_with_offsets(sentence, rules)
+    size = len(wanted)
+    return [
+        Occurrence(sentence=sentence, start=min(tokens[place].starts), end=max(tokens[place + size - 1].ends))
+        for place in range(len(tokens) - size + 1)
+        if [token.text for token in tokens[place : place + size]] == list(wanted)
+    ]
+
+
+def _divide(directions: Floats, number: int, method: str, seed: int) -> Ints:
+    if number == 1:
+        return np.zeros(len(directions), dtype=np.int64)
+    if method == "agglomerative":
+        model = AgglomerativeClustering(number, metric="cosine", linkage="average")
+    else:
+        number = min(number, len(np.unique(directions, axis=0)))
+        model = KMeans(number, n_init=10, random_state=derive(seed, "senses", number) % 2**32)
+    return np.asarray(model.fit_predict(directions), dtype=np.int64)
+
+
+def _by_size(groups: Ints) -> Ints:
+    """The groups numbered anew, the largest first; of equal ones, that which occurs first."""
+    names, first, counts = np.unique(groups, return_index=True, return_counts=True)
+    order = np.lexsort((first, -counts))
+    number = np.empty(len(names), dtype=np.int64)
+    number[order] = np.arange(len(names))
+    return number[np.searchsorted(names, groups)]

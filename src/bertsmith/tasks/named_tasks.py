@@ -1,0 +1,331 @@
+"""The tasks by the names a user calls them, each with its files' form, its labels, its scores and its defaults. S115.
+
+=====================  ==============  ==========================================================================
+name                   kind            files
+=====================  ==============  ==========================================================================
+cola ... wnli          as in GLUE      the official TSV files of the nine GLUE tasks
+squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0
+swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
+ner, pos               tagging         columns, a word a line, a blank line between sentences
+classification         classification  CSV, TSV, JSONL, Parquet with a text (or two) and a label
+multi-label            classification  the same; a row may have several labels or none
+regression             regression      the same with a number
+spam, spam4,           classification  the same with the labels of the preset; examples come with the package
+sentiment, claim,
+truth
+=====================  ==============  ==========================================================================
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import cast
+
+from bertsmith.datasets.choice import read_choices
+from bertsmith.datasets.conll import read_conll
+from bertsmith.datasets.examples import Example, ExampleFile, TaggedExample, TextExample
+from bertsmith.datasets.file_text import warn_of_places
+from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue, write_submission
+from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels, warn_of_unlearned
+from bertsmith.datasets.squad import read_squad
+from bertsmith.datasets.tables import read_texts
+from bertsmith.errors import InputError, nearest
+from bertsmith.files import digest_file
+from bertsmith.finetuning.training import TaskData, split_dev
+from bertsmith.progress import counted, warn
+from bertsmith.randomness import generator
+from bertsmith.settings import help_field, require
+from bertsmith.tasks.task import Prediction, TaskSettings, TaskSpec
+
+# Labels in the order of the outputs.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "spam": ("Spam", "Not Spam"),
+    "spam4": ("Spam", "Not Spam", "Social", "Promotion"),
+    "sentiment": ("negative", "positive"),
+    "claim": ("Not Claim", "Claim"),
+    "truth": ("False", "True"),
+}
+GENERAL = ("classification", "multi-label", "regression")
+CHOICES = ("swag", "codah", "choice")
+TAGS = ("ner", "pos")
+QUESTIONS = ("squad", "squad2")
+TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSettings:
+    """Where the parts of an example stand in a file; for the tasks that do not know it themselves."""
+
+    text_column: str | None = help_field(None, "column of the text [found by its name]")
+    pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
+    label_column: str | None = help_field(None, "column of the label [found by its name]")
+    word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
+    tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
+
+
+def task_name(name: str) -> str:
+    """The name as the catalogue has it; case, dashes and underscores do not matter.
+
+    >>> task_name("SST2"), task_name("STS_B")
+    ('sst-2', 'sts-b')
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    plain = {known.replace("-", ""): known for known in TASK_NAMES}
+    found = plain.get(name.lower().replace("-", "").replace("_", ""))
+    require(found is not None, expected="a known task", found=repr(name), fix=nearest(name.lower(), TASK_NAMES))
+    return cast("str", found)
+
+
+def kind_of(name: str) -> str:
+    """The kind of a task of the catalogue.
+
+    >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
+    ('regression', 'tagging', 'classification')
+    """
+    for names, kind in ((QUESTIONS, "span"), (CHOICES, "choice"), (TAGS, "tagging")):
+        if name in names:
+            return kind
+    is_number = not GLUE[name].labels if name in GLUE else name == "regression"
+    return "regression" if is_number else "classification"
+
+
+def bundled_examples(name: str) -> Path | None:
+    """The examples that come with the package for a preset; None for other tasks."""
+    path = Path(str(resources.files("bertsmith.tasks") / "presets" / f"{name}.tsv"))
+    return path if name in PRESETS and path.is_file() else None
+
+
+def read_examples(
+    name: str, path: Path, columns: ColumnSettings | None = None, *, gold: bool = True, training: bool = False
+) -> ExampleFile:
+    """The examples of a task in a file; rows that are skipped are listed on stderr.
+
+    Args:
+        name: a task of the catalogue.
+        gold: labels must be there; otherwise they are not looked for.
+        training: read as training data (a question keeps its first answer).
+
+    Raises:
+        InputError: the file is not of this task, or a row of it is wrong; the message names file and row.
+    """
+    columns = columns or ColumnSettings()
+    if name in GLUE:
+        if name == "wnli" and not training:
+            warn(WNLI_WARNING)
+        found = read_glue(GLUE[name], path, labelled=gold)
+    elif name in QUESTIONS:
+        found = read_squad(path, gold=gold, training=training)
+    elif name in CHOICES:
+        found = read_choices(path, labelled=gold)
+    elif name in TAGS:
+        found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
+    else:
+        target = {"multi-label": "labels", "regression": "number"}.get(name, "label") if gold else None
+        found = read_texts(
+            path,
+            text_column=columns.text_column,
+            pair_column=columns.pair_column,
+            label_column=columns.label_column,
+            target=target,  # type: ignore[arg-type]
+        )
+    warn_of_places(f"{path}: {counted(len(found.skipped), 'row')} skipped", found.skipped)
+    if not found.examples:
+        raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
+    return found
+
+
+def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | None = None) -> TaskSpec:
+    """The spec of a task, with the labels of the training examples where the task does not fix them.
+
+    Raises:
+        InputError: there is a single label, or so many that they are no classes.
+    """
+    settings = settings or default_settings(name)
+    if name in GLUE:
+        glue = GLUE[name]
+        return TaskSpec(
+            kind=kind_of(name),
+            name=name,
+            labels=glue.labels,
+            pair=glue.pair,
+            metric=glue.metric,
+            metrics=glue.metrics,
+            settings=settings,
+        )
+    if name in QUESTIONS:
+        return TaskSpec(
+            kind="span",
+            name=name,
+            unanswerable=name == "squad2",
+            metric="f1",
+            metrics=("exact", "f1"),
+            settings=settings,
+        )
+    if name in CHOICES:
+        return TaskSpec(kind="choice", name=name, settings=settings)
+    if name in TAGS:
+        return _tagging_spec(name, cast("Sequence[TaggedExample]", examples), settings)
+    texts = cast("Sequence[TextExample]", examples)
+    pair = bool(texts) and texts[0].second is not None
+    if name == "regression":
+        metrics = ("pearson", "spearman", "mse")
+        return TaskSpec(kind="regression", name=name, pair=pair, metric="pearson", metrics=metrics, settings=settings)
+    labels = PRESETS.get(name) or class_labels(texts)
+    several = name == "multi-label"
+    return TaskSpec(
+        kind="classification",
+        name=name,
+        labels=labels,
+        pair=pair,
+        multi_label=several,
+        metric="micro_f1" if several else "accuracy",
+        metrics=("micro_f1", "macro_f1", "subset_accuracy") if several else ("accuracy", "macro_f1"),
+        settings=settings,
+    )
+
+
+def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
+    """The spec of a task of GLUE or SQuAD for a model of another tool that has as many outputs; else its own spec.
+
+    Rows stay as long as the model reads. Outputs that have the names of the labels keep their order; others are taken
+    in the order of the task, which is written to stderr.
+    """
+    if name in QUESTIONS:
+        return spec_for(name, (), spec.settings)
+    if name not in GLUE or len(GLUE[name].labels) != len(spec.labels):
+        return spec
+    official = spec_for(name, (), spec.settings)
+    own = tuple(label.lower() for label in spec.labels)
+    if sorted(own) == sorted(official.labels):
+        return dataclasses.replace(official, labels=own)
+    warn(f"the outputs {', '.join(spec.labels)} are taken for the labels {', '.join(official.labels)} of {name}")
+    return official
+
+
+def default_settings(name: str) -> TaskSettings:
+    """The lengths of the paper: 384 tokens with a stride of 128 for questions, 128 otherwise."""
+    return TaskSettings(max_length=384 if name in QUESTIONS else 128)
+
+
+def read_task(
+    name: str,
+    train: Path | None,
+    dev: Path | None,
+    *,
+    columns: ColumnSettings | None = None,
+    settings: TaskSettings | None = None,
+    limit: int | None = None,
+) -> tuple[TaskSpec, TaskData]:
+    """The spec and the data of a task from its files.
+
+    Args:
+        train: the training file; a preset's own examples if not given.
+        dev: the dev file; without one a tenth of the training examples is set aside.
+        limit: learn from so many training examples only, which are drawn alike each time and keep their order.
+
+    Raises:
+        InputError: a file is not of this task, or holds labels that the training file does not have.
+        ConfigError: there is no training file.
+    """
+    name = task_name(name)
+    train = train or bundled_examples(name)
+    require(train is not None, expected="a training file", found="none", fix="name it with --train")
+    assert train is not None
+    everything = read_examples(name, train, columns, training=True).examples
+    digests = {"train": digest_file(train)}
+    # The labels are those of the whole file: one that the draw leaves out is still a label of the task.
+    spec = spec_for(name, everything, settings)
+    examples = _drawn(everything, limit)
+    if dev is None:
+        kept, held = split_dev(examples, seed=0)
+        data = TaskData(train=kept, dev=held, digests=digests, held_out=True)
+    else:
+        digests["dev"] = digest_file(dev)
+        if digests["dev"] == digests["train"]:
+            warn("the dev examples are the training examples; their scores say nothing about other texts")
+        data = TaskData(train=examples, dev=read_examples(name, dev, columns).examples, digests=digests)
+    if spec.kind in ("classification", "tagging"):
+        warn_of_unlearned(spec.labels, data.train, data.dev)
+    return spec, data
+
+
+def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
+    """At most `limit` of the examples, drawn without repetition, in their order."""
+    if limit is None or limit >= len(examples):
+        return examples
+    chosen = generator(0, "limited examples").choice(len(examples), limit, replace=False)
+    return [examples[number] for number in sorted(chosen.tolist())]
+
+
+def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskSettings) -> TaskSpec:
+    labels = tag_labels(sentences)
+    scheme = "" if name == "pos" else scheme_of_names(sentences)
+    metrics = ("precision", "recall", "f1", "accuracy") if scheme else ("accuracy",)
+    return TaskSpec(
+        kind="tagging",
+        name=name,
+        labels=labels,
+        scheme=scheme,
+        metric="f1" if scheme else "accuracy",
+        metrics=metrics,
+        settings=settings,
+    )
+
+
+def form_of(spec: TaskSpec) -> str:
+    """The task of the catalogue whose files a model reads: its own, or the general one of its kind."""
+    if spec.name in TASK_NAMES:
+        return spec.name
+    if spec.multi_label:
+        return "multi-label"
+    return {"span": "squad2" if spec.unanswerable else "squad", "tagging": "ner"}.get(spec.kind, spec.kind)
+
+
+def require_kind(name: str, spec: TaskSpec) -> None:
+    """Returns if files of a task can be scored by a model.
+
+    Raises:
+        ConfigError: the model does another kind of task.
+    """
+    kind = kind_of(name)
+    require(
+        kind == spec.kind,
+        expected=f"a file for the model's task, {spec.name} ({spec.kind})",
+        found=f"the form of {name} ({kind})",
+        fix="name the model of that task, or another --task",
+    )
+
+
+def glue_test(spec: TaskSpec, task: str | None) -> str:
+    """The GLUE task whose test set a model answers: its own, or one that is answered by the same model. S118.
+
+    Raises:
+        ConfigError: the model's task is none of GLUE, or the one that is named is answered by another model.
+    """
+    name = task_name(task or spec.name)
+    require(
+        name in GLUE and GLUE[name].trained_as == spec.name,
+        expected="a GLUE task that the model was fine-tuned for",
+        found=f"{name} and a model of {spec.name}",
+        fix="name a test set of the model's task (for MNLI: mnli, mnli-mm, ax), or pipe lines into the command",
+    )
+    return name
+
+
+def read_test(name: str, path: Path) -> Sequence[Example]:
+    """The examples of a test file of GLUE, without labels.
+
+    Raises:
+        InputError: the file is not that of the task.
+    """
+    return read_examples(name, path, gold=False).examples
+
+
+def submit(name: str, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
+    """The file of a GLUE task for its evaluation server that was written. S127."""
+    rows = [(example.id, prediction.to_dict()) for example, prediction in answered]
+    answers = [values["label"] if "label" in values else values["value"] for _, values in rows]
+    return write_submission(GLUE[name], [id for id, _ in rows], answers, folder)

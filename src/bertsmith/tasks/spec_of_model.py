@@ -1,0 +1,132 @@
+"""The task of a model folder: from its passport, or from what another tool's configuration says."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.datasets.examples import Example
+from bertsmith.errors import CheckpointError
+from bertsmith.tasks import named_tasks
+from bertsmith.tasks.task import TaskSettings, TaskSpec
+
+_KINDS = {
+    "BertForSequenceClassification": "classification",
+    "BertForTokenClassification": "tagging",
+    "BertForMultipleChoice": "choice",
+    "BertForQuestionAnswering": "span",
+}
+
+
+class Labelled(NamedTuple):
+    """Labelled examples for a model.
+
+    Attributes:
+        task: the name of the task that the file was read as.
+        spec: of the model, with the official scores of that task where the model does not say what it was trained on.
+        examples: as they stand in the file.
+    """
+
+    task: str
+    spec: TaskSpec
+    examples: Sequence[Example]
+
+
+def spec_of(folder: ModelFolder) -> TaskSpec | None:
+    """The spec of the task that a model was fine-tuned for; None where it has no head of a task.
+
+    A model of another tool has no spec; its kind is that of its architecture, its labels are those of its
+    `config.json`, and rows are as long as the model reads. Whether a classifier reads pairs cannot be told, so it takes
+    both.
+
+    Raises:
+        ConfigError: the spec in the passport has unknown keys or values.
+    """
+    if "spec" in folder.info:
+        return TaskSpec.from_dict(folder.info["spec"], f"{folder.path}/bertsmith.json")
+    kind = _kind(folder)
+    if kind is None:
+        return None
+    labels = tuple(folder.info.get("labels") or ())
+    if not labels and kind in ("classification", "tagging"):
+        labels = tuple(f"LABEL_{number}" for number in range(len(folder.tensors["classifier.bias"])))
+    longest = min(folder.config.max_position_embeddings, 384 if kind == "span" else 512)
+    several = folder.info.get("problem_type") == "multi_label_classification"
+    scheme = _scheme(labels) if kind == "tagging" else ""
+    metrics = {"regression": ("pearson", "spearman"), "span": ("f1",)}.get(kind, ("accuracy",))
+    if scheme:
+        metrics = ("f1",)
+    if several:
+        metrics = ("subset_accuracy", "macro_f1", "micro_f1")
+    return TaskSpec(
+        kind=kind,
+        name="multi-label" if several else kind,
+        pair=None if kind in ("classification", "regression") else False,
+        labels=labels if kind in ("classification", "tagging") else (),
+        multi_label=several,
+        metric=metrics[-1],
+        metrics=metrics,
+        scheme=scheme,
+        settings=dataclasses.replace(TaskSettings(), max_length=longest),
+    )
+
+
+def require_spec(folder: ModelFolder) -> TaskSpec:
+    """The spec of a fine-tuned model.
+
+    Raises:
+        CheckpointError: the model has no head of a task.
+    """
+    spec = spec_of(folder)
+    if spec is None:
+        raise CheckpointError(
+            expected=f"a fine-tuned model in '{folder.path}'",
+            found="one without the head of a task" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
+            fix="fine-tune it first (bertsmith finetune)",
+        )
+    return spec
+
+
+def read_labelled(
+    folder: ModelFolder, path: Path, task: str | None = None, columns: named_tasks.ColumnSettings | None = None
+) -> Labelled:
+    """The examples of a file to score a fine-tuned model on.
+
+    Args:
+        folder: the model.
+        path: the file.
+        task: the name of the task whose form the file has; None: that of the model.
+        columns: of a table.
+
+    Raises:
+        CheckpointError: the model has no head of a task.
+        ConfigError: there is no such task, or the model is of another kind.
+        InputError: the file cannot be read; the message names file and row.
+    """
+    spec = require_spec(folder)
+    name = named_tasks.task_name(task or named_tasks.form_of(spec))
+    named_tasks.require_kind(name, spec)
+    if "spec" not in folder.info:
+        spec = named_tasks.official_spec(name, spec)
+    return Labelled(name, spec, named_tasks.read_examples(name, path, columns).examples)
+
+
+def _kind(folder: ModelFolder) -> str | None:
+    """The kind by the architecture, or by the parts where a checkpoint names none."""
+    kind = _KINDS.get(folder.info.get("architecture", ""))
+    if kind is None and "span" in folder.parts:
+        kind = "span"
+    if kind is None and "classifier" in folder.parts:
+        kind = "classification" if "pooler" in folder.parts else "tagging"
+    if kind == "classification" and len(folder.tensors["classifier.bias"]) == 1:
+        return "regression"
+    return kind
+
+
+def _scheme(labels: tuple[str, ...]) -> str:
+    """The tag scheme that label names show; empty where tags stand alone."""
+    prefixes = {label.split("-", 1)[0] for label in labels if "-" in label}
+    if not prefixes or not prefixes <= set("BIESO"):
+        return ""
+    return "IOBES" if prefixes & {"E", "S"} else "IOB2"

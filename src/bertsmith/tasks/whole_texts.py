@@ -1,0 +1,113 @@
+"""Texts and pairs as rows, alike for every task that reads them whole: cut, or in windows whose logits are pooled.
+
+Letters: E examples (units), N rows, T tokens, K outputs. S35.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.encoding.units import Features, Ints, TaskBatch
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.tasks.task import Logits, TaskSettings
+from bertsmith.text.encoded import Encoded
+from bertsmith.text.pack import PackedRows, pack_rows
+from bertsmith.text.windows import windows
+from bertsmith.text.wordpiece import Tokenizer
+
+
+def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
+    """Returns if every example has its text, and its second one where pairs are read.
+
+    Args:
+        gold: the examples are to be learned from or scored; a text that is only asked about may be empty.
+
+    Raises:
+        InputError: a text is empty, or there are two texts where one is read, or one where two are.
+    """
+    for example in examples:
+        assert isinstance(example, TextExample), "texts for a task on texts"
+        wanted = examples[0].second is not None if pair is None else pair  # type: ignore[union-attr]
+        if (example.second is not None) != wanted:
+            raise InputError(
+                expected=f"{'a pair of texts' if wanted else 'a single text'} in {example.place}",
+                found="one text" if wanted else "two",
+                fix="give pairs, or name both columns of the file"
+                if wanted
+                else "give one text each, as this task reads",
+            )
+        if gold and (not example.first.strip() or (wanted and not (example.second or "").strip())):
+            raise InputError(
+                expected=f"a text in {example.place}", found="an empty one", fix="fill it or remove the row"
+            )
+
+
+def encode_texts(
+    examples: Sequence[TextExample], tokenizer: Tokenizer, settings: TaskSettings
+) -> tuple[PackedRows, Ints]:
+    """The rows of all examples, all pairs or all single texts, and how many each has, int64 [E].
+
+    Raises:
+        InputError: a text is too long and `long_text` is "error".
+        ConfigError: windows are asked for over pairs.
+    """
+    first = tokenizer.encode_batch([example.first for example in examples])
+    pair = bool(examples) and examples[0].second is not None
+    second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
+    if settings.long_text != "windows":
+        rows = pack_rows(
+            first,
+            second,
+            vocabulary=tokenizer.vocabulary,
+            max_length=settings.max_length,
+            truncation=settings.long_text,  # type: ignore[arg-type]
+        )
+        return rows, np.ones(len(examples), dtype=np.int64)
+    if pair:
+        raise ConfigError(
+            expected="windows over single texts",
+            found="pairs of texts",
+            fix="choose longest_first, head, tail or head_tail as long_text",
+        )
+    return _rows_in_windows(first, tokenizer, settings)
+
+
+def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[PackedRows, Ints]:
+    """Windows over each text; a text that fits has one."""
+    room = settings.max_length - 2
+    parts: list[np.ndarray] = []
+    counts = np.ones(len(texts), dtype=np.int64)
+    for number, ids in enumerate(texts):
+        if len(ids) <= room:
+            parts.append(ids)
+            continue
+        cut = windows(
+            None, ids, vocabulary=tokenizer.vocabulary, max_length=settings.max_length, stride=settings.stride
+        )
+        counts[number] = len(cut)
+        parts += [ids[start:end] for start, end in zip(cut.starts, cut.ends, strict=True)]
+    return pack_rows(parts, vocabulary=tokenizer.vocabulary, max_length=settings.max_length), counts
+
+
+def pooled_units(logits: Tensor, batch: TaskBatch, pooling: str) -> Tensor:
+    """The logits [E, K] of the units of a micro-batch, from those of their rows [N, K]."""
+    if batch.num_units == logits.shape[0]:
+        # One row a unit, though not in the same order.
+        return logits[torch.argsort(batch.unit_of_row)]
+    index = batch.unit_of_row[:, None].expand_as(logits)
+    empty = logits.new_zeros(batch.num_units, logits.shape[1])
+    kind = "mean" if pooling == "mean" else "amax"
+    return empty.scatter_reduce(0, index, logits, reduce=kind, include_self=False)
+
+
+def pooled_logits(logits: Logits, features: Features, pooling: str) -> Logits:
+    """The logits [E, K] of all units, from those of their rows [N, K] in the order of the features."""
+    if len(features) == len(logits):
+        return logits
+    if pooling == "max":
+        return np.asarray(np.maximum.reduceat(logits, features.first_rows), dtype=np.float32)
+    sums = np.add.reduceat(logits, features.first_rows)
+    return np.asarray(sums / features.rows_per_unit[:, None], dtype=np.float32)

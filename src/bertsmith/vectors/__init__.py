@@ -1,0 +1,1 @@
+"""Vectors of texts and of words, and files of them."""

@@ -1,0 +1,360 @@
+"""Changes that make vectors comparable: centring, removing common directions, whitening, unit length.
+
+What a change needs (a mean, directions, variances) is fitted on one set of vectors and applied to any other of the same
+width. All but the last step are one affine map, y = (x - mean) M, kept as a mean [D] and a matrix [D, K]. S98.
+
+Letters: E vectors, D their width, K the width after the change.
+
+Source: Mu and Viswanath, "All-but-the-top" (2018), algorithm 1; Su et al., "Whitening sentence representations for
+better semantics and faster retrieval" (2021), section 3.
+"""
+
+import dataclasses
+import functools
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_file, digest_bytes
+from bertsmith.metrics.vectors import VectorReport, unit
+from bertsmith.progress import counted
+from bertsmith.settings import from_dict, help_field, require, to_dict
+from bertsmith.vectors.writers import VECTOR, npy_header
+
+Vectors = npt.NDArray[np.floating[Any]]
+Floats = npt.NDArray[np.float64]
+Float32s = npt.NDArray[np.float32]
+
+_BLOCK = 4096  # vectors
+_NAME = "vector changes"
+# A variance below this share of the largest is what rounding leaves of none.
+_FLAT = 1e-7
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ChangeSettings:
+    """Which changes are made, in the order of the fields.
+
+    Removing directions and whitening take the mean away too, as in their papers.
+
+    Raises:
+        ConfigError: a number is impossible, or dimensions are chosen without whitening.
+    """
+
+    center: bool = help_field(False, "take the mean vector away")
+    remove_top: int = help_field(0, "take away so many directions of the largest variance (all-but-the-top)")
+    whiten: bool = help_field(False, "make all directions equally wide and uncorrelated")
+    dimensions: int | None = help_field(None, "with whitening: keep so many directions of the largest variance")
+    normalize: bool = help_field(False, "scale each vector to length 1")
+
+    def __post_init__(self) -> None:
+        require(
+            self.remove_top >= 0,
+            expected="remove_top of 0 or more directions",
+            found=self.remove_top,
+            fix="name how many go",
+        )
+        require(
+            self.dimensions is None or self.whiten,
+            expected="whitening with dimensions",
+            found="dimensions alone",
+            fix="whiten too",
+        )
+        require(
+            self.dimensions is None or self.dimensions >= 1,
+            expected="at least one dimension",
+            found=self.dimensions,
+            fix="keep one or more",
+        )
+
+    @property
+    def is_nothing(self) -> bool:
+        """True if vectors stay as they are."""
+        return self == ChangeSettings()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorChange:
+    """A fitted change.
+
+    Attributes:
+        settings: what it does.
+        mean: float64 [D], taken away first; zeros where nothing is.
+        matrix: float64 [D, K], or None where no direction changes.
+        fitted_on: how many vectors it was fitted on.
+    """
+
+    settings: ChangeSettings
+    mean: Floats
+    matrix: Floats | None
+    fitted_on: int
+
+    @property
+    def width(self) -> int:
+        """K."""
+        return len(self.mean) if self.matrix is None else self.matrix.shape[1]
+
+    @property
+    def warning(self) -> str:
+        """What whoever makes this change should know; empty if nothing. D vectors or fewer do not fill D directions."""
+        if self.matrix is None or self.fitted_on > len(self.mean):
+            return ""
+        return (
+            f"the change was fitted on {counted(self.fitted_on, 'vector')} of width {len(self.mean)}, so it will not "
+            f"hold for other vectors; fit it on more than {len(self.mean)}, better thousands (`vectors --fit-on`)"
+        )
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that decides the direction of a changed vector."""
+        matrix = b"" if self.matrix is None else self.matrix.astype("<f8").tobytes()
+        return digest_bytes(self.mean.astype("<f8").tobytes() + matrix)
+
+    def require_width(self, width: int) -> None:
+        """Refuses vectors of another width than those the change was fitted on.
+
+        Raises:
+            InputError: the message names both widths.
+        """
+        if width != len(self.mean):
+            raise InputError(
+                expected=f"vectors of width {len(self.mean)}, as the change was fitted on",
+                found=f"width {width}",
+                fix="fit it on vectors of the same model",
+            )
+
+    def apply(self, vectors: Vectors) -> Float32s:
+        """The changed vectors, float32 [E, K], from [E, D].
+
+        Raises:
+            InputError: they have another width than those the change was fitted on, or a number is not finite.
+        """
+        return np.concatenate([np.empty((0, self.width), np.float32), *self.stream(vectors)])
+
+    def stream(self, vectors: Vectors) -> Iterator[Float32s]:
+        """The changed vectors in blocks, so that neither side need be in memory as a whole.
+
+        Raises:
+            InputError: they have another width than those the change was fitted on, or a number is not finite.
+        """
+        _require_matrix(vectors)
+        self.require_width(vectors.shape[1])
+        for block in _blocks(vectors):
+            changed = block - self.mean
+            if self.matrix is not None:
+                changed = changed @ self.matrix
+            if self.settings.normalize:
+                changed = unit(changed)
+            yield changed.astype(np.float32)
+
+    def save(self, path: Path) -> None:
+        """Writes the change as one .safetensors file, whose metadata holds the settings."""
+        tensors = {"mean": self.mean} | ({} if self.matrix is None else {"matrix": np.ascontiguousarray(self.matrix)})
+        about = {"kind": _NAME, "settings": json.dumps(to_dict(self.settings)), "fitted_on": str(self.fitted_on)}
+        with atomic_file(path) as file:
+            file.write(save(tensors, metadata=about))
+
+    @staticmethod
+    def load(path: Path) -> "VectorChange":
+        """The change in a file.
+
+        Raises:
+            InputError: the file is missing, damaged, or holds something else.
+        """
+        try:
+            with safe_open(path, framework="numpy") as file:
+                about = file.metadata() or {}
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (SafetensorError, FileNotFoundError) as error:
+            raise InputError(
+                expected=f"saved vector changes at '{path}'",
+                found=f"no such file or a damaged one ({error})",
+                fix="name the file that --save-changes wrote",
+            ) from None
+        if about.get("kind") != _NAME or "mean" not in tensors:
+            raise InputError(
+                expected=f"saved vector changes in '{path}'",
+                found=f"tensors {', '.join(tensors) or 'of no name'}",
+                fix="name the file that --save-changes wrote",
+            )
+        return VectorChange(
+            settings=from_dict(ChangeSettings, json.loads(about["settings"]), str(path)),
+            mean=tensors["mean"],
+            matrix=tensors.get("matrix"),
+            fitted_on=int(about["fitted_on"]),
+        )
+
+
+def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
+    """The change fitted on vectors [E, D], which may be memory-mapped; they are read twice.
+
+    Raises:
+        InputError: there are no vectors, a number is not finite, or they vary in fewer directions than are asked for.
+    """
+    _require_matrix(vectors)
+    count, width = vectors.shape
+    if not count:
+        raise InputError(expected="vectors to fit on", found="none", fix="give one row a vector")
+    needs_mean = settings.center or settings.whiten or settings.remove_top > 0
+    if not needs_mean:
+        return VectorChange(settings=settings, mean=np.zeros(width), matrix=None, fitted_on=count)
+    mean = sum((block.sum(axis=0) for block in _blocks(vectors)), np.zeros(width)) / count
+    matrix = None
+    if settings.whiten or settings.remove_top:
+        squares = np.zeros((width, width))
+        for block in _blocks(vectors):
+            centred = block - mean
+            squares += centred.T @ centred
+        matrix = _matrix(squares / count, settings, count)
+    return VectorChange(settings=settings, mean=mean, matrix=matrix, fitted_on=count)
+
+
+def read_vectors(path: Path) -> Vectors:
+    """The vectors [E, D] of a .npy file, memory-mapped; of a .parquet file those of its column `vector`.
+
+    Raises:
+        InputError: the file is missing, damaged, or holds something else than vectors of floating-point numbers.
+    """
+    if path.suffix.lower() == ".parquet":
+        return _read_column(path)
+    try:
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (FileNotFoundError, ValueError, EOFError) as error:
+        found = "no such file" if isinstance(error, FileNotFoundError) else "none (a damaged file, or another format)"
+        raise InputError(
+            expected=f"an array in '{path}'", found=found, fix="name a .npy or .parquet file, as `embed` writes it"
+        ) from None
+    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
+        is_array = isinstance(vectors, np.ndarray)
+        raise InputError(
+            expected=f"vectors, floating-point numbers on two axes, in '{path}'",
+            found=f"{vectors.dtype} of shape {list(vectors.shape)}" if is_array else "several arrays",
+            fix="give one row a vector",
+        )
+    return vectors
+
+
+def _read_column(path: Path) -> Vectors:
+    """The column `vector` of a Parquet file, copied into a temporary file so that it can be memory-mapped."""
+    wrong = functools.partial(
+        InputError, expected=f"vectors in the column {VECTOR!r} of '{path}'", fix="name a file as `embed` writes it"
+    )
+    try:
+        file = pq.ParquetFile(path)
+        schema = file.schema_arrow
+        if VECTOR not in schema.names:
+            raise wrong(found=f"only {', '.join(map(repr, schema.names)) or 'no column'}")
+        kind = schema.field(VECTOR).type
+        if not pa.types.is_fixed_size_list(kind) or not pa.types.is_floating(kind.value_type):
+            raise wrong(found=f"values of the type {kind}")
+        shape, dtype = (file.metadata.num_rows, kind.list_size), np.dtype(kind.value_type.to_pandas_dtype())
+        with tempfile.TemporaryFile() as copied:
+            # Without threads the batches of one row group at a time are in memory.
+            for batch in file.iter_batches(batch_size=_BLOCK, columns=[VECTOR], use_threads=False):
+                numbers = batch.column(0)
+                if numbers.null_count or numbers.values.null_count:
+                    raise wrong(found="rows without one")
+                copied.write(np.ascontiguousarray(numbers.flatten().to_numpy()).data)
+            copied.flush()
+            return np.memmap(copied, dtype, mode="r", shape=shape) if shape[0] else np.empty(shape, dtype)
+    except FileNotFoundError:
+        raise wrong(found="no such file") from None
+    except (pa.ArrowException, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise wrong(found="none (a damaged file, or another format)") from None
+
+
+def require_finite(vectors: Vectors, name: str) -> None:
+    """Refuses vectors with NaN or infinity in them.
+
+    Raises:
+        InputError: the message names the vectors and the first row that is wrong, from 0.
+    """
+    for _ in _blocks(vectors, name):
+        pass
+
+
+def write_npy(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]) -> None:
+    """Writes blocks of vectors as one .npy file of a known shape, float32, atomically."""
+    with atomic_file(path) as file:
+        file.write(npy_header(*shape, np.dtype("<f4")))
+        rows = 0
+        for block in blocks:
+            assert block.shape[1] == shape[1], block.shape
+            file.write(np.ascontiguousarray(block, dtype="<f4").tobytes())
+            rows += len(block)
+        assert rows == shape[0], rows
+
+
+def report_rows(before: VectorReport, after: VectorReport | None) -> list[tuple[Any, ...]]:
+    """What is said of vectors as the rows of a table: a name, then the number before and, if given, after a change."""
+    reports = [before] if after is None else [before, after]
+    return [
+        ("vectors", *(report.count for report in reports)),
+        ("width", *(report.width for report in reports)),
+        ("mean length", *(report.mean_length for report in reports)),
+        ("cosine of random pairs: mean", *(report.mean_cosine for report in reports)),
+        ("  standard deviation", *(report.deviation for report in reports)),
+        *((f"  {share:.0%} lie below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
+        ("common to all, share of the squares", *(report.shared for report in reports)),
+        *(
+            (f"variance in the first {top}", *(report.top_shares[top] for report in reports))
+            for top in before.top_shares
+        ),
+        ("effective rank", *(report.effective_rank for report in reports)),
+        ("partition ratio (1: no special direction)", *(report.partition_ratio for report in reports)),
+    ]
+
+
+def _matrix(covariance: Floats, settings: ChangeSettings, count: int) -> Floats:
+    """M [D, K] for a covariance [D, D]."""
+    variances, directions = np.linalg.eigh(covariance)
+    variances, directions = variances[::-1], directions[:, ::-1]
+    usable = int(np.count_nonzero(variances > _FLAT * max(variances[0], 0.0)))
+    wanted = settings.remove_top + (settings.dimensions or 1)
+    if wanted > usable:
+        raise InputError(
+            expected=f"vectors that vary in {wanted} directions or more",
+            found=f"{count:,} vectors that vary in {usable}",
+            fix="fit on more vectors, or ask for fewer directions",
+        )
+    if settings.whiten:
+        last = usable if settings.dimensions is None else wanted
+        kept = slice(settings.remove_top, last)
+        return np.asarray(directions[:, kept] / np.sqrt(variances[kept]))
+    top = directions[:, : settings.remove_top]
+    return np.asarray(np.eye(len(covariance)) - top @ top.T)
+
+
+def _blocks(vectors: Vectors, name: str = "the vectors") -> Iterator[Floats]:
+    """The vectors in blocks; all numbers are finite."""
+    for start in range(0, len(vectors), _BLOCK):
+        block = vectors[start : start + _BLOCK].astype(np.float64)
+        finite = np.isfinite(block).all(axis=1)
+        if not finite.all():
+            raise InputError(
+                expected=f"finite numbers in {name}",
+                found=f"NaN or infinity in row {start + int(np.argmin(finite))}, counted from 0",
+                fix="make the row anew, or leave it out",
+            )
+        yield block
+
+
+def _require_matrix(vectors: Vectors) -> None:
+    if vectors.ndim != 2 or not vectors.shape[1]:
+        raise InputError(
+            expected="vectors as an array of two axes",
+            found=f"an array of shape {list(vectors.shape)}",
+            fix="give one row a vector",
+        )

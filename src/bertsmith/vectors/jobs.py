@@ -1,0 +1,316 @@
+"""Files of vectors from files of text: read block by block, written block by block, and gone on with after a crash.
+
+The memory that is needed is that of one block, whatever the size of the file.
+"""
+
+import contextlib
+import dataclasses
+import errno
+import itertools
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.datasets.text_lines import RunningDigest, TextLines, text_blocks
+from bertsmith.errors import InputError, RunError
+from bertsmith.files import require_outside
+from bertsmith.progress import Progress, amount
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.files import VectorFile, require_place, written_places
+from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.vectors.writers import Columns, Vectors
+
+TEXTS = 2048  # of a block, which is sorted by length and made whole together
+TOKEN_TEXTS = 512  # of a block whose words or pieces get vectors
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class VectorSummary:
+    """What came of a file.
+
+    Attributes:
+        out: the file.
+        texts: lines that were read, in this run and before.
+        rows: vectors in the file.
+        width: numbers in a vector.
+        counts: texts that were cut, tokens they lost, empty texts, and the like.
+        notes: what the user should know of that, a sentence each.
+        seconds: this run took; 0 where nothing was left to do.
+    """
+
+    out: Path
+    texts: int
+    rows: int
+    width: int
+    counts: Mapping[str, int]
+    notes: tuple[str, ...]
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "out": str(self.out),
+            "texts": self.texts,
+            "rows": self.rows,
+            "width": self.width,
+            **self.counts,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class VectorJob(ABC):
+    """What is made of a block of texts."""
+
+    block = TEXTS
+    index = False
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Numbers in a vector."""
+
+    @property
+    @abstractmethod
+    def made_of(self) -> dict[str, Any]:
+        """What the vectors depend on beside the texts."""
+
+    @abstractmethod
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """The vectors of some texts in parts, with the columns beside them; `first` is the number of the first text."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, int]:
+        """What was counted in all calls."""
+
+    @abstractmethod
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """What the user should know of the counts."""
+
+
+class TextVectors(VectorJob):
+    """One vector a text.
+
+    Args:
+        embedder: gives them.
+        text: put the texts beside them.
+    """
+
+    def __init__(self, embedder: Embedder, *, text: bool = False) -> None:
+        self.embedder, self.text = embedder, text
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return self.embedder.width
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """See `VectorJob`."""
+        return {**self.embedder.settings, "text": self.text}
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """See `VectorJob`."""
+        yield self.embedder.embed(texts), {"text": pa.array(texts, pa.large_string())} if self.text else {}
+
+    def counts(self) -> dict[str, int]:
+        """See `VectorJob`."""
+        embedder = self.embedder
+        return {
+            "cut_texts": embedder.cut_texts,
+            "cut_tokens": embedder.cut_tokens,
+            "empty_texts": embedder.empty_texts,
+        }
+
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """See `VectorJob`."""
+        notes = []
+        if counts["cut_texts"]:
+            notes.append(
+                f"texts longer than {self.embedder.max_length} tokens, cut: {counts['cut_texts']:,}, "
+                f"{counts['cut_tokens']:,} tokens in all"
+            )
+        if counts["empty_texts"]:
+            notes.append(f"empty texts, whose vector is that of [CLS] [SEP]: {counts['empty_texts']:,}")
+        return notes
+
+
+class TokenVectorsOfTexts(VectorJob):
+    """A vector for each word or piece of each text.
+
+    Args:
+        features: gives them.
+    """
+
+    block = TOKEN_TEXTS
+    index = True
+
+    def __init__(self, features: TokenFeatures) -> None:
+        self.features = features
+
+    @property
+    def width(self) -> int:
+        """Numbers in a vector."""
+        return self.features.width
+
+    @property
+    def made_of(self) -> dict[str, Any]:
+        """See `VectorJob`."""
+        return self.features.settings
+
+    def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
+        """See `VectorJob`."""
+        for found in self.features.read(texts, first):
+            yield found.vectors, self._columns(found.line, found.token, found.begin, found.end)
+        # So that a file has its columns, whatever is in it.
+        nothing = np.empty(0, np.int64)
+        yield np.empty((0, self.width), np.float32), self._columns(nothing, [], nothing, nothing)
+
+    def counts(self) -> dict[str, int]:
+        """See `VectorJob`."""
+        return {"long_texts": self.features.long_texts, "empty_texts": self.features.empty_texts}
+
+    def notes(self, counts: Mapping[str, int]) -> list[str]:
+        """See `VectorJob`."""
+        notes = []
+        if counts["long_texts"]:
+            notes.append(f"texts longer than {self.features.max_length} tokens, in windows: {counts['long_texts']:,}")
+        if counts["empty_texts"]:
+            notes.append(f"texts without a token, which have no row: {counts['empty_texts']:,}")
+        return notes
+
+    def _columns(self, line: Any, token: list[str], begin: Any, end: Any) -> Columns:
+        name = "piece" if self.features.unit == "pieces" else "word"
+        return {
+            "line": pa.array(line, pa.int64()),
+            name: pa.array(token, pa.string()),
+            "begin": pa.array(begin, pa.int32()),
+            "end": pa.array(end, pa.int32()),
+        }
+
+
+def write_vectors(
+    job: VectorJob,
+    source: TextLines,
+    out: Path,
+    *,
+    half: bool = False,
+    resume: bool = False,
+    replace: bool = False,
+) -> VectorSummary:
+    """Writes the vectors of all texts of a file to `out`; see `VectorFile` for what becomes of it after a crash.
+
+    A file is read once before, to the end, so that a damaged one is refused before work is spent on it, and the time
+    that is left can be told. What does not come from a file is read once.
+
+    Args:
+        half: write float16.
+        resume: go on where the work stopped.
+        replace: write over an existing file.
+
+    Raises:
+        InputError: the texts cannot be read, or the place cannot be written.
+        RunError: there is a file at `out`, or it was begun with other settings or texts, or the texts change
+            while they are read, or the disk is full.
+        ConfigError: `out` has an ending of no format.
+    """
+    if not source.is_stdin:
+        for place in written_places(out, index=job.index):
+            require_outside(place, [source.path], fix="name another file")
+    require_place(out, index=job.index, resume=resume, replace=replace)
+    made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
+    if not source.is_stdin:
+        total, made_of["texts"] = _survey(source)
+    with _full_disk_in_words(out):
+        file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
+        with file:
+            before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))
+            texts = iter(source)
+            read = RunningDigest()
+            done = _skip(texts, file, read)
+            started = time.monotonic()
+            if file.is_complete:
+                if next(texts, None) is not None:
+                    raise _other_texts(out)
+            else:
+                with Progress(out.name, total, unit="texts", done=done, how=job.made_of["precision"]) as progress:
+                    for block in text_blocks(texts, job.block):
+                        for vectors, columns in job.vectors(block, done):
+                            file.append(vectors, columns)
+                        done += len(block)
+                        read.add(block)
+                        counts = {name: before[name] + count for name, count in job.counts().items()}
+                        file.commit({"texts": done, "digest": str(read), "counts": counts})
+                        progress.advance(len(block), f"{amount(file.rows)} vectors")
+                if not source.is_stdin and str(read) != made_of["texts"]:
+                    raise RunError(
+                        expected=f"the {total:,} texts that '{source.path}' held at the start",
+                        found=f"{done:,} others, since it was changed meanwhile",
+                        fix="begin anew with --replace when it is whole",
+                    )
+                if not done:
+                    raise InputError(
+                        expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some"
+                    )
+                file.finish()
+    return VectorSummary(
+        out=out,
+        texts=done,
+        rows=file.rows,
+        width=job.width,
+        counts=counts,
+        notes=(*source.notes(), *job.notes(counts)),
+        seconds=time.monotonic() - started,
+    )
+
+
+@contextlib.contextmanager
+def _full_disk_in_words(out: Path) -> Iterator[None]:
+    """Says how the work goes on where the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RunError(
+            expected=f"room on the disk for '{out}'",
+            found="none left; what was whole is kept",
+            fix="free some and go on with --resume",
+        ) from None
+
+
+def _survey(source: TextLines) -> tuple[int, str]:
+    """How many texts there are, and their digest."""
+    read, count = RunningDigest(), 0
+    for block in text_blocks(source):
+        read.add(block)
+        count += len(block)
+    return count, str(read)
+
+
+def _skip(texts: Iterator[str], file: VectorFile, read: RunningDigest) -> int:
+    """Goes behind the texts whose vectors are there, and returns how many they are.
+
+    Raises:
+        RunError: they are others than those that were read before.
+    """
+    wanted = int(file.done.get("texts", 0))
+    done = 0
+    for block in text_blocks(itertools.islice(texts, wanted)):
+        read.add(block)
+        done += len(block)
+    if wanted and (done, str(read)) != (wanted, file.done["digest"]):
+        raise _other_texts(file.path)
+    return done
+
+
+def _other_texts(out: Path) -> RunError:
+    return RunError(
+        expected=f"the texts that '{out}' was begun with",
+        found="others",
+        fix="give the same again, or begin anew with --replace",
+    )

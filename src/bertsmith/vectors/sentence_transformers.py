@@ -1,0 +1,187 @@
+"""How a folder of sentence-transformers makes one vector of a text: which pooling, what length, normalized or not.
+
+Such a folder lists its modules in `modules.json`: an encoder, a pooling, often a normalization to length 1. They are
+read in the old form (`pooling_mode_mean_tokens: true`) and in the new one (`pooling_mode: "mean"`).
+
+Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `Transformer` of sentence-transformers.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.errors import CheckpointError
+from bertsmith.files import read_json
+from bertsmith.text.wordpiece import Tokenizer
+
+MODULES = "modules.json"
+_ENCODER_SETTINGS = "sentence_bert_config.json"
+_PROMPTS = "config_sentence_transformers.json"
+_FOLDER_POOLINGS = ("mean", "cls", "max")
+_OLD_NAMES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
+    "pooling_mode_weightedmean_tokens": "weightedmean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SentenceRecipe:
+    """What a folder of sentence-transformers says of its vectors.
+
+    Attributes:
+        encoder: the folder with the weights; the folder itself, or one inside it.
+        pooling: mean, cls or max.
+        normalize: vectors have the length 1.
+        max_length: tokens that are read, [CLS] and [SEP] among them; None where it is not said.
+        lowercase: texts are lower-cased, whatever the tokenizer of the encoder says.
+        prompt: what stands before every text.
+    """
+
+    encoder: Path
+    pooling: str = "mean"
+    normalize: bool = False
+    max_length: int | None = None
+    lowercase: bool = False
+    prompt: str = ""
+
+
+def load_encoder(
+    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
+) -> tuple[FrozenEncoder, SentenceRecipe | None]:
+    """The encoder of a source, which reads texts as its recipe says, and the recipe where there is one.
+
+    Args:
+        source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+        pooled: texts get one vector each, so the recipe has to be one that is computed here from end to end.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: of the matrix products.
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or asks for something that is not computed here.
+        ConfigError: the device is absent or the precision unknown.
+    """
+    recipe = read_recipe(Path(source), pooled=pooled)
+    folder = load_any(source if recipe is None else recipe.encoder)
+    if recipe is None:
+        recipe = read_recipe(folder.path, pooled=pooled)
+    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
+        before = folder.tokenizer.rules
+        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
+        folder = dataclasses.replace(folder, tokenizer=Tokenizer(folder.tokenizer.vocabulary, rules))
+    return FrozenEncoder.load(folder, device=device, precision=precision), recipe
+
+
+def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
+    """What the folder says, or None where it is none of sentence-transformers.
+
+    Args:
+        pooled: False asks for the encoder and how it reads alone, whatever the folder does with its vectors.
+
+    Raises:
+        InputError: a file is no JSON.
+        CheckpointError: the folder asks for something that is not computed here, such as a dense layer.
+    """
+    if not (folder / MODULES).is_file():
+        return None
+    encoder, pooling, normalize, includes_prompt = folder, "", False, True
+    for module in _modules(folder):
+        kind = str(module.get("type", "")).rsplit(".", 1)[-1]
+        place = _inside(folder, str(module.get("path", "")))
+        if kind == "Transformer":
+            encoder = place
+        elif not pooled:
+            continue
+        elif kind == "Pooling":
+            pooling, includes_prompt = _pooling(place / "config.json")
+        elif kind == "Normalize":
+            normalize = True
+        else:
+            raise CheckpointError(
+                expected=f"an encoder, a pooling and a normalization in '{folder / MODULES}'",
+                found=f"a module {kind or '?'}, which is not computed here",
+                fix="name a model without it, or the folder of its encoder alone",
+            )
+    said = _object(encoder / _ENCODER_SETTINGS)
+    if not pooled:
+        return SentenceRecipe(
+            encoder=encoder, max_length=_max_length(encoder, said), lowercase=bool(said.get("do_lower_case"))
+        )
+    if not pooling:
+        raise CheckpointError(
+            expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name the folder of the encoder alone"
+        )
+    prompt = _prompt(folder / _PROMPTS)
+    if prompt and not includes_prompt:
+        raise CheckpointError(
+            expected=f"the prompt among what '{folder}' pools",
+            found=f"{prompt!r}, which it leaves out",
+            fix="choose another model, or the folder of its encoder alone",
+        )
+    return SentenceRecipe(
+        encoder=encoder,
+        pooling=pooling,
+        normalize=normalize,
+        max_length=_max_length(encoder, said),
+        lowercase=bool(said.get("do_lower_case")),
+        prompt=prompt,
+    )
+
+
+def _modules(folder: Path) -> list[dict[str, Any]]:
+    modules = read_json(folder / MODULES)
+    if not isinstance(modules, list) or not all(isinstance(module, dict) for module in modules) or not modules:
+        raise CheckpointError(
+            expected=f"a list of modules in '{folder / MODULES}'", found="something else", fix="download it again"
+        )
+    return modules
+
+
+def _inside(folder: Path, path: str) -> Path:
+    """The folder of a module, which lies in that of the model."""
+    place = folder / path
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise CheckpointError(
+            expected=f"modules inside '{folder}'", found=f"one at {path!r}", fix="download the model again"
+        )
+    return place
+
+
+def _pooling(path: Path) -> tuple[str, bool]:
+    """The one pooling of a `1_Pooling/config.json`, in its old or its new form, and whether a prompt is pooled too."""
+    said = read_json(path)
+    if not isinstance(said, dict):
+        raise CheckpointError(expected=f"settings in '{path}'", found="something else", fix="download it again")
+    named = said.get("pooling_mode", [name for key, name in _OLD_NAMES.items() if said.get(key)] or "mean")
+    names = named if isinstance(named, list) else [named]
+    if len(names) != 1 or names[0] not in _FOLDER_POOLINGS:
+        raise CheckpointError(
+            expected=f"one of the poolings {', '.join(_FOLDER_POOLINGS)} in '{path}'",
+            found=" beside ".join(map(str, names)) or "none",
+            fix="choose another pooling (--pooling) for the folder of the encoder alone, or another model",
+        )
+    return str(names[0]), bool(said.get("include_prompt", True))
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The settings of a file that need not be there."""
+    said = read_json(path) if path.is_file() else {}
+    return said if isinstance(said, dict) else {}
+
+
+def _max_length(encoder: Path, said: dict[str, Any]) -> int | None:
+    """The tokens of `max_seq_length`; where it is not said, those of the tokenizer."""
+    found = said.get("max_seq_length") or _object(encoder / "tokenizer_config.json").get("model_max_length")
+    return int(found) if isinstance(found, int | float) and found > 0 else None
+
+
+def _prompt(path: Path) -> str:
+    """The prompt that goes before every text where nothing else is said."""
+    said = _object(path)
+    name, prompts = said.get("default_prompt_name"), said.get("prompts")
+    return str(prompts.get(name, "")) if name and isinstance(prompts, dict) else ""

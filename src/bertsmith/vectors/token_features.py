@@ -1,0 +1,311 @@
+"""Vectors of words or of pieces, out of an encoder that is not trained any further. S94, S95, S99.
+
+Letters: P pieces of all texts, R vectors that come out, w words of one sentence, D width of the encoder.
+
+A text that is longer than a row is read in windows of which each begins half a row after the one before it. Every piece
+is taken from the window where it has the most context, at least a quarter of a row on each side or what the text has,
+so no word is lost. A word is what the model's own rules cut at white space and punctuation. Equal rows that are worked
+on together are computed once.
+
+Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code, for the vectors of pieces.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from bertsmith.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.settings import require
+from bertsmith.text.encoded import Encoded
+from bertsmith.text.pack import pack_rows, room_for_text
+from bertsmith.text.vocabulary import CONTINUATION
+from bertsmith.text.windows import windows
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vectors.sentence_transformers import load_encoder
+
+UNITS = ("first", "mean", "pieces")
+CHUNK_BYTES = 2**27  # of vectors of pieces that are in memory at once
+_LONGEST_REMEMBERED = 64  # characters; what is longer hardly comes again
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenVectors:
+    """Some words or pieces, one after another, with their vectors.
+
+    Attributes:
+        line: int64 [R], the text that each stands in, counted from 0.
+        token: the word as it stands in the text, or the piece of the vocabulary.
+        begin: int64 [R], the first character in the text.
+        end: int64 [R], one past the last.
+        vectors: float32 [R, width].
+    """
+
+    line: Ints
+    token: list[str]
+    begin: Ints
+    end: Ints
+    vectors: Vectors
+
+
+class OffsetEncoder:
+    """The pieces of many texts with their characters; remembers what stands between spaces, as it comes again.
+
+    No rule looks across a space, so what stands between two has the same pieces everywhere.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
+
+    def encode(self, texts: Sequence[str]) -> tuple[Encoded, Ints, Ints]:
+        """The ids of all texts; the first character of each piece and the one past its last, int64 [P]."""
+        ids: list[int] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        shifts, counts, lengths = [], [], [0]
+        for text in texts:
+            position = 0
+            for part in text.split(" "):
+                if part:
+                    found = self._memo.get(part) or self._encode(part)
+                    ids += found[0]
+                    starts += found[1]
+                    ends += found[2]
+                    counts.append(len(found[0]))
+                    shifts.append(position)
+                position += len(part) + 1
+            lengths.append(len(ids))
+        shift = np.repeat(np.array(shifts, np.int64), counts)
+        encoded = Encoded(np.array(ids, np.int32), np.array(lengths, np.int64))
+        return encoded, np.array(starts, np.int64) + shift, np.array(ends, np.int64) + shift
+
+    def _encode(self, part: str) -> tuple[list[int], list[int], list[int]]:
+        pieces = self.tokenizer.encode_with_offsets(part)
+        found = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
+        if len(self._memo) >= self.tokenizer.cache_entries:
+            self._memo.clear()
+        if len(part) <= _LONGEST_REMEMBERED:
+            self._memo[part] = found
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Windows:
+    """Rows over flat pieces in their order, int64 [N]; `own_*` are the pieces whose vectors are taken from them."""
+
+    begin: Ints
+    end: Ints
+    own_begin: Ints
+    own_end: Ints
+
+
+class TokenFeatures:
+    """An encoder that gives a vector to each word or piece.
+
+    Args:
+        encoder: the encoder, with its tokenizer.
+        layers: a choice of `layer_mix`.
+        unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", each by itself.
+        max_length: tokens of a row at most; None: what the model reads.
+
+    Attributes:
+        width: numbers in a vector.
+        long_texts: texts that were read in windows, over all calls.
+        empty_texts: texts without a piece, which have no vector.
+
+    Raises:
+        ConfigError: a name is unknown, or `max_length` is not one that the model can read.
+    """
+
+    def __init__(
+        self, encoder: FrozenEncoder, *, layers: str = "last", unit: str = "first", max_length: int | None = None
+    ) -> None:
+        if unit not in UNITS:
+            raise ConfigError(expected="a known unit", found=repr(unit), fix=nearest(unit, UNITS))
+        self.encoder, self.unit, self.choice = encoder, unit, encoder.choice(layers)
+        self._limit = encoder.model.config.max_position_embeddings
+        self.max_length = self._limit if max_length is None else max_length
+        self._room = room_for_text(self.max_length, texts=1, model_limit=self._limit)
+        self.width = self.choice.width(encoder.hidden_size)
+        self.long_texts = self.empty_texts = 0
+        self._offsets = OffsetEncoder(encoder.tokenizer)
+        pieces = encoder.tokenizer.vocabulary.pieces
+        self._begins_word = np.array([not piece.startswith(CONTINUATION) for piece in pieces], dtype=np.bool_)
+
+    @staticmethod
+    def load(
+        source: Path | str,
+        *,
+        layers: str = "last",
+        unit: str = "first",
+        max_length: int | None = None,
+        device: str = "auto",
+        precision: str = "fp32",
+    ) -> "TokenFeatures":
+        """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+
+        A folder of sentence-transformers says which folder its encoder is in and whether texts are lower-cased.
+
+        Raises:
+            CheckpointError: the model cannot be read or has no vocabulary.
+            ConfigError: a setting is impossible.
+        """
+        encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
+        return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """What the vectors depend on beside the texts, for JSON."""
+        return {**self.encoder.settings(self.choice), "unit": self.unit, "max_length": self.max_length}
+
+    def word_vectors(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
+        """The words of each sentence as float32 [w, width] on the CPU, one row a word whatever it is made of. S99.
+
+        A word of which the rules leave nothing is read as [UNK].
+
+        Raises:
+            ConfigError: the unit is pieces, or the vectors take too much memory.
+        """
+        require(self.unit != "pieces", expected="words as the unit", found="pieces", fix="choose first or mean")
+        tokenizer = self.encoder.tokenizer
+        numbers: dict[str, int] = {}
+        words = np.array([numbers.setdefault(word, len(numbers)) for words in sentences for word in words], np.int64)
+        different = tokenizer.encode_batch(list(numbers))
+        counts = np.append(np.maximum(different.lengths, 1), 1)
+        # What the rules leave nothing of begins at the [UNK] behind all others.
+        starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))
+        ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
+        pieces_of_word = counts[words]
+        ends = np.cumsum(pieces_of_word)
+        flat = np.repeat(starts[words] - (ends - pieces_of_word), pieces_of_word) + np.arange(pieces_of_word.sum())
+        is_first = np.zeros(len(flat), dtype=np.bool_)
+        is_first[ends - pieces_of_word] = True
+        borders = np.cumsum([0, *(len(words) for words in sentences)])
+        texts = Encoded(ids[flat], np.concatenate([[0], ends])[borders])
+        found = [vectors for _, vectors in self._vectors(texts, is_first)]
+        whole = torch.from_numpy(np.concatenate([np.empty((0, self.width), np.float32), *found]))
+        return [whole[begin:end] for begin, end in itertools.pairwise(borders.tolist())]
+
+    def read(self, texts: Sequence[str], first_line: int = 0) -> Iterator[TokenVectors]:
+        """The words or pieces of some texts in their order, as many at a time as fit into `CHUNK_BYTES`.
+
+        Args:
+            first_line: the number of the first text.
+        """
+        encoded, begin, end = self._offsets.encode(texts)
+        self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
+        line = np.repeat(np.arange(len(texts)), encoded.lengths)
+        names = self.encoder.tokenizer.vocabulary.pieces
+        is_first = self._begins_word[encoded.ids]
+        if self.unit == "pieces":
+            is_first[:] = True
+        firsts = np.flatnonzero(is_first)
+        if not len(firsts):
+            return
+        end = np.maximum.reduceat(end, firsts)
+        begin = np.minimum.reduceat(begin, firsts)
+        for units, vectors in self._vectors(encoded, is_first):
+            lines, begins, ends = line[firsts[units]], begin[units], end[units]
+            if self.unit == "pieces":
+                token = [names[id] for id in encoded.ids[units].tolist()]
+            else:
+                places = zip(lines.tolist(), begins.tolist(), ends.tolist(), strict=True)
+                token = [texts[number][first:last] for number, first, last in places]
+            yield TokenVectors(line=lines + first_line, token=token, begin=begins, end=ends, vectors=vectors)
+
+    def _vectors(self, texts: Encoded, is_first: Flags) -> Iterator[tuple[slice, Vectors]]:
+        """The vectors of the units of all texts in chunks, each with which units they are.
+
+        Args:
+            is_first: bool [P], the first piece of each unit.
+        """
+        wanted = np.ones(len(is_first), np.bool_) if self.unit == "mean" else is_first
+        held, held_vectors = 0, np.empty((0, self.width), np.float32)
+        done = 0
+        for begin, end, vectors in self._pieces(texts, wanted):
+            if self.unit == "mean":
+                # A word may go on in the next chunk; its pieces wait for the others.
+                vectors = np.concatenate([held_vectors, vectors]) if held else vectors
+                starts = np.flatnonzero(is_first[begin - held : end])
+                goes_on = end < len(is_first) and not is_first[end]
+                held = end - begin + held - starts[-1] if goes_on else 0
+                held_vectors = vectors[len(vectors) - held :].copy()
+                vectors, starts = vectors[: len(vectors) - held], starts[:-1] if goes_on else starts
+                if not len(starts):
+                    continue
+                counts = np.diff(np.append(starts, len(vectors)))[:, None]
+                vectors = np.asarray(np.add.reduceat(vectors, starts) / counts, dtype=np.float32)
+            yield slice(done, done + len(vectors)), vectors
+            done += len(vectors)
+
+    def _pieces(self, texts: Encoded, wanted: Flags) -> Iterator[tuple[int, int, Vectors]]:
+        """The vectors of the wanted pieces in [begin, end) of the flat pieces, in chunks that follow one another.
+
+        Equal rows of a chunk are computed once.
+        """
+        rows = self._windows(texts)
+        before = np.concatenate([[0], np.cumsum(wanted)])
+        counts = before[rows.own_end] - before[rows.own_begin]
+        # Rows without a wanted piece are not computed; their pieces belong to the chunk all the same.
+        used = np.flatnonzero(counts)
+        most = max(CHUNK_BYTES // (4 * self.width), 1)
+        chunk_of_row = (np.cumsum(counts[used]) - 1) // most
+        begin = 0
+        for part in np.split(used, np.flatnonzero(np.diff(chunk_of_row)) + 1) if len(used) else ():
+            end = int(rows.own_end[part[-1]])
+            spans = zip(rows.begin[part].tolist(), rows.end[part].tolist(), strict=True)
+            keys = [texts.ids[first:last].tobytes() for first, last in spans]
+            different = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+            row = np.array([different[key] for key in keys], dtype=np.int64)
+            packed = pack_rows(
+                [np.frombuffer(key, dtype=texts.ids.dtype) for key in different],
+                vocabulary=self.encoder.tokenizer.vocabulary,
+                max_length=self.max_length,
+                model_limit=self._limit,
+            )
+            own = rows.own_end[part] - rows.own_begin[part]
+            pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
+            places = (pieces + np.repeat(packed.offsets[row] + 1 - rows.begin[part], own))[wanted[pieces]]
+            if len(different) == len(part):
+                yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
+            else:
+                read, inverse = np.unique(places, return_inverse=True)
+                yield begin, end, self.encoder.token_vectors(packed, self.choice, read)[inverse]
+            begin = end
+
+    def _windows(self, texts: Encoded) -> _Windows:
+        """The rows that hold all pieces: a text that fits is one."""
+        begin, end, own_end = [], [], []
+        for offset, ids in zip(texts.offsets.tolist(), texts, strict=False):
+            if len(ids) <= self._room:
+                if len(ids):
+                    begin.append([offset])
+                    end.append([offset + len(ids)])
+                    own_end.append(end[-1])
+                continue
+            self.long_texts += 1
+            cut = windows(
+                None,
+                ids,
+                vocabulary=self.encoder.tokenizer.vocabulary,
+                max_length=self.max_length,
+                stride=max(self._room // 2, 1),
+                model_limit=self._limit,
+            )
+            own = np.add.reduceat(cut.has_max_context.astype(np.int64), cut.rows.offsets[:-1])
+            begin.append((offset + cut.starts).tolist())
+            end.append((offset + cut.ends).tolist())
+            own_end.append((offset + np.cumsum(own)).tolist())
+        flat = [np.array([one for text in parts for one in text], dtype=np.int64) for parts in (begin, end, own_end)]
+        own_begin = np.concatenate([[0], flat[2][:-1]]) if len(flat[2]) else flat[2]
+        return _Windows(begin=flat[0], end=flat[1], own_begin=own_begin, own_end=flat[2])

@@ -1,0 +1,113 @@
+"""Gold labels that a model does not know: each is a miss, in the scores, in their intervals and on the page."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bertsmith.datasets.examples import TextExample
+from bertsmith.datasets.labels import check_known
+from bertsmith.errors import InputError
+from bertsmith.finetuning.predictions import example_lines
+from bertsmith.finetuning.resampling import score_rows
+from bertsmith.metrics.labels import macro_f1
+from bertsmith.reports.scores import details
+from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.task import TaskSpec
+
+METRICS = ("accuracy", "f1", "macro_f1", "matthews")
+SPEC = TaskSpec(kind="classification", name="classification", labels=("ham", "spam"), metrics=METRICS)
+SEVERAL = dataclasses.replace(
+    SPEC, multi_label=True, metric="micro_f1", metrics=("micro_f1", "macro_f1", "subset_accuracy")
+)
+
+
+def text(label: str | tuple[str, ...], number: int = 0) -> TextExample:
+    return TextExample(id=str(number), first="a", label=label, place=f"line {number + 2} of 'dev.csv'")
+
+
+def answer(*chosen: str) -> LabelPrediction:
+    label = chosen[0] if chosen else "ham"
+    chances = (0.75, 0.25) if label == "ham" else (0.25, 0.75)
+    return LabelPrediction(label=label, probability=0.75, probabilities=chances, labels=SPEC.labels, chosen=chosen)
+
+
+def test_an_unknown_label_is_a_class_of_its_own_that_is_never_given() -> None:
+    task = ClassificationTask(SPEC)
+    golds, given = ["spam", "ham", "eggs", "toast", "ham"], ["spam", "ham", "spam", "ham", "ham"]
+    examples = [text(label, number) for number, label in enumerate(golds)]
+    predictions = [answer(label) for label in given]
+    scores = task.score(examples, predictions)
+    assert scores["accuracy"] == 0.6
+    assert scores["f1"] == pytest.approx(2 / 3)
+    assert scores["macro_f1"] == macro_f1([1, 0, 2, 3, 0], [1, 0, 1, 0, 0])
+    assert 0 < scores["matthews"] < 1
+    lines = list(example_lines(task, examples, predictions))
+    assert [line["score"] for line in lines] == [1, 1, 0, 0, 1]
+    for metric in METRICS:
+        made_of = score_rows("classification", metric, lines)
+        again = made_of.rows.mean() if made_of.statistic is None else made_of.statistic(made_of.rows)
+        assert again == pytest.approx(scores[metric])
+    page = details("classification", SPEC.to_dict(), lines)
+    assert "eggs" in page
+    assert "toast" in page
+
+
+def test_the_temperature_is_fitted_without_labels_that_have_no_probability() -> None:
+    spec = dataclasses.replace(SPEC, settings=dataclasses.replace(SPEC.settings, calibrate=True))
+    task = ClassificationTask(spec)
+    examples = [text(label) for label in ("spam", "ham", "ham", "spam")]
+    predictions = [answer(label) for label in ("spam", "ham", "ham", "ham")]
+    alone = task.tuned(examples, predictions)
+    assert alone.temperature != 1.0
+    assert task.tuned([*examples, text("eggs")], [*predictions, answer("ham")]) == alone
+
+
+def test_an_unknown_one_of_several_labels_is_a_miss() -> None:
+    task = ClassificationTask(SEVERAL)
+    examples = [text(("spam", "eggs")), text(("ham",)), text(("eggs",)), text(())]
+    predictions = [answer("spam"), answer("ham"), answer(), answer()]
+    assert task.score(examples, predictions) == {
+        "micro_f1": pytest.approx(2 / 3),  # two of four gold labels, and no wrong one
+        "macro_f1": pytest.approx(2 / 3),
+        "subset_accuracy": 0.5,
+    }
+    lines = list(example_lines(task, examples, predictions))
+    made_of = score_rows("classification", "micro_f1", lines)
+    assert made_of.statistic(made_of.rows) == pytest.approx(2 / 3)
+    assert "eggs" in details("classification", SEVERAL.to_dict(), lines)
+
+
+def test_unknown_labels_are_counted_and_named_and_only_some_of_many(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["ham", "spam", "Ham", *(f"label {number}" for number in range(12)), "label 3"]
+    examples = [text(name, number) for number, name in enumerate(names)]
+    check_known(examples, SPEC.labels, training=False)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "warning: 14 of 16 gold labels are unknown to the model, scored as a miss: "
+        "'label 3' (2 times, first in line 8 of 'dev.csv'), 'Ham' (once, in line 4 of 'dev.csv'), 'label 0' (once,"
+    )
+    assert line.endswith(" and 3 more")
+    check_known(examples[:2], SPEC.labels, training=False)
+    check_known([text(())], SPEC.labels, training=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_one_unknown_label_of_a_training_example_is_named_with_its_row() -> None:
+    with pytest.raises(InputError) as error:
+        check_known([text("ham"), text("spma", 5)], SPEC.labels, training=True)
+    assert str(error.value) == (
+        "expected a known label in line 7 of 'dev.csv'; found 'spma'; did you mean 'spam'?; "
+        "labels come from the training file"
+    )
+
+
+def test_examples_of_which_no_label_is_known_are_of_another_task() -> None:
+    with pytest.raises(InputError, match="found 'eggs' 2 times; use one of 'ham', 'spam'"):
+        check_known([text("eggs"), text("eggs", 1)], SPEC.labels, training=False)
+
+
+def test_numbers_of_unknown_labels_stand_behind_the_others() -> None:
+    gold, predicted = ClassificationTask(SPEC).numbers([text("toast"), text("ham"), text("eggs")], [answer("ham")] * 3)
+    assert np.array_equal(gold, [3, 0, 2])
+    assert np.array_equal(predicted, [0, 0, 0])

@@ -1,0 +1,46 @@
+"""Models to export, and files of labelled examples to try them on."""
+
+import json
+from pathlib import Path
+
+from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.model.heads import BertForTask
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+
+
+def write_task(path: Path, kind: str) -> Path:
+    spec = SPECS[kind]
+    head = task_for(spec).head
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    trained = (head.part, *(["pooler"] if head.pooled else []))
+    save_pretrained(path, BertForTask(CONFIG, head, seed=4), TOKENIZER, info, trained=trained)
+    return path
+
+
+def write_data(path: Path, examples: list[Example]) -> Path:
+    """A file of labelled examples in the form of their task."""
+    lines: list[str] = []
+    if isinstance(examples[0], TextExample):
+        lines = ["text\tlabel", *(f"{one.first}\t{one.label}" for one in examples if isinstance(one, TextExample))]
+    for one in examples:
+        if isinstance(one, TaggedExample):
+            lines += [*(f"{word} {tag}" for word, tag in zip(one.words, one.tags or (), strict=True)), ""]
+    questions = [
+        {
+            "context": one.context,
+            "qas": [
+                {
+                    "id": one.id,
+                    "question": one.question,
+                    "answers": [{"text": answer.text, "answer_start": answer.start} for answer in one.answers],
+                }
+            ],
+        }
+        for one in examples
+        if isinstance(one, QuestionExample)
+    ]
+    content = {"version": "1.1", "data": [{"title": "samples", "paragraphs": questions}]}
+    path.write_text(json.dumps(content) if questions else "\n".join(lines) + "\n", encoding="utf-8")
+    return path

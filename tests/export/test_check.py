@@ -1,0 +1,373 @@
+"""The gate: what differs from the library is not written, and export.json tells how far apart the two sides were."""
+
+import dataclasses
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertsmith.checkpoints import huggingface, load
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.weights import write_safetensors
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
+from bertsmith.export import conversion as export_module
+from bertsmith.export import readback as export_readback
+from bertsmith.export.check import compare, library_model
+from bertsmith.export.conversion import export
+from bertsmith.export.limits import INT8_LIMIT, require_equal, require_near
+from bertsmith.export.onnx_graph import INPUTS, outputs_of
+from bertsmith.export.record import Comparison, Difference
+from bertsmith.export.sample import DataFile, odd_rows, sample_for
+from bertsmith.files import digest_file
+from bertsmith.inference.predictor import Predictor
+from bertsmith.model.config import POSITIONS
+from bertsmith.tasks.named_tasks import ColumnSettings
+from bertsmith.tasks.spec_of_model import spec_of
+from export.export_models import write_data, write_task
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+
+needs_onnx = pytest.mark.usefixtures("_onnx")
+
+
+@pytest.fixture
+def _onnx() -> None:
+    pytest.importorskip("onnx", reason="needs the extra export")
+    pytest.importorskip("onnxruntime", reason="needs the extra export")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    save_pretrained(tmp_path / "base", untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    return tmp_path / "base"
+
+
+def one_line(error: BertsmithError) -> str:
+    assert "\n" not in str(error)
+    return str(error)
+
+
+@needs_onnx
+@pytest.mark.parametrize(("kind", "name"), [("single", "dev.tsv"), ("tags", "dev.conll"), ("answer", "dev.json")])
+def test_an_export_is_scored_on_labelled_examples_on_both_sides(kind: str, name: str, tmp_path: Path) -> None:
+    source = write_task(tmp_path / "model", kind)
+    examples = examples_of(kind, 20)
+    data = write_data(tmp_path / name, examples)
+    export(source, tmp_path / "out", to="onnx", data=data, int8=True, limit=1.0)
+    record = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))
+    assert record["sample"]["digest"] == digest_file(data)
+    assert record["sample"]["examples"] == 20
+    found = record["files"]["model.onnx"]
+    assert found["digest"] == digest_file(tmp_path / "out" / "model.onnx")
+    scores, _ = Predictor.load(source).evaluate(examples)
+    metric = SPECS[kind].metric
+    assert found["metric"]["name"] == metric
+    assert found["metric"]["library"] == pytest.approx(scores[metric], abs=1e-9)
+    assert found["metric"]["exported"] == pytest.approx(scores[metric], abs=1e-9)
+    assert all(0 < output["largest"] < found["limits"]["largest"] == 1e-4 for output in found["outputs"].values())
+    rough = record["files"]["model_int8.onnx"]
+    assert rough["limits"] == {"metric_loss": 1.0}
+    lost = (rough["metric"]["library"] - rough["metric"]["exported"]) / (100 if kind == "answer" else 1)
+    assert rough["metric"]["loss"] == pytest.approx(lost)
+    assert record["versions"].keys() >= {"bertsmith", "onnx", "onnxruntime", "torch"}
+
+
+@needs_onnx
+@pytest.mark.parametrize("kind", [*SPECS, None])
+def test_every_kind_of_model_is_exported_on_built_in_sentences(kind: str | None, base: Path, tmp_path: Path) -> None:
+    source = base if kind is None else write_task(tmp_path / "model", kind)
+    _, lines = export(source, tmp_path / "out", to="onnx")
+    assert "compared on sentences that come with bertsmith (96 rows)" in lines[0]
+    passport = json.loads((tmp_path / "out" / "bertsmith.json").read_text(encoding="utf-8"))
+    if kind is not None:
+        assert passport["spec"] == json.loads(json.dumps(SPECS[kind].to_dict()))
+    assert "model.onnx" in passport["digests"]
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {
+        *("model.onnx", "config.json", "vocab.txt", "tokenizer.json", "tokenizer_config.json", "README.md"),
+        *("special_tokens_map.json", "bertsmith.json", "export.json"),
+    }
+
+
+@needs_onnx
+def test_labels_of_another_tool_go_along(tmp_path: Path) -> None:
+    write_task(tmp_path / "model", "tags")
+    theirs = transformers.AutoModelForTokenClassification.from_pretrained(tmp_path / "model")
+    theirs.save_pretrained(tmp_path / "theirs")
+    TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
+    export(tmp_path / "theirs", tmp_path / "out", to="onnx")
+    passport = json.loads((tmp_path / "out" / "bertsmith.json").read_text(encoding="utf-8"))
+    assert passport["labels"] == passport["spec"]["labels"] == ["O", "B-PER", "B-LOC"]
+    assert passport["task"] == "tagging"
+
+
+@needs_onnx
+def test_an_encoder_for_sentences_keeps_its_pooling(tmp_path: Path) -> None:
+    source = tmp_path / "sentences"
+    save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, {}, trained=())
+    (source / "bertsmith.json").unlink()
+    modules = [{"idx": 0, "name": "0", "path": ""}, {"idx": 1, "name": "1", "path": "1_Pooling"}]
+    (source / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}', encoding="utf-8")
+    for to in ("onnx", "huggingface"):
+        export(source, tmp_path / to, to=to)
+        assert json.loads((tmp_path / to / "modules.json").read_text(encoding="utf-8")) == modules
+        assert (tmp_path / to / "1_Pooling" / "config.json").read_bytes() == (
+            source / "1_Pooling" / "config.json"
+        ).read_bytes()
+
+
+@needs_onnx
+def test_a_model_without_a_task_is_compared_on_texts(base: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("anna was in rome .\n\nthe film\n", encoding="utf-8")
+    _, lines = export(base, tmp_path / "out", to="onnx", data=tmp_path / "texts.txt")
+    assert "texts.txt (2 rows)" in lines[0]
+    (tmp_path / "texts.txt").write_bytes(b"\xff\xfe")
+    with pytest.raises(InputError, match=r"texts\.txt'; found UTF-16 text"):
+        export(base, tmp_path / "other", to="onnx", data=tmp_path / "texts.txt")
+
+
+def test_texts_are_read_as_everywhere(base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = load_any(base)
+    text = "anna was in\u2028rome .\n \nthe film\n"
+    (tmp_path / "plain.txt").write_text(text, encoding="utf-8")
+    (tmp_path / "packed.txt.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.encode()))
+    plain, packed = (
+        sample_for(folder, None, DataFile(path=tmp_path / name)).rows for name in ("plain.txt", "packed.txt.gz")
+    )
+    assert len(plain) == len(packed) == 2
+    np.testing.assert_array_equal(plain.token_ids, packed.token_ids)
+    (tmp_path / "plain.txt").write_bytes(b"the film was good\n\xff anna\n")
+    assert len(sample_for(folder, None, DataFile(path=tmp_path / "plain.txt")).rows) == 2
+    assert "not UTF-8: 1" in capsys.readouterr().err
+
+
+@needs_onnx
+def test_what_differs_is_not_written_and_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = write_task(tmp_path / "model", "single")
+    export(source, tmp_path / "out", to="onnx")
+    before = {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()}
+    write = export_module.write_fp32
+
+    def damaged(folder, kind, path):
+        bias = folder.tensors["bert.layers.1.output.bias"]
+        tensors = {**folder.tensors, "bert.layers.1.output.bias": bias + torch.linspace(0, 0.01, len(bias))}
+        write(dataclasses.replace(folder, tensors=tensors), kind, path)
+
+    monkeypatch.setattr(export_module, "write_fp32", damaged)
+    for place, replace in (("new", False), ("out", True)):
+        with pytest.raises(
+            CheckpointError, match=r"logits of model\.onnx within 0\.0001 .* nothing was written"
+        ) as caught:
+            export(source, tmp_path / place, to="onnx", replace=replace)
+        one_line(caught.value)
+    assert not (tmp_path / "new").exists()
+    assert {file.name: file.read_bytes() for file in (tmp_path / "out").iterdir()} == before
+    assert [file for file in tmp_path.iterdir() if file.name.endswith(".partial")] == []
+    export(source, tmp_path / "new", to="onnx", limit=10.0)
+
+
+@needs_onnx
+def test_int8_has_a_gate_of_its_own(base: Path, tmp_path: Path) -> None:
+    _, lines = export(base, tmp_path / "out", to="onnx", int8=True)
+    assert [line.split(":")[0] for line in lines[1:]] == ["model.onnx", "model_int8.onnx"]
+    record = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))
+    assert record["int8_weight_bits"] in (7, 8)
+    assert record["files"]["model_int8.onnx"]["limits"] == {"mean": INT8_LIMIT}
+    assert record["files"]["model.onnx"]["limits"] == {"largest": 1e-4}
+    sizes = [record["files"][name]["bytes"] for name in ("model.onnx", "model_int8.onnx")]
+    assert sizes == [(tmp_path / "out" / name).stat().st_size for name in ("model.onnx", "model_int8.onnx")]
+    with pytest.raises(CheckpointError, match=r"model_int8\.onnx within 0 .* leave out --int8"):
+        export(base, tmp_path / "other", to="onnx", int8=True, limit=0.0)
+    assert not (tmp_path / "other").exists()
+
+
+def test_the_limit_of_int8_is_that_of_the_score_where_there_is_one() -> None:
+    far = Difference(output="logits", values=8, largest=9.0, mean=5.0, spread=1.0)
+    scored = Comparison(differences=(far,), metric="accuracy", library=0.9, exported=0.897, loss=0.003)
+    assert require_near(scored, "m") == {"metric_loss": 0.004}
+    assert require_near(dataclasses.replace(scored, loss=-0.1), "m") == {"metric_loss": 0.004}
+    with pytest.raises(CheckpointError, match=r"accuracy of m at most 0\.002 below"):
+        require_near(scored, "m", limit=0.002)
+    with pytest.raises(CheckpointError, match=r"within 0\.2 of their spread"):
+        require_near(Comparison(differences=(far,)), "m")
+    with pytest.raises(CheckpointError, match="a difference of nan"):
+        require_equal(Comparison(differences=(dataclasses.replace(far, largest=float("nan")),)), "m")
+
+
+@pytest.mark.parametrize("kind", ["single", "choice", "tags", "answer"])
+def test_a_runner_sees_padded_batches_of_all_lengths_and_every_difference_counts(kind: str, tmp_path: Path) -> None:
+    """The library itself, one row at a time, stands on the other side."""
+    folder = load_any(write_task(tmp_path / "model", kind))
+    spec = spec_of(folder)
+    model, outputs = library_model(folder, spec), outputs_of(spec.kind, folder.parts)
+    peer = {
+        "single": transformers.AutoModelForSequenceClassification,
+        "choice": transformers.AutoModelForMultipleChoice,
+        "tags": transformers.AutoModelForTokenClassification,
+        "answer": transformers.AutoModelForQuestionAnswering,
+    }[kind].from_pretrained(tmp_path / "model", attn_implementation="eager")
+    seen: list[list[int]] = []
+    change = {"by": 0.0}
+
+    @torch.inference_mode()
+    def run(inputs):
+        assert list(inputs) == list(INPUTS)
+        mask = inputs["attention_mask"].reshape(-1, inputs["attention_mask"].shape[-1])
+        seen.append(mask.sum(1).tolist())
+        found = peer(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+        found = {output.name: found[output.name].numpy().copy() for output in outputs}
+        if mask.shape == (1, 1):
+            found[outputs[-1].name].reshape(-1)[-1] += change["by"]
+        return found
+
+    sample = sample_for(folder, spec, None)
+    equal = compare(folder, model, outputs, run, sample)
+    assert all(one.largest < 2e-5 for one in equal.differences)
+    longest = CONFIG.max_position_embeddings
+    assert [1] in seen
+    assert [longest] in seen
+    assert sorted(seen[0]) == [1, 2, 5, 17, longest]
+    assert sum(map(len, seen[3:])) == len(sample.rows)
+    assert any(len(set(lengths)) > 1 for lengths in seen[3:])
+    change["by"] = 0.5
+    worse = compare(folder, model, outputs, run, sample).differences[-1]
+    assert worse.largest * worse.spread == pytest.approx(0.5, abs=1e-3)
+
+
+def test_rows_of_odd_lengths_stay_inside_the_model(base: Path) -> None:
+    folder = load_any(base)
+    rows = odd_rows(folder)
+    assert rows.lengths.max() == CONFIG.max_position_embeddings
+    assert (rows.token_ids.max() < CONFIG.vocab_size, set(rows.segment_ids.tolist())) == (True, {0, 1})
+    small = dataclasses.replace(
+        folder, config=dataclasses.replace(CONFIG, max_position_embeddings=4, type_vocab_size=1)
+    )
+    assert (odd_rows(small).lengths.max(), odd_rows(small).segment_ids.max()) == (4, 0)
+    np.testing.assert_array_equal(rows.token_ids, odd_rows(folder).token_ids)
+
+
+@pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "answer", None])
+def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Path, tmp_path: Path) -> None:
+    source = base if kind is None else write_task(tmp_path / "model", kind)
+    _, lines = export(source, tmp_path / "out", to="huggingface")
+    assert lines[0].endswith("tensors equal bit for bit")
+    record = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))
+    assert record["versions"]["transformers"] == transformers.__version__
+    names = {
+        "answer": {"start_logits", "end_logits"},
+        None: {"logits", "seq_relationship_logits"},
+    }.get(kind, {"logits"})
+    assert record["transformers"]["outputs"].keys() == names
+    assert all(0 < one["largest"] < 1e-4 for one in record["transformers"]["outputs"].values())
+
+
+@pytest.mark.parametrize("is_causal", [False, True])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_every_form_of_the_encoder_passes_the_gate_of_transformers(
+    positions: str, is_causal: bool, tmp_path: Path
+) -> None:
+    changes = {"position_embedding_type": positions, "is_causal": is_causal, "hidden_act": "gelu_new"}
+    config = dataclasses.replace(CONFIG, **changes)
+    save_pretrained(tmp_path / "model", untrained(config, seed=4), TOKENIZER, {}, trained=("pooler",))
+    export(tmp_path / "model", tmp_path / "out", to="huggingface")
+    assert (tmp_path / "out" / "export.json").exists()
+
+
+@pytest.mark.parametrize("to", ["huggingface", "google"])
+def test_a_tensor_that_comes_back_otherwise_is_named(
+    to: str, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = {"huggingface": "write_model_folder", "google": "write_google"}[to]
+    module = getattr(load, to)
+    write = getattr(module, name)
+
+    def damaged(path, *, tensors, **others):
+        changed = {one: value + 1 if one in ("mlm.bias", "nsp.bias") else value for one, value in tensors.items()}
+        write(path, tensors=changed, **others)
+
+    monkeypatch.setattr(module, name, damaged)
+    with pytest.raises(CheckpointError, match=r"other values in mlm\.bias; other values in nsp\.bias") as caught:
+        export(base, tmp_path / "out", to=to)
+    one_line(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_transformers_the_tensors_alone_are_compared(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export_readback.importlib.util, "find_spec", lambda name: None)
+    _, lines = export(base, tmp_path / "out", to="huggingface")
+    assert lines[1] == "transformers is not installed: nothing was run in transformers"
+    with pytest.raises(ConfigError, match="transformers is not installed"):
+        export(base, tmp_path / "other", to="huggingface", data=tmp_path / "texts.txt")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_model_without_a_vocabulary_becomes_a_folder_but_no_onnx(base: Path, tmp_path: Path) -> None:
+    for file in ("vocab.txt", "tokenizer.json"):
+        (base / file).unlink()
+    _, lines = export(base, tmp_path / "out", to="huggingface")
+    assert lines[1].startswith("there is no vocabulary")
+    pytest.importorskip("onnx", reason="needs the extra export")
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt"):
+        export(base, tmp_path / "other", to="onnx")
+    assert not (tmp_path / "other").exists()
+
+
+def test_all_faults_of_the_tensors_are_told_at_once(base: Path, tmp_path: Path) -> None:
+    tensors = dict(huggingface.read_weights(base))
+    del tensors["bert.encoder.layer.0.output.dense.bias"], tensors["bert.encoder.layer.1.output.dense.bias"]
+    tensors["bert.pooler.dense.weight"] = torch.zeros(32, 7)
+    tensors["adapter.weight"] = torch.zeros(3)
+    write_safetensors(base / "model.safetensors", tensors)
+    with pytest.raises(CheckpointError) as caught:
+        export(base, tmp_path / "out", to="huggingface")
+    text = one_line(caught.value)
+    for part in (
+        "no bert.encoder.layer.0.output.dense.bias",
+        "no bert.encoder.layer.1.output.dense.bias",
+        "bert.pooler.dense.weight is [32, 7] and not [32, 32]",
+        "unknown adapter.weight",
+    ):
+        assert part in text
+    assert not (tmp_path / "out").exists()
+
+
+@needs_onnx
+def test_a_dev_file_of_another_task_is_refused(tmp_path: Path) -> None:
+    source = write_task(tmp_path / "model", "single")
+    data = write_data(tmp_path / "dev", examples_of("answer", 4))
+    with pytest.raises(InputError, match="dev"):
+        export(source, tmp_path / "out", to="onnx", data=data)
+    strange = tmp_path / "strange.tsv"
+    strange.write_text("text\tlabel\nthe film\tupwards\na plot\tsideways\n", encoding="utf-8")
+    with pytest.raises(InputError, match="sideways"):
+        export(source, tmp_path / "out", to="onnx", data=strange)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"to": "google", "int8": True}, "--to onnx with --int8"),
+        ({"to": "huggingface", "int8": True}, "--to onnx with --int8"),
+        ({"to": "google", "limit": -0.1}, "a limit of at least 0"),
+        ({"to": "onnx", "task": "sst-2"}, "expected --data with --task; found none"),
+        ({"to": "google", "columns": ColumnSettings(text_column="body", tag_column=1)}, "--text-column, --tag-column;"),
+        ({"to": "google", "data": Path("dev.tsv"), "task": "sentimant"}, "did you mean 'sentiment'"),
+        ({"to": "onnx", "limit": -1.0}, "a limit of at least 0"),
+        ({"to": "onnx", "limit": float("nan")}, "a limit of at least 0"),
+        ({"to": "onyx"}, "did you mean 'onnx'"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused_before_anything_is_read(
+    options: dict[str, object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        export(tmp_path / "absent", tmp_path / "out", **options)
+    assert list(tmp_path.iterdir()) == []

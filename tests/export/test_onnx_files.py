@@ -1,0 +1,302 @@
+"""exported = trained: what onnxruntime says of padded batches is what the library says of flat ones."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertsmith import runtime
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.units import Features
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.export import onnx_files as onnx_export
+from bertsmith.export import onnx_graph
+from bertsmith.export.conversion import export
+from bertsmith.export.onnx_files import needs_reduced_range, session_runner, write_fp32, write_int8
+from bertsmith.export.onnx_graph import build_graph, outputs_of
+from bertsmith.finetuning.workload import task_logits
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import BertModel
+from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import choose
+from bertsmith.tasks.kinds import task_for
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+
+onnx = pytest.importorskip("onnx", reason="needs the extra export")
+pytest.importorskip("onnxruntime", reason="needs the extra export")
+
+NEAR = {"rtol": 0, "atol": 1e-5}
+LENGTHS = [5, 1, CONFIG.max_position_embeddings, 17, 2]
+PARTS = {
+    "pre-trained": ("pooler", "mlm", "nsp"),
+    "masks only": ("mlm",),
+    "next sentence only": ("pooler", "nsp"),
+    "encoder": ("pooler",),
+    "bare encoder": (),
+}
+
+
+def task_folder(path: Path, kind: str, config: BertConfig = CONFIG) -> tuple[ModelFolder, BertForTask]:
+    spec = SPECS[kind]
+    task = task_for(spec)
+    model = BertForTask(config, task.head, seed=4).eval()
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    save_pretrained(path, model, TOKENIZER, info, trained=(task.head.part, *(["pooler"] if task.head.pooled else [])))
+    return load_any(path), model
+
+
+def padded(rows: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Rows of ids and segments side by side, with ids at the padding that would show if they were looked at."""
+    shape = len(rows), max(len(ids) for ids, _ in rows)
+    found = {
+        "input_ids": np.full(shape, 7),
+        "attention_mask": np.zeros(shape, int),
+        "token_type_ids": np.ones(shape, int),
+    }
+    for number, (ids, segments) in enumerate(rows):
+        found["input_ids"][number, : len(ids)] = ids
+        found["token_type_ids"][number, : len(ids)] = segments
+        found["attention_mask"][number, : len(ids)] = 1
+    return {name: array.astype(np.int64) for name, array in found.items()}
+
+
+def random_rows(lengths: list[int] = LENGTHS) -> list[tuple[np.ndarray, np.ndarray]]:
+    draw = np.random.default_rng(3)
+    return [(draw.integers(CONFIG.vocab_size, size=n), np.sort(draw.integers(2, size=n))) for n in lengths]
+
+
+def flat(rows: list[tuple[np.ndarray, np.ndarray]]) -> Batch:
+    ids, segments = (np.concatenate(part) for part in zip(*rows, strict=True))
+    return Batch.from_flat(ids, segments, [len(ids) for ids, _ in rows])
+
+
+def onnx_logits(run, features: Features, kind: str) -> np.ndarray:
+    """[R, K] of onnxruntime at the positions that our head reads, from padded batches of three units."""
+    per_row = []
+    starts = np.cumsum(features.rows_per_unit) - features.rows_per_unit
+    for first in range(0, len(features), 3):
+        units = range(first, min(first + 3, len(features)))
+        numbers = [int(starts[unit]) + k for unit in units for k in range(int(features.rows_per_unit[unit]))]
+        inputs = padded([features.rows.row(number) for number in numbers])
+        if kind == "choice":
+            count = int(features.rows_per_unit[first])
+            inputs = {name: array.reshape(-1, count, array.shape[1]) for name, array in inputs.items()}
+        found = run(inputs)
+        if kind in ("answer", "answer or none"):
+            both = np.stack([found["start_logits"], found["end_logits"]], -1)
+            per_row += [row[: features.lengths[number]] for row, number in zip(both, numbers, strict=True)]
+        elif kind == "tags":
+            per_row += [row[: features.lengths[n]] for row, n in zip(found["logits"], numbers, strict=True)]
+        elif kind == "choice":
+            assert found["logits"].shape == (len(units), count)
+            per_row += list(found["logits"].reshape(-1, 1, 1))
+        else:
+            per_row += list(found["logits"][:, None])
+    whole = np.concatenate(per_row)
+    return whole[features.read] if kind == "tags" else whole
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(kind: str, tmp_path: Path) -> None:
+    folder, model = task_folder(tmp_path / "model", kind)
+    write_fp32(folder, SPECS[kind].kind, tmp_path / "model.onnx")
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
+    ours = task_logits(model, features, choose("cpu", "fp32"))
+    theirs = onnx_logits(session_runner(tmp_path / "model.onnx"), features, kind)
+    assert ours.std() > 100 * NEAR["atol"], "a model that says the same of everything proves nothing"
+    np.testing.assert_allclose(theirs, ours, **NEAR)
+
+
+@pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
+def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...], tmp_path: Path) -> None:
+    model = untrained(CONFIG, seed=4).eval()
+    save_pretrained(tmp_path / "model", model, TOKENIZER, {}, trained=parts)
+    write_fp32(load_any(tmp_path / "model"), None, tmp_path / "model.onnx")
+    rows = random_rows()
+    inputs = padded(rows)
+    found = session_runner(tmp_path / "model.onnx")(inputs)
+    assert list(found) == [output.name for output in outputs_of(None, parts)]
+    batch, real = flat(rows), inputs["attention_mask"].astype(bool)
+    every, first = torch.arange(batch.num_tokens), batch.first_positions
+    with torch.inference_mode():
+        hidden = model.bert(batch)
+        output = model(batch, masked=every, first=first)
+        pooled = model.bert.pool(hidden[first])
+    np.testing.assert_allclose(found["last_hidden_state"][real], hidden, **NEAR)
+    if "pooler" in parts:
+        np.testing.assert_allclose(found["pooler_output"], pooled, **NEAR)
+    if "mlm" in parts:
+        np.testing.assert_allclose(found["logits"][real], output.mlm_logits, **NEAR)
+    if "nsp" in parts:
+        name = "seq_relationship_logits" if "mlm" in parts else "logits"
+        np.testing.assert_allclose(found[name], output.nsp_logits, **NEAR)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden_act": name} for name in ACTIVATIONS]
+    + [{"position_embedding_type": name, "is_causal": causal} for name in POSITIONS for causal in (False, True)],
+    ids=str,
+)
+def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object], tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, **changes)
+    model = BertModel(config, seed=4).eval()
+    tensors = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
+    onnx.save_model(build_graph(config, tensors, None), tmp_path / "model.onnx")
+    rows = random_rows()
+    inputs = padded(rows)
+    found = session_runner(tmp_path / "model.onnx")(inputs)
+    with torch.inference_mode():
+        hidden = model(flat(rows))
+    np.testing.assert_allclose(found["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
+    # The last layer of a pooled head computes [CLS] alone.
+    classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
+    onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
+    with torch.inference_mode():
+        pooled = model.pool(hidden[flat(rows).first_positions])[:, :2]
+    np.testing.assert_allclose(session_runner(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
+
+
+@pytest.mark.parametrize("lengths", [[1], [9], [CONFIG.max_position_embeddings]])
+def test_a_batch_of_one_is_answered_as_among_others(lengths: list[int], tmp_path: Path) -> None:
+    folder, _ = task_folder(tmp_path / "model", "single")
+    write_fp32(folder, "classification", tmp_path / "model.onnx")
+    run = session_runner(tmp_path / "model.onnx")
+    rows = random_rows(lengths)
+    together = run(padded([*rows, *random_rows()]))["logits"][:1]
+    np.testing.assert_allclose(run(padded(rows))["logits"], together, **NEAR)
+
+
+def test_a_row_that_is_longer_than_the_model_is_refused_and_not_cut(tmp_path: Path) -> None:
+    folder, _ = task_folder(tmp_path / "model", "single")
+    write_fp32(folder, "classification", tmp_path / "model.onnx")
+    with pytest.raises(CheckpointError, match=r"model\.onnx to run"):
+        session_runner(tmp_path / "model.onnx")(padded(random_rows([CONFIG.max_position_embeddings + 1])))
+
+
+def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> None:
+    axes = {
+        "single": {"logits": ["batch", 2]},
+        "choice": {"logits": ["batch", "choices"]},
+        "tags": {"logits": ["batch", "sequence", 3]},
+        "answer": {"start_logits": ["batch", "sequence"], "end_logits": ["batch", "sequence"]},
+    }
+    for kind, expected in axes.items():
+        folder, _ = task_folder(tmp_path / kind, kind)
+        graph = build_graph(folder.config, folder.tensors, SPECS[kind].kind)
+        onnx.checker.check_model(graph, full_check=True)
+        assert [(one.domain, one.version) for one in graph.opset_import] == [("", onnx_graph.OPSET)]
+
+        def shape(value: object) -> list[object]:
+            return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
+
+        assert {value.name: shape(value) for value in graph.graph.output} == expected
+        outer = ["batch", "choices"] if kind == "choice" else ["batch"]
+        inputs = {value.name: shape(value) for value in graph.graph.input}
+        assert inputs == {name: [*outer, "sequence"] for name in onnx_graph.INPUTS}
+
+
+def test_the_decoder_is_the_word_table_stored_once(tmp_path: Path) -> None:
+    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, {})
+    folder = load_any(tmp_path / "model")
+
+    def size(tied: bool) -> int:
+        graph = build_graph(folder.config, folder.tensors, None, tied=tied).graph
+        return sum(len(array.raw_data) for array in graph.initializer)
+
+    assert size(tied=False) - size(tied=True) == 4 * CONFIG.vocab_size * CONFIG.hidden_size
+
+
+def test_weights_that_are_too_large_for_one_file_lie_beside_it(tmp_path: Path) -> None:
+    folder, _ = task_folder(tmp_path / "model", "single")
+    rows = padded(random_rows())
+    write_fp32(folder, "classification", tmp_path / "whole.onnx")
+    write_fp32(folder, "classification", tmp_path / "model.onnx", largest_file=1000)
+    assert (tmp_path / "model.onnx.data").stat().st_size > (tmp_path / "model.onnx").stat().st_size
+    one, other = (session_runner(tmp_path / f"{name}.onnx")(rows)["logits"] for name in ("whole", "model"))
+    np.testing.assert_array_equal(one, other)
+    write_int8(folder, "classification", tmp_path / "int8.onnx", reduced=True, largest_file=1000)
+    assert (tmp_path / "int8.onnx.data").exists()
+    assert np.isfinite(session_runner(tmp_path / "int8.onnx")(rows)["logits"]).all()
+    assert not list(tmp_path.glob("plain-*"))
+
+
+@pytest.mark.parametrize("reduced", [True, False])
+def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(reduced: bool, tmp_path: Path) -> None:
+    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, {})
+    folder = load_any(tmp_path / "model")
+    write_fp32(folder, None, tmp_path / "model.onnx")
+    write_int8(folder, None, tmp_path / "int8.onnx", reduced=reduced)
+    graph = onnx.load(tmp_path / "int8.onnx").graph
+    # Positions and segments are small tables that are added in fp32.
+    large = [one for one in graph.initializer if len(one.dims) == 2 and "position" not in one.name]
+    real = [one.name for one in large if one.data_type == onnx.TensorProto.FLOAT]
+    assert [name for name in real if "segment" not in name] == []
+    weights = [onnx.numpy_helper.to_array(one) for one in large if one.data_type == onnx.TensorProto.INT8]
+    assert max(int(np.abs(weight.astype(int)).max()) for weight in weights) == (64 if reduced else 127)
+    rows = padded(random_rows())
+    exact, rough = (session_runner(tmp_path / f"{name}.onnx")(rows) for name in ("model", "int8"))
+    real_tokens = rows["attention_mask"].astype(bool)
+    apart = np.abs(exact["logits"] - rough["logits"])[real_tokens].mean() / exact["logits"][real_tokens].std()
+    assert 0 < apart < 0.1
+
+
+@pytest.mark.parametrize(
+    ("flags", "reduced"),
+    [
+        ("fpu avx2 fma", True),
+        ("fpu avx2 avx512_vnni", False),
+        ("avx_vnni", False),
+        ("avx_vnni_int8", False),
+        ("amx_int8", False),
+        ("", True),
+    ],
+)
+def test_the_range_of_weights_is_reduced_where_the_processor_would_cut_sums(
+    flags: str, reduced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset(flags.split()))
+    assert needs_reduced_range() is reduced
+
+
+def test_the_folder_stands_by_itself_in_transformers(tmp_path: Path) -> None:
+    task_folder(tmp_path / "model", "single")
+    export(tmp_path / "model", tmp_path / "out", to="onnx")
+    there = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert there("anna was good")["input_ids"] == [
+        TOKENIZER.vocabulary.cls_id,
+        *TOKENIZER.encode("anna was good"),
+        TOKENIZER.vocabulary.sep_id,
+    ]
+    config = transformers.AutoConfig.from_pretrained(tmp_path / "out")
+    assert config.id2label == {0: "negative", 1: "positive"}
+    assert config.architectures == ["BertForSequenceClassification"]
+    inputs = there(["anna was good", "the film"], padding=True, return_tensors="np")
+    assert session_runner(tmp_path / "out" / "model.onnx")(dict(inputs))["logits"].shape == (2, 2)
+
+
+def test_a_missing_package_is_one_line_that_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task_folder(tmp_path / "model", "single")
+
+    def absent(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(onnx_graph.importlib, "import_module", absent)
+    with pytest.raises(ConfigError, match=r"found no onnx; .*bertsmith\[export\]"):
+        export(tmp_path / "model", tmp_path / "out", to="onnx")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_graph_that_is_no_valid_onnx_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = task_folder(tmp_path / "model", "single")
+    graph = build_graph(folder.config, folder.tensors, "classification")
+    graph.graph.node[0].input[0] = "nowhere"
+    monkeypatch.setattr(onnx_export, "build_graph", lambda *_, **__: graph)
+    with pytest.raises(CheckpointError, match=r"valid ONNX in model\.onnx"):
+        write_fp32(folder, "classification", tmp_path / "model.onnx")

@@ -1,0 +1,274 @@
+"""Steps of fine-tuning: the order of the examples, the rates of the layers, seeds, collapses, the search."""
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.errors import ConfigError, RunError
+from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob, SeedResult, TaskData, split_dev
+from bertsmith.finetuning.tuning import GRID, search_settings, table_cells
+from bertsmith.finetuning.workload import Finetuning
+from bertsmith.inference.predictor import Predictor
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import choose
+from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.kinds import task_for
+from bertsmith.training.optimizer import BertAdam
+from bertsmith.training.run_folder import RunFolder
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
+
+SETTINGS = FinetuningSettings(batch_size=8, epochs=2, precision="fp32", dropout=0.0)
+
+
+def workload(batch_size: int = 8, count: int = 20, seed: int = 1, layer_decay: float = 1.0) -> Finetuning:
+    task = task_for(SPECS["single"])
+    features = task.encode(examples_of("single", count), TOKENIZER, training=True)
+    settings = dataclasses.replace(SETTINGS, batch_size=batch_size, layer_decay=layer_decay)
+    model = BertForTask(CONFIG, task.head, seed=0)
+    return Finetuning(model, task, features, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=seed)
+
+
+@pytest.mark.parametrize(("batch_size", "count"), [(8, 20), (7, 20), (32, 20), (1, 3)])
+def test_every_example_comes_once_an_epoch_across_the_borders_of_steps(batch_size: int, count: int) -> None:
+    work = workload(batch_size, count)
+    stream = np.concatenate([work.units_of_step(step) for step in range(-(-3 * count // batch_size))])
+    for epoch in range(3):
+        assert sorted(stream[epoch * count : (epoch + 1) * count].tolist()) == list(range(count))
+    assert stream[:count].tolist() != stream[count : 2 * count].tolist() or count < 4
+
+
+def test_the_order_is_a_function_of_the_seed_alone() -> None:
+    assert workload().units_of_step(5).tolist() == workload().units_of_step(5).tolist()
+    assert workload().units_of_step(0).tolist() != workload(seed=2).units_of_step(0).tolist()
+
+
+def test_ranks_share_the_examples_of_a_step() -> None:
+    work = workload(batch_size=9)
+    alone = work.plan(1, 0, 1)
+    parts = [work.plan(1, rank, 2) for rank in range(2)]
+    assert sum(batch.num_units for part in parts for batch in part.micro_batches) == alone.sequences == 9
+    assert {part.tokens for part in parts} == {alone.tokens}
+    assert {batch.step_targets for part in parts for batch in part.micro_batches} == {9}
+
+
+def test_layers_learn_more_slowly_towards_the_bottom() -> None:
+    work = workload(layer_decay=0.5)
+    optimizer = BertAdam(work.model, rate_factor=work.rate_factor)
+    factor = {name: group.factor for group in optimizer.groups for name in group.names}
+    assert factor["classifier.weight"] == factor["bert.pooler.bias"] == 1.0
+    assert factor["bert.layers.1.query.weight"] == 0.5
+    assert factor["bert.layers.0.output_norm.bias"] == 0.25
+    assert factor["bert.embeddings.word.weight"] == 0.125
+    assert factor.keys() == dict(work.model.named_parameters()).keys()
+
+
+def test_the_upper_layers_can_start_anew(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", seed=3)
+    data = TaskData(train=examples_of("single", 8), dev=())
+    settings = dataclasses.replace(SETTINGS, reinit_layers=1, epochs=0.5)
+    recipe = RecipeSettings(learning_rate=1e-9, weight_decay=0.0, warmup_share=0.0)
+    FinetuningJob.prepare(base, SPECS["single"], data, settings, recipe).train_once(tmp_path / "run", 1)
+    from bertsmith.checkpoints.load import load_any
+
+    first, after = load_any(base).tensors, load_any(tmp_path / "run" / "model").tensors
+    moved = {name for name in after if name in first and float((after[name] - first[name]).abs().max()) > 1e-3}
+    weights = {name for name in first if name.startswith(("bert.layers.1.", "bert.pooler.")) and "norm" not in name}
+    assert moved == {name for name in weights if name.endswith("weight")}
+    with pytest.raises(ConfigError, match="at most 2"):
+        FinetuningJob.prepare(base, SPECS["single"], data, dataclasses.replace(settings, reinit_layers=3), recipe)
+
+
+def test_one_answer_for_everything_is_a_collapse_unless_the_gold_is_one_answer_too() -> None:
+    task, examples = task_for(SPECS["single"]), examples_of("single", 6)
+    same = [LabelPrediction(label="positive", probability=1.0, probabilities=(), labels=(), chosen=("positive",))] * 6
+    assert task.is_collapsed(same, examples)
+    assert not task.is_collapsed(same[:3], [example for example in examples if example.label == "positive"])
+
+
+def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
+    data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
+    result = finetune(base, spec, data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3), seeds=1)
+    assert result.spec.temperature != 1.0
+    assert result.report["temperature"] == result.spec.temperature
+    assert result.report["threshold"] is None
+    plain = dataclasses.replace(result.spec, temperature=1.0)
+    predictor = Predictor.load(tmp_path / "run" / "model")
+    assert predictor.task.spec == result.spec
+    soft = predictor.predict(data.dev)
+    predictor.task = task_for(plain)
+    hard = predictor.predict(data.dev)
+    assert [one.label for one in soft] == [one.label for one in hard]
+    assert [one.probability for one in soft] != [one.probability for one in hard]
+
+
+def test_answers_that_are_all_right_fit_no_temperature(capsys: pytest.CaptureFixture[str]) -> None:
+    spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
+    task, examples = task_for(spec), examples_of("single", 8)
+
+    def answers(right: float) -> list[LabelPrediction]:
+        chances = [(right, 1 - right) if example.label == "negative" else (1 - right, right) for example in examples]
+        names = [max(zip(pair, spec.labels, strict=True))[1] for pair in chances]
+        return [
+            LabelPrediction(label=name, probability=max(pair), probabilities=pair, labels=spec.labels, chosen=(name,))
+            for name, pair in zip(names, chances, strict=True)
+        ]
+
+    assert task.tuned(examples, answers(0.7)) == spec
+    assert capsys.readouterr().err == (
+        "warning: calibrate has no effect: 8 of 8 dev examples are right, which fits no temperature\n"
+    )
+    assert task.tuned(examples, answers(0.3)) == spec
+    assert "0 of 8 dev examples are right" in capsys.readouterr().err
+    assert task.tuned(examples, [*answers(0.7)[:6], *answers(0.3)[6:]]).temperature not in (1.0, 0.05)
+
+
+def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:
+    examples = examples_of("single", 30)
+    kept, aside = split_dev(examples, seed=0)
+    assert len(aside) == 3
+    assert sorted(e.id for e in [*kept, *aside]) == sorted(e.id for e in examples)
+    with pytest.raises(ConfigError, match="at least two"):
+        split_dev(examples[:1], seed=0)
+
+
+def test_a_collapsed_model_is_noticed_counted_and_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S68."""
+    monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
+    result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, seeds=1)
+    assert result.report["collapsed"] == RESTARTS + 1
+    again = [path.name for path in sorted((tmp_path / "run").iterdir()) if path.is_dir()]
+    assert again == ["model", "seed-1", *(f"seed-1-again-{n}" for n in range(1, RESTARTS + 1))]
+
+
+def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("number", 32), dev=examples_of("number", 20, seed=1))
+    result = finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3))
+    values = result.report["scores"]["pearson"]["values"]
+    assert len(values) == 3
+    assert result.report["scores"]["pearson"]["mean"] == pytest.approx(np.mean(values))
+    assert result.runs[result.best].scores["pearson"] == max(values)
+    best = tmp_path / "run" / result.report["best"] / "model" / "model.safetensors"
+    assert best.read_bytes() == (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: Path) -> None:
+    """S67."""
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
+    grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (15,)}
+    arguments = (base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings())
+    search_settings(*arguments, trials=1, grid=grid)
+    with pytest.raises(RunError, match="--resume"):
+        search_settings(*arguments, trials=2, grid=grid)
+    first = json.loads((tmp_path / "search" / "trials.json").read_text())
+    settings, recipe = search_settings(*arguments, trials=6, grid=grid, resume=True)
+    table = json.loads((tmp_path / "search" / "trials.json").read_text())
+    assert len(table) == 2, "no settings are tried twice"
+    assert first[0] in table
+    assert recipe.learning_rate == table[0]["learning_rate"] == 5e-3
+    assert settings.epochs == 15
+    with pytest.raises(RunError, match="that the search in"):
+        search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
+
+
+def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With unanswerable questions the plain F1, before its threshold is fitted, tells trials apart by chance only."""
+    values = iter((50.0, 60.0, 70.0, 10.0))
+
+    def train_once(
+        _: FinetuningJob, path: Path, seed: int, on_scores: Callable[[dict[str, float]], None]
+    ) -> SeedResult:
+        RunFolder.create(path, {})
+        scores = {"f1": 0.0, "best_f1": next(values)}
+        on_scores(scores)
+        return SeedResult(seed=seed, scores=scores, collapsed=False, best_step=1, steps=1, seconds=0.5, tokens=9)
+
+    monkeypatch.setattr(FinetuningJob, "train_once", train_once)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("answer or none", 8), dev=examples_of("answer or none", 6, seed=1))
+    grid = {"learning_rate": (1e-5, 2e-5, 3e-5, 4e-5), "batch_size": (8,), "epochs": (2,)}
+    spec = SPECS["answer or none"]
+    search_settings(base, spec, data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=4, grid=grid)
+    table = json.loads((tmp_path / "search" / "trials.json").read_text())
+    assert [row["state"] for row in table] == ["complete"] * 3 + ["pruned"]
+    assert [row["value"] for row in table] == [70.0, 60.0, 50.0, None]
+    assert table[-1]["by_epoch"] == [10.0]
+    header, rows = table_cells(table)
+    assert header == ["trial", "learning rate", "batch size", "epochs", "state", "value", "seconds"]
+    assert rows[0][3:] == [2, "complete", 70.0, 0.5]
+    assert rows[3][4:] == ["pruned", None, None]
+
+
+@pytest.mark.parametrize("collapsed", [True, False])
+def test_a_search_whose_trials_all_collapse_says_what_may_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], collapsed: bool
+) -> None:
+    outcomes = iter((True, collapsed))
+
+    def train_once(
+        _: FinetuningJob, path: Path, seed: int, on_scores: Callable[[dict[str, float]], None]
+    ) -> SeedResult:
+        RunFolder.create(path, {})
+        scores = {"accuracy": 0.5}
+        return SeedResult(
+            seed=seed, scores=scores, collapsed=next(outcomes), best_step=1, steps=1, seconds=0.5, tokens=9
+        )
+
+    monkeypatch.setattr(FinetuningJob, "train_once", train_once)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 6, seed=1))
+    grid = {"learning_rate": (1e-5, 2e-5), "batch_size": (8,), "epochs": (2,)}
+    search_settings(base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=2, grid=grid)
+    assert ("--bias-correction --epsilon 1e-8" in capsys.readouterr().err) == collapsed
+
+
+def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
+    assert set(GRID["learning_rate"]) == {3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5}
+    assert (GRID["batch_size"], GRID["epochs"]) == ((16, 32), (2, 3, 4))
+
+
+def test_a_model_that_learned_nothing_is_told_with_what_may_help() -> None:
+    report = {
+        "scores": {"accuracy": {"mean": 0.5, "deviation": 0.0, "values": [0.5]}},
+        "collapsed": 3,
+        "runs": [{"collapsed": True}],
+        "metric": "accuracy",
+        "best": "seed-1-again-2",
+        "tokens_per_second": 100.0,
+        "intervals": {},
+    }
+    first, second, third, _ = summary_lines(report)
+    assert first == "accuracy: 0.5000"
+    assert second.endswith(": 3")
+    assert "--bias-correction" in third
+    report["runs"].append({"collapsed": False})
+    assert not any("--bias-correction" in line for line in summary_lines(report))
+
+
+def test_the_best_score_comes_with_its_interval() -> None:
+    report = {
+        "scores": {"accuracy": {"mean": 0.7, "deviation": 0.1, "values": [0.6, 0.8]}},
+        "collapsed": 0,
+        "runs": [{"folder": f"seed-{n}", "collapsed": False, "scores": {"accuracy": 0.4 + n / 5}} for n in (1, 2)],
+        "metric": "accuracy",
+        "best": "seed-2",
+        "tokens_per_second": 1234.5,
+        "intervals": {"accuracy": [0.75, 0.85]},
+    }
+    assert summary_lines(report) == [
+        "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
+        "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, by the dev examples); 1,234 tokens/s",
+    ]

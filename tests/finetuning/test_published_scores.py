@@ -1,0 +1,91 @@
+"""The tables of published results hold together."""
+
+import pytest
+
+from bertsmith.datasets.glue import GLUE, glue_average
+from bertsmith.finetuning.published_scores import (
+    CONLL2003_TABLE,
+    ELEVEN_TASKS,
+    GLUE_COLUMNS,
+    GLUE_NOTE,
+    GLUE_TABLE,
+    GLUE_TRAIN_SIZES,
+    HEADLINES,
+    SMALL_MODEL_RESULTS,
+    SMALL_MODELS,
+    SQUAD1_TABLE,
+    SQUAD2_TABLE,
+    SWAG_TABLE,
+    GlueRow,
+    dev_scores,
+    table_average,
+)
+
+
+@pytest.mark.parametrize("row", GLUE_TABLE, ids=lambda row: row.system)
+def test_the_average_of_a_row_is_the_mean_of_its_columns(row: GlueRow) -> None:
+    """S116. The ELMo baseline is printed 0.06 above the mean of its rounded columns."""
+    assert len(row.scores) == len(GLUE_COLUMNS) == len(GLUE_TRAIN_SIZES) == 9
+    assert table_average(row) == pytest.approx(row.average, abs=0.06 if "ELMo" in row.system else 0.05)
+
+
+def test_the_headlines_are_values_of_the_tables() -> None:
+    """S112, S113, S114."""
+    large, gpt = GLUE_TABLE[-1].scores[0], GLUE_TABLE[2].scores[0]
+    assert (large, round(large - gpt, 1)) == (HEADLINES["MNLI"].score, HEADLINES["MNLI"].gain)
+    best = {
+        "SQuAD v1.1 test F1": (SQUAD1_TABLE, "#1 ensemble nlnet"),
+        "SQuAD v2.0 test F1": (SQUAD2_TABLE, "#1 single MIR"),
+    }
+    for name, (table, before) in best.items():
+        rival = next(row for row in table if row.system.startswith(before))
+        assert table[-1].test_f1 == HEADLINES[name].score
+        assert round(table[-1].test_f1 - rival.test_f1, 1) == HEADLINES[name].gain
+
+
+def test_names_are_held_against_conll_where_the_types_are_those_of_conll() -> None:
+    tags = ["O", *(f"{letter}-{kind}" for letter in "BI" for kind in ("PER", "LOC", "ORG", "MISC"))]
+    assert {score.value for score in dev_scores("ner", tags)} == {0.964, 0.966}
+    assert dev_scores("ner", tags[:-1])
+    assert not dev_scores("ner", tags[:4])
+    assert [score.value for score in dev_scores("squad2")] == [78.7, 81.9]
+    assert not dev_scores("cola")
+
+
+def test_the_glue_headline_is_the_leaderboards_and_not_the_tables() -> None:
+    """S111, S126, S128."""
+    assert (HEADLINES["GLUE"].score, HEADLINES["GLUE"].gain) == (80.5, 7.7)
+    assert HEADLINES["GLUE"].score < GLUE_TABLE[-1].average
+    assert "WNLI" in GLUE_NOTE
+    assert "component" in GLUE_NOTE
+
+
+def test_the_printed_sizes_are_those_of_the_readers_but_for_the_two_sets_that_grew_or_shrank() -> None:
+    """S117. QNLI is the first version in the table; MRPC's 3,668 are printed as 3.5k."""
+    sizes = {"MNLI-m": "mnli", "QQP": "qqp", "SST-2": "sst-2", "CoLA": "cola", "STS-B": "sts-b", "RTE": "rte"}
+    printed = dict(zip(GLUE_COLUMNS, GLUE_TRAIN_SIZES, strict=True))
+    for column, key in sizes.items():
+        size = float(printed[column][:-1]) * 1000
+        assert abs(GLUE[key].train_size - size) < 1000, column
+    assert (printed["QNLI"], printed["MRPC"]) == ("108k", "3.5k")
+
+
+@pytest.mark.parametrize("name", SMALL_MODELS)
+def test_the_glue_score_of_the_small_models_follows_from_their_results(name: str) -> None:
+    published, results = SMALL_MODELS[name]
+    scores: dict[str, dict[str, float]] = {}
+    for (task, metric), value in zip(SMALL_MODEL_RESULTS, results, strict=True):
+        scores.setdefault(task, {})[metric] = value
+    # The score of tiny is printed 0.06 above that of its rounded results.
+    assert glue_average(scores, with_wnli=True) == pytest.approx(published, abs=0.06)
+
+
+def test_the_other_tables_are_as_printed() -> None:
+    """S115."""
+    swag = {row.system: (row.dev, row.test) for row in SWAG_TABLE}
+    assert swag["BERT large"] == (86.6, 86.3)
+    assert swag["BERT base"] == (81.6, None)
+    assert {row.system: row.test for row in CONLL2003_TABLE}["BERT base (fine-tuned)"] == 92.4
+    assert len(set(ELEVEN_TASKS)) == 11
+    single = next(row for row in SQUAD1_TABLE if row.system == "BERT large (single)")
+    assert (single.dev_exact, single.dev_f1, single.test_f1) == (84.1, 90.9, None)

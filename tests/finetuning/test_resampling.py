@@ -1,0 +1,77 @@
+"""Scores from the rows of single examples are those of the task, and their intervals hold them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from bertsmith.finetuning.predictions import example_lines
+from bertsmith.finetuning.resampling import intervals, score_rows
+from bertsmith.finetuning.workload import task_logits
+from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.tasks.kinds import task_for
+from model.examples import shake
+from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
+
+
+@pytest.fixture(scope="module")
+def answered(tmp_path_factory):
+    """The lines of each kind of task, and the scores of the task, of a model that guesses."""
+    from bertsmith.checkpoints.assembly import load_for_task
+    from bertsmith.checkpoints.load import load_any
+    from bertsmith.runtime import choose
+
+    base = load_any(write_base_model(tmp_path_factory.mktemp("resampling") / "base"))
+    found = {}
+    for kind, spec in SPECS.items():
+        task, examples = task_for(spec), examples_of(kind, 40, seed=3)
+        model = load_for_task(base, task.head, keep_head=False, seed=1).model.eval()
+        shake(model)
+        features = task.encode(examples, TOKENIZER)
+        logits = task_logits(model, features, choose("cpu", "fp32"), 512)
+        predictions = task.decode(examples, features, logits, TOKENIZER)
+        lines = [json.loads(json.dumps(line)) for line in example_lines(task, examples, predictions)]
+        found[kind] = lines, task.score(examples, predictions)
+    return found
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_rows_of_all_examples_give_the_score_of_the_task(answered, kind):
+    (lines, scores), spec = answered[kind], SPECS[kind]
+    told = {name: score_rows(spec.kind, name, lines, spec.scheme) for name in scores}
+    assert told[spec.metric] is not None
+    for name, made_of in told.items():
+        if made_of is not None:
+            score = np.mean if made_of.statistic is None else made_of.statistic
+            assert made_of.unit * float(score(made_of.rows)) == pytest.approx(scores[name], abs=1e-9), name
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_the_interval_of_a_score_holds_it_and_is_the_same_again(answered, kind):
+    (lines, scores), spec = answered[kind], SPECS[kind]
+    ends = intervals(spec.kind, scores, lines, spec.scheme)
+    assert spec.metric in ends
+    assert ends == intervals(spec.kind, scores, lines, spec.scheme)
+    for name, (low, high) in ends.items():
+        assert low <= scores[name] <= high
+
+
+def test_more_examples_make_the_interval_narrower(answered):
+    lines, scores = answered["single"]
+    assert 0 < scores["accuracy"] < 1
+    few, many = (intervals("classification", {"accuracy": 0}, lines * times)["accuracy"] for times in (1, 16))
+    assert many[1] - many[0] == pytest.approx((few[1] - few[0]) / 4, rel=0.3)
+
+
+def test_what_single_examples_do_not_tell_has_no_interval(answered):
+    lines, _ = answered["several labels"]
+    assert score_rows("classification", "macro_f1", lines) is None
+    lines, _ = answered["answer or none"]
+    assert score_rows("span", "best_f1_thresh", lines) is None
+
+
+def test_every_metric_of_classes_is_told_by_single_examples(answered):
+    lines, _ = answered["pair"]
+    spec = dataclasses.replace(SPECS["pair"], metrics=tuple(CLASS_METRICS))
+    assert set(intervals(spec.kind, dict.fromkeys(CLASS_METRICS, 0.0), lines)) == set(CLASS_METRICS)

@@ -1,0 +1,104 @@
+"""Steps of fine-tuning are those of `transformers`: same weights, rows, rate and optimizer end in the same parameters.
+
+Ours are flat rows in micro-batches; theirs are padded batches, torch's AdamW and the schedule of the example scripts.
+"""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+
+from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.names import to_huggingface
+from bertsmith.encoding.units import Features
+from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.finetuning.workload import Finetuning
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import Rank, choose
+from bertsmith.tasks.kinds import task_for
+from bertsmith.training.guard import StopRequest
+from bertsmith.training.schedule import hf_linear
+from bertsmith.training.settings import TrainSettings
+from bertsmith.training.trainer import Trainer
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.test_interchange import CLASSES
+
+STEPS, RATE, IGNORED = 8, 1e-3, -100
+ROOM = 5e-5  # of a parameter, that moves by up to 8e-3; losses are computed in fp32, and Adam enlarges small gradients
+
+
+def padded(features: Features, units: list[int], kind: str) -> dict[str, torch.Tensor]:
+    """A batch of some units as `transformers` takes it."""
+    rows = [
+        row
+        for unit in units
+        for row in range(features.first_rows[unit], features.first_rows[unit] + features.rows_per_unit[unit])
+    ]
+    width = max(int(features.rows.lengths[row]) for row in rows)
+    shape = (len(rows), width)
+    batch = {
+        "input_ids": torch.zeros(shape, dtype=torch.int64),
+        "token_type_ids": torch.zeros(shape, dtype=torch.int64),
+        "attention_mask": torch.zeros(shape, dtype=torch.int64),
+    }
+    for place, row in enumerate(rows):
+        token_ids, segment_ids = (torch.from_numpy(part.astype("int64")) for part in features.rows.row(row))
+        batch["input_ids"][place, : len(token_ids)] = token_ids
+        batch["token_type_ids"][place, : len(token_ids)] = segment_ids
+        batch["attention_mask"][place, : len(token_ids)] = 1
+    targets = torch.from_numpy(features.targets)
+    if kind == "answer":
+        batch["start_positions"], batch["end_positions"] = targets[rows].unbind(1)
+    elif kind == "tags":
+        labels = torch.full(shape, IGNORED)
+        for place, row in enumerate(rows):
+            begin, end = features.rows.offsets[row], features.rows.offsets[row + 1]
+            chosen = (features.read >= begin) & (features.read < end)
+            labels[place, torch.from_numpy(features.read[chosen] - begin)] = targets[torch.from_numpy(chosen)]
+        batch["labels"] = labels
+    else:
+        labels = targets[units]
+        batch["labels"] = labels.double() if labels.is_floating_point() else labels
+    if kind == "choice":
+        for name in ("input_ids", "token_type_ids", "attention_mask"):
+            batch[name] = batch[name].view(len(units), -1, width)
+    return batch
+
+
+@pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "choice", "tags", "answer"])
+def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, tmp_path: Path) -> None:
+    spec = SPECS[kind]
+    task = task_for(spec)
+    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    model = BertForTask(config, task.head, seed=6)
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
+    save_pretrained(tmp_path / "start", model, TOKENIZER, info, trained=parts)
+    peer = CLASSES[spec.kind].from_pretrained(tmp_path / "start", attn_implementation="eager").double().train()
+
+    features = task.encode(examples_of(kind, 40), TOKENIZER, training=True)
+    settings = FinetuningSettings(batch_size=8, micro_tokens=60)
+    runtime = choose("cpu", "fp64")
+    work = Finetuning(model.double(), task, features, None, TOKENIZER, settings, runtime, seed=9)
+    training = TrainSettings(steps=STEPS, bias_correction=True, weight_decay=0.0, epsilon=1e-8, warmup_share=0.0)
+    trained = [parameter for parameter in peer.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.0, eps=1e-8)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 0, STEPS)
+    with StopRequest() as stop:
+        trainer = Trainer(work, training, Rank(), stop)
+        for step in range(STEPS):
+            outcome = trainer.gradient(step, work.plan(step, 0, 1))
+            trainer.apply(outcome, hf_linear(step, peak=RATE, warmup=0, total=STEPS))
+            loss = peer(**padded(features, work.units_of_step(step).tolist(), kind)).loss
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(trained, 1.0)
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+            assert outcome.loss == pytest.approx(float(loss.detach()), rel=1e-5)
+    theirs = dict(peer.named_parameters())
+    for name, parameter in work.model.named_parameters():
+        if parameter.requires_grad:
+            torch.testing.assert_close(parameter, theirs[to_huggingface(name)], rtol=0, atol=ROOM, msg=name)

@@ -1,0 +1,121 @@
+"""Answers of a pre-trained model: gaps and continuations."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.model.bert import BertModel
+from bertsmith.model.config import BertConfig
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+
+VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a man dog went sat ran to on . ,".split()])
+CONFIG = BertConfig(
+    vocab_size=len(VOCABULARY),
+    hidden_size=32,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=64,
+    max_position_embeddings=16,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model"
+    save_pretrained(path, untrained(CONFIG, seed=4), Tokenizer(VOCABULARY, TextRules()), {"task": "pretraining"})
+    return path
+
+
+@pytest.fixture(scope="module")
+def predictor(folder) -> PretrainedPredictor:
+    return PretrainedPredictor.load(str(folder), device="cpu")
+
+
+def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
+    """S39, S42, S43: probabilities over the whole vocabulary, the likeliest first."""
+    gaps = predictor.fill("the [MASK] went to [MASK] .", top=100)
+    assert len(gaps) == 2
+    for gap in gaps:
+        chances = [filling.probability for filling in gap]
+        assert {filling.piece for filling in gap} == set(VOCABULARY.pieces)
+        assert sum(chances) == pytest.approx(1, abs=1e-5)
+        assert chances == sorted(chances, reverse=True)
+    assert len(predictor.fill("the [MASK] ran .", top=3)[0]) == 3
+
+
+def test_a_pair_is_scored_alone_as_among_others(predictor):
+    """S49, S50, S83: each candidate has its own probability, whatever stands beside it."""
+    candidates = ["a dog ran .", "the man sat on a dog , the dog ran .", "the man"]
+    together = predictor.next_sentence("the man went to a dog .", candidates)
+    for candidate, found in zip(candidates, together, strict=True):
+        alone = predictor.next_sentence("the man went to a dog .", [candidate])[0]
+        assert found.text == candidate
+        assert found.probability == pytest.approx(alone.probability, abs=1e-6)
+    assert [found.cut_tokens for found in together] == [0, 5, 0], "16 positions hold 13 pieces of text"
+
+
+@pytest.mark.parametrize(
+    ("ask", "words"),
+    [
+        (lambda p: p.fill("the man sat ."), r"a \[MASK\] in text 1"),
+        (lambda p: p.fill("[MASK] " + "the dog " * 20), "at most 14 pieces"),
+        (lambda p: p.next_sentence("the man", ["  "]), "an empty one"),
+        (lambda p: p.next_sentence("", ["the man"]), "an empty one"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused_in_one_line(predictor, ask, words):
+    with pytest.raises(InputError, match=words) as caught:
+        ask(predictor)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_the_head_that_is_needed_says_so(folder, tmp_path):
+    loaded = load_pretrained(folder)
+    save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, {}, trained=("mlm",))
+    assert load_pretrained(tmp_path / "mlm").new_heads == ("nsp", "pooler")
+    PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["mlm"])
+    with pytest.raises(CheckpointError, match="trained nsp head"):
+        PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["nsp"])
+
+
+def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(folder, tmp_path):
+    loaded = load_pretrained(folder)
+    assert loaded.new_heads == ()
+    for name, value in untrained(CONFIG, seed=4).state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], value), name
+    save_pretrained(tmp_path / "bare", loaded.model, loaded.tokenizer, {}, trained=())
+    one, other = (load_pretrained(tmp_path / "bare", seed=seed).model for seed in (1, 2))
+    assert torch.equal(one.bert.layers[1].key.weight, other.bert.layers[1].key.weight)
+    assert not torch.equal(one.mlm.transform.weight, other.mlm.transform.weight)
+
+
+def test_changes_that_would_reshape_a_model_are_refused(folder):
+    with pytest.raises(ConfigError, match="leave the sizes"):
+        load_pretrained(folder, changes={"hidden_size": 64})
+    assert load_pretrained(folder, changes={"hidden_dropout_prob": 0.3}).model.config.hidden_dropout_prob == 0.3
+
+
+def test_low_precision_errs_no_more_than_low_precision_must(predictor):
+    """The error of bf16 answers is of the size of one rounding of the logits."""
+    text = "the [MASK] went to a [MASK] ."
+    exact, rough = (
+        predictor.fill(text, top=16),
+        PretrainedPredictor(
+            predictor.model, predictor.tokenizer, predictor.runtime.__class__(device="cpu", precision="bf16")
+        ).fill(text, top=16),
+    )
+    for gap, other in zip(exact, rough, strict=True):
+        chances = {filling.piece: filling.probability for filling in other}
+        assert all(filling.probability == pytest.approx(chances[filling.piece], abs=5e-3) for filling in gap)
+
+
+def test_an_encoder_starts_alike_alone_and_under_its_heads():
+    alone, whole = BertModel(CONFIG, seed=4), untrained(CONFIG, seed=4)
+    for name, value in alone.state_dict().items():
+        assert torch.equal(value, whole.bert.state_dict()[name]), name

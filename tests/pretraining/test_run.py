@@ -1,0 +1,280 @@
+"""A whole run, as a user starts it: from a text file to a model that other tools read; killed, it goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForPreTraining, AutoTokenizer
+
+from bertsmith.checkpoints.load import convert
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
+from bertsmith.files import read_json_lines
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.settings import TrainSettings
+
+WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
+WORDS += ["##s", "##ed", "un", "##like"]
+VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS])
+SMALL = {"size": "tiny", "rows_per_step": 8, "evaluation_rows": 16, "device": "cpu", "precision": "fp32"}
+STEPS = 30  # of runs in a process of their own: enough to be stopped well before the end
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("pretraining")
+    rng = np.random.default_rng(0)
+    words = WORDS[:19]
+    documents = [
+        "\n".join(" ".join(rng.choice(words, rng.integers(3, 12))) + " ." for _ in range(rng.integers(2, 12)))
+        for _ in range(40)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    tokenizer = Tokenizer(VOCABULARY, TextRules())
+    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    return folder / "corpus"
+
+
+def run(corpus: Path, out: Path, *, resume: bool = False, steps: int = 6, data=None, train=None, **changes: object):
+    return pretrain(
+        corpus,
+        out,
+        PretrainingRunSettings(**{**SMALL, **changes}),
+        PretrainingDataSettings(**{"max_length": 32, **(data or {})}),
+        TrainSettings(**{"steps": steps, "log_every": 1, "save_every": 2, **(train or {})}),
+        resume=resume,
+    )
+
+
+def test_a_run_makes_a_model_that_transformers_reads_and_agrees_with(corpus, tmp_path):
+    """S36, S100, S101: exported = trained, at the first step of the chain."""
+    result = run(corpus, tmp_path / "run")
+    assert result.steps == 6
+    assert {"report.html", "settings.json", "metrics.jsonl", "model"} <= {p.name for p in (tmp_path / "run").iterdir()}
+    folder = tmp_path / "run" / "model"
+    peer = AutoModelForPreTraining.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    text = "The man bought [MASK] milk ."
+    assert tokenizer.tokenize("Unlike dogs, the CATS sat.") == [
+        "un",
+        "##like",
+        "dog",
+        "##s",
+        ",",
+        "the",
+        "cat",
+        "##s",
+        "sat",
+        ".",
+    ]
+    inputs = tokenizer(text, return_tensors="pt")
+    with torch.no_grad():
+        logits = peer(**inputs).prediction_logits[0]
+    gap = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
+    expected = logits[gap].softmax(-1)
+    predictor = PretrainedPredictor.load(str(folder), device="cpu")
+    for guess in predictor.fill(text, top=len(VOCABULARY))[0]:
+        assert guess.probability == pytest.approx(expected[VOCABULARY.index[guess.piece]].item(), abs=1e-6)
+    pair = tokenizer("the man went to the store .", "a dog ate bread .", return_tensors="pt")
+    with torch.no_grad():
+        follows = peer(**pair).seq_relationship_logits.softmax(-1)[0, 0].item()
+    answer = predictor.next_sentence("the man went to the store .", ["a dog ate bread ."])[0]
+    assert answer.probability == pytest.approx(follows, abs=1e-6)
+
+
+def test_a_model_goes_to_googles_format_and_back_without_a_changed_bit(corpus, tmp_path):
+    """S102, S105: convert --to google and back."""
+    run(corpus, tmp_path / "run", steps=2)
+    convert(tmp_path / "run" / "model", tmp_path / "google", to="google")
+    convert(tmp_path / "google", tmp_path / "back", to="huggingface")
+    before = load_file(tmp_path / "run" / "model" / "model.safetensors")
+    after = load_file(tmp_path / "back" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def command(corpus: Path, out: Path, *more: str) -> list[str]:
+    options = ["--steps", str(STEPS), "--save-every", "3", "--log-every", "1", "--rows-per-step", "8"]
+    options += ["--max-length", "32", "--evaluation-rows", "8", "--device", "cpu", "--size", "tiny"]
+    return [sys.executable, "-m", "bertsmith", "pretrain", str(corpus), "--out", str(out), *(more or options)]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def checkpoints(out: Path) -> list[str]:
+    folder = out / "checkpoints"
+    return sorted(p.name for p in folder.iterdir() if p.name.startswith("step-")) if folder.exists() else []
+
+
+def started(corpus: Path, out: Path, *, until: int) -> subprocess.Popen[str]:
+    """A run that goes on in another process, and has written its first checkpoints."""
+    victim = subprocess.Popen(
+        command(corpus, out), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    deadline = time.monotonic() + 120
+    while len(checkpoints(out)) < until and time.monotonic() < deadline and victim.poll() is None:
+        time.sleep(0.01)
+    if len(checkpoints(out)) < until or victim.poll() is not None:
+        victim.kill()
+        pytest.fail(f"{len(checkpoints(out))} checkpoints, exit code {victim.poll()}: {victim.communicate()[1]}")
+    return victim
+
+
+def assert_resumes_to(straight: Path, corpus: Path, broken: Path) -> None:
+    """Resumes a run that was stopped before its end, and compares the bytes of what both runs wrote."""
+    last = f"step-{STEPS:08d}"
+    assert checkpoints(broken)[-1] < last
+    assert not (broken / "model").exists(), "it was stopped before its end"
+    subprocess.run(command(corpus, broken, "--resume"), check=True, env=environment(), capture_output=True)
+    for name in ("model/model.safetensors", f"checkpoints/{last}/optimizer.safetensors"):
+        assert (straight / name).read_bytes() == (broken / name).read_bytes(), name
+
+
+@pytest.fixture(scope="module")
+def straight(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run from its beginning to its end, nothing stopped."""
+    out = tmp_path_factory.mktemp("straight") / "run"
+    subprocess.run(command(corpus, out), check=True, env=environment(), capture_output=True)
+    return out
+
+
+def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(corpus, straight, tmp_path):
+    """The second equality, on the whole command: kill -9 in the middle of an epoch, then --resume."""
+    victim = started(corpus, tmp_path / "run", until=2)
+    victim.kill()
+    victim.communicate(timeout=60)
+    assert victim.returncode == -signal.SIGKILL, "it was alive when it was killed"
+    assert_resumes_to(straight, corpus, tmp_path / "run")
+
+
+@pytest.mark.parametrize("objective", ["mlm", "mlm+sop", "nsp", "left-to-right"])
+def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, objective):
+    """S52, S55: one switch; a head that was not trained is not in the folder."""
+    run(corpus, tmp_path / "run", steps=2, data={"objective": objective})
+    names = load_file(tmp_path / "run" / "model" / "model.safetensors").keys()
+    assert any("predictions" in name for name in names) == (objective != "nsp")
+    assert any("seq_relationship" in name for name in names) == (objective in ("mlm+sop", "nsp"))
+    wanted = "nsp" if objective in ("mlm", "left-to-right") else "mlm"
+    if objective != "mlm+sop":
+        with pytest.raises(BertsmithError, match=f"trained {wanted} head"):
+            PretrainedPredictor.load(str(tmp_path / "run" / "model"), needs=[wanted])
+
+
+def test_training_goes_on_from_a_model(corpus, tmp_path):
+    """S56, S69: --init takes all parameters along."""
+    run(corpus, tmp_path / "first", steps=2)
+    result = run(
+        corpus,
+        tmp_path / "second",
+        steps=2,
+        size=None,
+        init=str(tmp_path / "first" / "model"),
+        train={"learning_rate": 1e-9},
+    )
+    first = load_file(tmp_path / "first" / "model" / "model.safetensors")
+    second = load_file(tmp_path / "second" / "model" / "model.safetensors")
+    assert result.steps == 2
+    assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
+
+
+def test_what_does_not_fit_is_refused_in_one_line(corpus, tmp_path):
+    run(corpus, tmp_path / "run", steps=2)
+    cases = [
+        (RunError, "--resume", lambda: run(corpus, tmp_path / "run")),
+        (
+            RunError,
+            "learning_rate",
+            lambda: run(corpus, tmp_path / "run", steps=2, resume=True, train={"learning_rate": 0.5}),
+        ),
+        (RunError, "no settings.json", lambda: run(corpus, tmp_path / "nowhere", resume=True)),
+        (ConfigError, "rows of at most 512", lambda: run(corpus, tmp_path / "x", data={"max_length": 600})),
+        (ConfigError, "did you mean 'tiny'", lambda: run(corpus, tmp_path / "x", size="tny")),
+        (ConfigError, "model size", lambda: run(corpus, tmp_path / "x", size=None)),
+        (ConfigError, "rows_per_step", lambda: run(corpus, tmp_path / "x", rows_per_step=0)),
+    ]
+    for kind, words, action in cases:
+        with pytest.raises(kind, match=words) as caught:
+            action()
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
+    run(corpus, tmp_path / "run", steps=1)
+    other = Tokenizer(Vocabulary([*VOCABULARY.pieces[:-1], "##likes"]), TextRules())
+    text = tmp_path / "text.txt"
+    text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
+    build_corpus([text], other, tmp_path / "other", workers=1)
+    with pytest.raises(VocabularyError, match="build the corpus again"):
+        run(tmp_path / "other", tmp_path / "x", steps=1, size=None, init=str(tmp_path / "run" / "model"))
+
+
+def test_the_settings_of_a_run_can_be_read_back(corpus, tmp_path):
+    run(corpus, tmp_path / "run", steps=1)
+    folder, settings, data, training = settings_of_run(tmp_path / "run")
+    assert Path(folder) == corpus
+    assert (settings.size, data.max_length, training.steps) == ("tiny", 32, 1)
+
+
+def test_the_unigram_line_is_the_entropy_of_the_tokens(corpus, tmp_path):
+    result = run(corpus, tmp_path / "run", steps=1)
+    opened = Corpus.open(corpus)
+    tokens = np.concatenate([opened.document_tokens(i) for i in range(opened.num_documents)])
+    _, counts = np.unique(tokens, return_counts=True)
+    expected = -sum(c / len(tokens) * np.log(c / len(tokens)) for c in counts)
+    assert result.metrics["unigram_entropy"] == pytest.approx(expected)
+
+
+def test_ctrl_c_writes_a_checkpoint_exits_with_130_and_resumes_to_the_same_bytes(corpus, straight, tmp_path):
+    out = tmp_path / "run"
+    victim = started(corpus, out, until=1)
+    victim.send_signal(signal.SIGINT)
+    _, said = victim.communicate(timeout=60)
+    assert victim.returncode == 130, said
+    assert "Traceback" not in said
+    trained = [line["step"] for line in read_json_lines(out / "metrics.jsonl") if line["kind"] == "train"]
+    assert int(checkpoints(out)[-1].removeprefix("step-")) == trained[-1] > 0
+    assert settings_of_run(out)[3].steps == STEPS
+    assert_resumes_to(straight, corpus, out)
+
+
+def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
+    """S54: torchrun on gloo; rows, masks and dropout do not depend on the ranks."""
+    options = ["--steps", "4", "--log-every", "1", "--rows-per-step", "16", "--max-length", "32", "--size", "tiny"]
+    options += ["--evaluation-rows", "8", "--device", "cpu", "--precision", "fp32", "--learning-rate", "1e-3"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "bertsmith",
+    ]
+    one, two = command(corpus, tmp_path / "one", *options), command(corpus, tmp_path / "two", *options)
+    subprocess.run(one, check=True, env=environment(), capture_output=True)
+    subprocess.run([*launcher, *two[3:]], check=True, env=environment(), capture_output=True, timeout=240)
+    lines = [
+        [line for line in read_json_lines(tmp_path / name / "metrics.jsonl") if line["kind"] == "train"]
+        for name in ("one", "two")
+    ]
+    assert len(lines[0]) == len(lines[1]) == 4
+    for alone, together in zip(*lines, strict=True):
+        for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "gradient_norm", "tokens"):
+            assert together[name] == pytest.approx(alone[name], rel=2e-4), name

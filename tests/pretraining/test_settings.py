@@ -1,0 +1,196 @@
+"""What a run takes from where: sizes, configuration files, models; and what it refuses."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.model.config import BertConfig
+from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.training.settings import TrainSettings
+
+VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a b c d e f g h .".split()])
+SHAPE = {
+    "vocab_size": len(VOCABULARY),
+    "hidden_size": 32,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "max_position_embeddings": 40,
+}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("settings")
+    rng = np.random.default_rng(0)
+    # The held-out documents are not like the others: their frequencies differ.
+    documents = [
+        "\n".join(" ".join(rng.choice(list("abcdefgh"), 6, p=[0.3, *[0.1] * 7])) for _ in range(5)) for _ in range(30)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    build_corpus(
+        [folder / "text.txt"],
+        Tokenizer(VOCABULARY, TextRules()),
+        folder / "corpus",
+        settings=CorpusSettings(held_out=0.2),
+        workers=1,
+    )
+    return folder / "corpus"
+
+
+@pytest.fixture
+def config_file(tmp_path) -> Path:
+    path = tmp_path / "config.json"
+    own = {"hidden_dropout_prob": 0.0, "position_embedding_type": "sinusoidal"}
+    path.write_text(json.dumps({**SHAPE, **own}), encoding="utf-8")
+    return path
+
+
+def run(corpus: Path, out: Path, *, data=None, train=None, **settings: object):
+    return pretrain(
+        corpus,
+        out,
+        PretrainingRunSettings(
+            **{"rows_per_step": 4, "evaluation_rows": 8, "device": "cpu", "precision": "fp32", **settings}
+        ),
+        PretrainingDataSettings(**{"max_length": 24, **(data or {})}),
+        TrainSettings(**{"steps": 2, **(train or {})}),
+    )
+
+
+def test_a_configuration_file_keeps_what_it_says(corpus, config_file, tmp_path):
+    run(corpus, tmp_path / "run", config=str(config_file))
+    config = load_pretrained(tmp_path / "run" / "model").model.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.1)
+    assert config.position_embedding_type == "sinusoidal"
+    run(corpus, tmp_path / "other", config=str(config_file), dropout=0.3)
+    assert load_pretrained(tmp_path / "other" / "model").model.config.hidden_dropout_prob == 0.3
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({}, "one of a model size"),
+        ({"size": "tiny", "init": "somewhere"}, "size and init"),
+        ({"init": "somewhere", "positions": "none"}, "positions for a model size only"),
+        ({"size": "tiny", "dropout": 1.0}, "dropout"),
+        ({"size": "tiny", "long_share": 0.0}, "long_share"),
+    ],
+)
+def test_contradicting_settings_are_refused(settings, words):
+    with pytest.raises(ConfigError, match=words):
+        PretrainingRunSettings(**settings)
+
+
+@pytest.mark.parametrize(
+    "values", [{"minutes": math.inf}, {"steps": 1, "learning_rate": math.inf}, {"minutes": math.nan}]
+)
+def test_numbers_without_an_end_are_refused(values):
+    with pytest.raises(ConfigError):
+        TrainSettings(**values)
+
+
+def test_files_and_sizes_that_cannot_be_are_one_line(corpus, tmp_path):
+    as_list, huge = tmp_path / "list.json", tmp_path / "huge.json"
+    as_list.write_text("[1, 2]", encoding="utf-8")
+    huge.write_text(json.dumps({**SHAPE, "hidden_size": 10**8, "num_attention_heads": 1}), encoding="utf-8")
+    for settings, words in (
+        ({"config": str(as_list)}, "JSON object"),
+        ({"config": str(huge)}, "fits into the memory"),
+        ({"config": str(tmp_path / "none.json")}, "no such file"),
+    ):
+        with pytest.raises(BertsmithError, match=words) as caught:
+            run(corpus, tmp_path / "run", **settings)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_altered_shard_is_refused_by_name_before_training(corpus, config_file, tmp_path):
+    copy = tmp_path / "corpus"
+    for path in corpus.rglob("*"):
+        if path.is_file():
+            (copy / path.relative_to(corpus)).parent.mkdir(parents=True, exist_ok=True)
+            (copy / path.relative_to(corpus)).write_bytes(path.read_bytes())
+    shard = copy / "shard-00000.arrow"
+    data = bytearray(shard.read_bytes())
+    data[len(data) // 2] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(CorpusError, match=r"shard-00000\.arrow"):
+        run(copy, tmp_path / "run", config=str(config_file))
+
+
+def test_a_model_that_came_to_nothing_is_not_written(corpus, config_file, tmp_path):
+    """One step at an absurd rate leaves parameters that are no numbers."""
+    with pytest.raises(TrainingError, match="lower"):
+        run(
+            corpus,
+            tmp_path / "run",
+            config=str(config_file),
+            train={"steps": 1, "learning_rate": 1e39, "schedule": "constant", "warmup_steps": 0},
+        )
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_precision_that_would_be_emulated_is_replaced_and_said(corpus, config_file, tmp_path, capsys):
+    run(corpus, tmp_path / "run", config=str(config_file), precision="fp16")
+    assert "fp16 would be emulated" in capsys.readouterr().err
+    PretrainedPredictor.load(str(tmp_path / "run" / "model"), device="cpu", precision="fp16")
+    assert "so fp32 is used" in capsys.readouterr().err
+
+
+def test_a_left_to_right_model_fills_no_masks(tmp_path):
+    model = untrained(BertConfig(**SHAPE, is_causal=True), seed=0)
+    save_pretrained(tmp_path / "model", model, Tokenizer(VOCABULARY, TextRules()), {}, trained=("mlm",))
+    with pytest.raises(CheckpointError, match="left-to-right"):
+        PretrainedPredictor.load(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
+
+
+def test_the_held_out_line_is_the_loss_of_the_corpus_frequencies_on_held_out_text(corpus, config_file, tmp_path):
+    result = run(corpus, tmp_path / "run", config=str(config_file))
+    opened = Corpus.open(corpus)
+    held_out = opened.held_out()
+    counts = np.zeros(len(VOCABULARY)) + 1
+    for document in range(opened.num_documents):
+        for piece in opened.document_tokens(document).tolist():
+            counts[piece] += 1
+    losses = [
+        -math.log(counts[piece] / counts.sum())
+        for document in range(held_out.num_documents)
+        for piece in held_out.document_tokens(document).tolist()
+    ]
+    assert result.metrics["held_out_unigram_entropy"] == pytest.approx(np.mean(losses))
+
+
+def test_long_rows_have_figures_of_their_own(corpus, config_file, tmp_path):
+    result = run(corpus, tmp_path / "run", config=str(config_file), long_length=40)
+    assert result.metrics["held_out_long_mlm_loss"] > 0
+    assert result.metrics["held_out_mlm_loss"] > 0
+
+
+def test_a_run_goes_on_after_its_corpus_moved(corpus, config_file, tmp_path):
+    run(corpus, tmp_path / "run", config=str(config_file))
+    other = tmp_path / "linked"
+    other.symlink_to(corpus)
+    result = pretrain(
+        other,
+        tmp_path / "run",
+        PretrainingRunSettings(
+            config=str(config_file), rows_per_step=4, evaluation_rows=8, device="cpu", precision="fp32"
+        ),
+        PretrainingDataSettings(max_length=24),
+        TrainSettings(steps=2),
+        resume=True,
+    )
+    assert result.steps == 2

@@ -1,0 +1,212 @@
+"""Pre-training steps: the same losses and gradients as the padded reference, however a step is cut."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.model.config import BertConfig
+from bertsmith.model.heads import BertForPreTraining
+from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
+from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.runtime import Runtime
+from bertsmith.text.vocabulary import Vocabulary
+from oracles.padded_bert import padded_peer, peer_name
+from oracles.pretraining_oracle import MemoryDocuments
+
+VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 90))])
+EXACT = Runtime(device="cpu", precision="fp64")
+
+
+def documents(count: int = 12, seed: int = 0) -> MemoryDocuments:
+    rng = np.random.default_rng(seed)
+    return MemoryDocuments(
+        [
+            [rng.integers(5, 90, size=rng.integers(1, 15)).tolist() for _ in range(rng.integers(1, 9))]
+            for _ in range(count)
+        ]
+    )
+
+
+def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **changes: object) -> PretrainingTask:
+    values = {"max_length": 24, "seed": 3, **changes}
+    data = PretrainingDataSettings(**values)
+    config = BertConfig(
+        vocab_size=len(VOCABULARY),
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=48,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+        is_causal=data.objective == "left-to-right",
+    )
+    model = BertForPreTraining(config, seed=1).double()
+    return PretrainingTask(
+        model, documents(), documents(4, seed=9), VOCABULARY, data, EXACT, rows_per_step=rows, micro_tokens=micro_tokens
+    )
+
+
+def worked_off(
+    one: PretrainingTask, step: int, ranks: int = 1
+) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
+    """The loss, the sums and the gradients of a step, over all micro-batches of all ranks."""
+    one.model.zero_grad(set_to_none=True)
+    total, sums = 0.0, {}
+    for rank in range(ranks):
+        for micro_batch in one.plan(step, rank, ranks).micro_batches:
+            loss, parts = one.loss(one.model, micro_batch)
+            loss.backward()
+            total += loss.item()
+            for name, value in parts.items():
+                sums[name] = sums.get(name, 0.0) + float(value)
+    gradients = {name: p.grad.clone() for name, p in one.model.named_parameters() if p.grad is not None}
+    return total, sums, gradients
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
+    """Micro-batches and ranks change memory and speed alone; dropout included."""
+    whole = worked_off(task(dropout=0.2, objective=objective), 2)
+    for micro_tokens, ranks in ((60, 1), (1, 1), (10_000, 2), (70, 3)):
+        cut = worked_off(task(dropout=0.2, objective=objective, micro_tokens=micro_tokens), 2, ranks)
+        assert cut[0] == pytest.approx(whole[0], abs=1e-12)
+        assert cut[1] == pytest.approx(whole[1])
+        assert cut[2].keys() == whole[2].keys()
+        for name, gradient in whole[2].items():
+            assert torch.allclose(cut[2][name], gradient, atol=1e-12), (name, micro_tokens, ranks)
+
+
+def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
+    """S39, S47, S51: masks, next sentence and their summed loss, computed by transformers on padded rows."""
+    one = task(micro_tokens=100)
+    loss, sums, gradients = worked_off(one, 1)
+    peer = padded_peer(one.model)
+    rows = one._phases[0].stream.step_rows(1)
+    masked = one._phases[0].masker.mask_rows(rows.token_ids, rows.lengths, rows.keys)
+    shape = (len(rows.lengths), int(rows.lengths.max()))
+    real = torch.from_numpy(np.arange(shape[1]) < rows.lengths[:, None])
+    token_ids, segments = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    targets = torch.full(shape, -100)
+    flat_targets = torch.full((len(rows.token_ids),), -100)
+    flat_targets[masked.positions] = torch.from_numpy(masked.original_ids.astype(np.int64))
+    token_ids[real] = torch.from_numpy(masked.token_ids.astype(np.int64))
+    segments[real] = torch.from_numpy(rows.segment_ids.astype(np.int64))
+    targets[real] = flat_targets
+    expected = peer(
+        input_ids=token_ids,
+        token_type_ids=segments,
+        attention_mask=real.long(),
+        labels=targets,
+        next_sentence_label=torch.from_numpy(rows.labels),
+    )
+    expected.loss.backward()
+    # The reference divides by the number of predictions, the original code by that number plus 1e-5.
+    assert loss == pytest.approx(expected.loss.item(), rel=2e-6)
+    assert sums["mlm_count"] == len(masked.positions)
+    assert sums["nsp_count"] == len(rows.lengths)
+    peer_gradients = {name: value.grad for name, value in peer.named_parameters()}
+    for name, gradient in gradients.items():
+        assert torch.allclose(gradient, peer_gradients[peer_name(name)], atol=1e-6), name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_each_objective_trains_the_parts_it_names_and_no_others(objective):
+    """S52, S55: one switch."""
+    one = task(objective=objective)
+    _, sums, gradients = worked_off(one, 0)
+    trained = {name.split(".")[0] if not name.startswith("bert.pooler") else "pooler" for name in gradients} - {"bert"}
+    assert trained == set(one.trained_parts)
+    assert ("nsp_count" in sums) == ("nsp" in trained)
+    assert ("mlm_count" in sums) == ("mlm" in trained)
+    line = one.summarize(sums)
+    assert line["loss"] == pytest.approx(sum(line[f"{name}_loss"] for name in ("mlm", "nsp") if f"{name}_loss" in line))
+
+
+def test_left_to_right_predicts_every_next_piece():
+    """S55: each position but the last predicts the piece after it."""
+    one = task(objective="left-to-right")
+    plan = one.plan(0, 0, 1)
+    for micro_batch in plan.micro_batches:
+        start = 0
+        read = micro_batch.read.positions[micro_batch.predicted]
+        assert len(read) == micro_batch.batch.num_tokens - micro_batch.batch.num_rows
+        assert torch.equal(micro_batch.originals, micro_batch.batch.token_ids[read + 1])
+        for length in micro_batch.batch.lengths:
+            start += length
+            assert start - 1 not in read
+
+
+def test_evaluation_reads_the_held_out_rows_and_draws_nothing():
+    one = task(dropout=0.5)
+    first, second = one.evaluate(one.model), one.evaluate(one.model)
+    assert first == second
+    assert first["mlm_perplexity"] == pytest.approx(np.exp(first["mlm_loss"]))
+    assert 0 <= first["nsp_accuracy"] <= 1
+    assert first["mlm_loss"] == pytest.approx(np.log(len(VOCABULARY)), rel=0.05), "an untrained model knows nothing"
+
+
+def test_the_long_rows_come_at_the_end_of_the_run():
+    values = PretrainingDataSettings(max_length=16, seed=3)
+    base = task()
+    one = PretrainingTask(
+        base.model, documents(), None, VOCABULARY, values, EXACT, rows_per_step=8, long_length=40, long_share=0.25
+    )
+    one.fix_steps(8)
+    longest = [max(max(m.batch.lengths) for m in one.plan(step, 0, 1).micro_batches) for step in range(8)]
+    assert all(length <= 16 for length in longest[:6])
+    assert max(longest[6:]) > 16
+    assert one.evaluate(one.model) == {}
+
+
+def test_steps_may_be_budgets_of_tokens():
+    base = task()
+    one = PretrainingTask(
+        base.model, documents(), None, VOCABULARY, base.data, EXACT, rows_per_step=8, tokens_per_step=100
+    )
+    for step in range(5):
+        plan = one.plan(step, 0, 1)
+        assert 100 - 24 < plan.tokens <= 100
+        assert plan.tokens == sum(m.batch.num_tokens for m in plan.micro_batches)
+
+
+def test_a_task_learns_by_heart_what_it_sees_again_and_again():
+    """The loss of both tasks falls on one repeated step."""
+    one = task(objective="mlm+nsp")
+    optimizer = torch.optim.Adam(one.model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = sum(one.loss(one.model, m)[0] for m in one.plan(0, 0, 1).micro_batches)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.5 * losses[0]
+
+
+def test_a_plan_is_a_pure_function_of_the_step():
+    one, other = task(), task()
+    for step in (3, 0, 3, 1):
+        a, b = one.plan(step, 0, 1), other.plan(step, 0, 1)
+        assert a.tokens == b.tokens
+        for x, y in zip(a.micro_batches, b.micro_batches, strict=True):
+            assert torch.equal(x.batch.token_ids, y.batch.token_ids)
+            assert x.batch.row_ids == y.batch.row_ids
+            assert torch.equal(x.originals, y.originals)
+
+
+def test_rows_without_a_prediction_are_left_out_where_nothing_reads_them():
+    """With whole words a row may have no word that fits."""
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"##p{n}" for n in range(40)), "a"]
+    vocabulary = Vocabulary(pieces)
+    long_word = MemoryDocuments([[[45, *range(5, 20)]], [[45], [45], [45, 45]]])
+    data = PretrainingDataSettings(max_length=24, objective="mlm", whole_word=True, seed=3)
+    config = dataclasses.replace(task().model.config, vocab_size=len(pieces))
+    one = PretrainingTask(
+        BertForPreTraining(config).double(), long_word, None, vocabulary, data, EXACT, rows_per_step=4
+    )
+    loss, sums, _ = worked_off(one, 0)
+    assert np.isfinite(loss)
+    assert 0 < sums["mlm_count"] < 4

@@ -1,0 +1,154 @@
+"""Passages, queries and judgements in every form that is read, with what can be wrong in them."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_lines_of_plain_text_are_called_by_their_numbers(tmp_path: Path) -> None:
+    found = read_text_set(write(tmp_path / "p.txt", "one\n\n  two words \n"))
+    assert found == TextSet(ids=("1", "3"), texts=("one", "two words"), skipped=1)
+
+
+def test_tables_have_ids_and_titles(tmp_path: Path) -> None:
+    rows = [
+        {"_id": "a", "title": "Kites", "text": "They fly."},
+        {"_id": "b", "title": "", "text": "Kites again."},
+        {"_id": "c", "title": "Birds", "text": "Birds fly too."},
+        {"_id": "d", "title": "", "text": " "},
+    ]
+    lines = "\n".join(json.dumps(row) for row in rows)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "p.parquet")
+    expected = TextSet(ids=("a", "b", "c"), texts=("Kites They fly.", "Kites again.", "Birds fly too."), skipped=1)
+    assert read_text_set(write(tmp_path / "p.jsonl", lines)) == expected
+    assert read_text_set(tmp_path / "p.parquet") == expected
+    csv = write(tmp_path / "p.csv", 'docid,body\n7,"one, two"\n8,three\n')
+    assert read_text_set(csv) == TextSet(ids=("7", "8"), texts=("one, two", "three"))
+    tsv = write(tmp_path / "p.tsv", "number\tsaid\n7\tone\n")
+    assert read_text_set(tsv, text_column="said") == TextSet(ids=("1",), texts=("one",))
+    with pytest.raises(InputError, match="--text-column"):
+        read_text_set(tsv)
+
+
+def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
+    documents = (
+        "<doc>\n<docno>1</docno>\n<title>wings in a\nslipstream .</title>\n<author>x</author>\n"
+        "<text>wings in a slipstream .\n they lift &amp; turn .</text>\n</doc>\n"
+        "<doc>\n<docno>2</docno>\n<title>heat .</title>\n<text>of walls</text>\n</doc>\n"
+        "<doc><docno>3</docno><title></title><text>\n</text></doc>"
+    )
+    found = read_text_set(write(tmp_path / "p.xml", documents))
+    assert found == TextSet(
+        ids=("1", "2"), texts=("wings in a slipstream . they lift & turn .", "heat . of walls"), skipped=1
+    )
+    topics = (
+        "<?xml version='1.0' encoding='utf-8'?>\n<xml>\n<top>\n<num> 4</num> \n<title>\nwhat is\nheat .\n</title>\n"
+        "</top>\n<top>\n<num> Number: 301 \n<title> crime \n<desc> more \n</top>\n</xml>"
+    )
+    assert read_text_set(write(tmp_path / "q", topics)) == TextSet(ids=("4", "301"), texts=("what is heat .", "crime"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("p.txt", "", "empty file"),
+        ("p.txt", '{"text": "a"}\n', "end its name in .jsonl"),
+        ("p.csv", "id,text\na,x\na,y\n", "an id of its own in line 3"),
+        ("p.jsonl", '{"id": "a", "text": "x"}\n{"id": "b"}\n', "the column 'text' in line 2"),
+        ("p.csv", "id,text\na, \n", "1 without text"),
+        ("p.xml", "<doc><title>x</title></doc>", "<docno> or <num> in record 1"),
+        ("p.xml", "<doc><docno>1</docno><docno>2</docno><text>x</text></doc>", "found 2 of them"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, name: str, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_text_set(write(tmp_path / name, content))
+
+
+def test_judgements_are_read_in_both_forms(tmp_path: Path) -> None:
+    expected = {"1": {"a": 2.0, "b": 0.0}, "2": {"a": 0.0}}
+    assert read_judgements(write(tmp_path / "t", "1 0 a 2\r\n1 0 b -1\r\n\r\n2 0 a 0\r\n")) == expected
+    headed = "query-id\tcorpus-id\tscore\n1\ta\t2\n1\tb\t0\n2\ta\t0\n"
+    assert read_judgements(write(tmp_path / "b.tsv", headed)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("1 a\n", "found 2 columns"),
+        ("1 0 a 1\n1 0 b much\n", "a number as gain in line 2"),
+        ("1 0 a 1\n1 0 a 2\n", "each passage once for a query, in line 2"),
+    ],
+)
+def test_wrong_judgements_are_named(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_judgements(write(tmp_path / "t", content))
+
+
+def test_judgements_go_by_id_where_they_can() -> None:
+    queries = TextSet(ids=("1", "2", "4"), texts=("a", "b", "c"))
+    by_id = {"2": {"x": 1.0}, "4": {"y": 1.0}}
+    assert judgements_for(by_id, queries) is by_id
+    assert judgements_for(by_id, queries, "ids") is by_id
+    partly = {"2": {"x": 1.0}, "9": {"y": 1.0}}
+    assert judgements_for(partly, queries) == {"2": {"x": 1.0}}
+
+
+def test_judgements_that_count_the_queries_are_taken_by_place() -> None:
+    queries = TextSet(ids=("a", "b", "d"), texts=("a", "b", "c"))
+    counted = {"1": {"x": 1.0}, "3": {"z": 1.0}}
+    assert judgements_for(counted, queries) == {"a": {"x": 1.0}, "d": {"z": 1.0}}
+    with pytest.raises(InputError, match="query 'q9'"):
+        judgements_for({"q9": {"x": 1.0}}, queries)
+
+
+def test_judgements_that_could_be_ids_or_places_are_refused_until_it_is_said() -> None:
+    """As those of Cranfield, whose queries are called 1, 2, 4, 8 ... and judged as 1, 2, 3, 4 ..."""
+    queries = TextSet(ids=("1", "2", "4"), texts=("a", "b", "c"))
+    counted = {"1": {"x": 1.0}, "2": {"y": 1.0}, "3": {"z": 1.0}}
+    with pytest.raises(InputError, match="query '3', which is no id, though others are; say --judged-by"):
+        judgements_for(counted, queries)
+    assert judgements_for(counted, queries, "places") == {"1": {"x": 1.0}, "2": {"y": 1.0}, "4": {"z": 1.0}}
+    assert judgements_for(counted, queries, "ids") == {"1": {"x": 1.0}, "2": {"y": 1.0}}
+    with pytest.raises(InputError, match="count the 3 queries from 1; found query '4'"):
+        judgements_for({"4": {"x": 1.0}}, queries, "places")
+    with pytest.raises(InputError, match="1 queries without text"):
+        judgements_for(counted, dataclasses.replace(queries, skipped=1), "places")
+    with pytest.raises(ConfigError, match="ids or places"):
+        judgements_for(counted, queries, "names")
+
+
+@pytest.mark.parametrize(
+    ("record", "text"),
+    [
+        ("<text>flow at M < 1 is <b>sub</b>sonic</text>", "flow at M < 1 is subsonic"),
+        ("<TEXT>\n<P>\nhello\n</P>\n<P>world</P></TEXT>", "hello world"),
+        ("<text>one</text><note>no</note><text type='more'>two</text>", "one two"),
+        ("<text>a &lt;b&gt; <!-- said\nonce --> if x<y and z>y</text>", "a <b> if x<y and z>y"),
+        ("<title>A<sub>2</sub> <a href='x'>link</a></title>\n<text>is <f p=102>long</f></text>", "A2 link is long"),
+        ("<title> if M < 1 \n<desc> more", "if M < 1"),
+        ("<text> open <text> closed </text>", "open closed"),
+    ],
+)
+def test_a_field_of_trec_is_read_as_a_whole(tmp_path: Path, record: str, text: str) -> None:
+    found = read_text_set(write(tmp_path / "p.xml", f"<doc><docno>1</docno>{record}</doc>"))
+    assert found.texts == (text,)
+
+
+def test_a_column_that_is_named_in_vain_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="as --query-column is given"):
+        read_text_set(write(tmp_path / "q.txt", "one\n"), text_column="said", option="--query-column")
+    with pytest.raises(InputError, match="name it with --query-column"):
+        read_text_set(write(tmp_path / "q.tsv", "number\tsaid\n7\tone\n"), option="--query-column")

@@ -1,0 +1,180 @@
+"""Search over passages: what is kept in the index, what is read again, how it is scored."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.inference.predictor import Predictor
+from bertsmith.model.heads import BertForTask
+from bertsmith.runtime import choose
+from bertsmith.search.bm25 import BM25
+from bertsmith.search.index import PassageIndex, index_passages, query_vectors
+from bertsmith.search.passages import TextSet
+from bertsmith.search.rankings import Ranking, best
+from bertsmith.search.retrieval import BY_WORDS, HYBRID, VECTORS, Retriever, reranked, score_search
+from bertsmith.tasks.kinds import task_for
+from bertsmith.vectors.embedder import Embedder
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER
+
+TEXTS = ("anna was in rome", "the plot was awful", "a great film", "bert and carl in oslo", "good good film")
+PASSAGES = TextSet(ids=("a", "b", "c", "d", "e"), texts=TEXTS)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "model"
+    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    return path
+
+
+@pytest.fixture
+def embedder(folder: Path) -> Embedder:
+    return Embedder.load(folder, device="cpu")
+
+
+def predictor(kind: str) -> Predictor:
+    task = task_for(SPECS[kind])
+    return Predictor(BertForTask(CONFIG, task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
+
+
+def test_a_text_finds_itself(embedder: Embedder) -> None:
+    index = index_passages(TEXTS, embedder)
+    found = index.search(query_vectors(TEXTS, embedder), top=2)
+    assert found.places[:, 0].tolist() == [0, 1, 2, 3, 4]
+    assert found.scores[:, 0] == pytest.approx(1, abs=1e-5)
+    assert np.allclose(np.linalg.norm(index.vectors, axis=1), 1, atol=1e-6)
+
+
+def test_vectors_are_computed_once_and_only_for_what_changed(embedder: Embedder, tmp_path: Path) -> None:
+    path = tmp_path / "index.safetensors"
+    first = index_passages(TEXTS, embedder, path=path)
+    assert embedder.texts == 5
+    content = path.read_bytes()
+    again = index_passages(TEXTS, embedder, path=path)
+    assert embedder.texts == 5
+    assert path.read_bytes() == content
+    assert np.array_equal(again.vectors, first.vectors)
+    changed = [TEXTS[4], "where was anna ?", *TEXTS[:2]]
+    third = index_passages(changed, embedder, path=path)
+    assert embedder.texts == 6
+    assert np.allclose(third.vectors, index_passages(changed, embedder).vectors, atol=1e-6)
+    assert np.array_equal(PassageIndex.load(path).vectors, third.vectors)
+
+
+def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "index.safetensors"
+    index_passages(TEXTS, embedder, path=path)
+    with pytest.raises(InputError, match=r"found others \(pooling\)"):
+        index_passages(TEXTS, Embedder.load(folder, pooling="cls", device="cpu"), path=path)
+    save_pretrained(tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, {"task": "pretraining"})
+    with pytest.raises(InputError, match=r"found others \(model\)"):
+        index_passages(TEXTS, Embedder.load(tmp_path / "other", device="cpu"), path=path)
+    path.write_bytes(b"damaged")
+    with pytest.raises(InputError, match="a damaged file"):
+        index_passages(TEXTS, embedder, path=path)
+
+
+def test_approximate_search_finds_the_same_here_and_is_kept(embedder: Embedder, tmp_path: Path) -> None:
+    pytest.importorskip("usearch")
+    path = tmp_path / "index.safetensors"
+    index_passages(TEXTS, embedder, path=path)
+    index = index_passages(TEXTS, embedder, path=path, approximate=True)
+    queries = query_vectors(["anna in oslo", "a film"], embedder)
+    exact = index_passages(TEXTS, embedder, path=path)
+    assert exact.graph is None
+    assert index.graph is not None
+    found, expected = index.search(queries, 3), exact.search(queries, 3)
+    assert np.array_equal(found.places, expected.places)
+    assert np.allclose(found.scores, expected.scores, atol=1e-5)
+    assert index.search(queries, 9).places[:, 5:].tolist() == [[-1] * 4] * 2, "there are no more"
+    assert embedder.texts == 7
+    assert np.array_equal(PassageIndex.load(path).graph, index.graph)
+
+
+def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
+    retriever = Retriever(passages=PASSAGES, bm25=BM25(TEXTS), embedder=embedder, index=index_passages(TEXTS, embedder))
+    query = ["a good film"]
+    words, vectors = (retriever.rank(query, system, 5) for system in (BY_WORDS, VECTORS))
+    both = retriever.rank(query, HYBRID, 5)
+    expected = {}
+    for ranking in (words, vectors):
+        for rank, (place, _) in enumerate(ranking.row(0), start=1):
+            expected[place] = expected.get(place, 0) + 1 / (60 + rank)
+    assert dict(both.row(0)) == pytest.approx(expected)
+    assert len(words.row(0)) < len(both.row(0)) == 5
+
+
+def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
+    query_vectors(["a film", "film " * 70], embedder)
+    assert "queries longer than the 64 tokens that are read: 1, 8 tokens cut" in capsys.readouterr().err
+    query_vectors(["a film"], embedder)
+    assert capsys.readouterr().err == ""
+
+
+def test_depth_bounds_what_is_fused_and_read_again(embedder: Embedder) -> None:
+    retriever = Retriever(
+        passages=PASSAGES,
+        bm25=BM25(TEXTS),
+        embedder=embedder,
+        index=index_passages(TEXTS, embedder),
+        scorer=PairScorer(predictor("pair")),
+        depth=2,
+    )
+    query = ["was a good film in rome"]
+    found = retriever.side_by_side(query, VECTORS, top=4)
+    assert list(found) == [VECTORS, BY_WORDS, HYBRID, "vectors, re-ranked"]
+    places = {name: [place for place, _ in ranking.row(0)] for name, ranking in found.items()}
+    assert len(places[VECTORS]) == len(places[BY_WORDS]) == 4
+    assert set(places[HYBRID]) == {*places[VECTORS][:2], *places[BY_WORDS][:2]}
+    assert sorted(places["vectors, re-ranked"]) == sorted(places[VECTORS][:2])
+    again = retriever.rank(query, VECTORS, 4)
+    assert again.row(0) == found["vectors, re-ranked"].row(0)
+    assert retriever.first_ranking(query, HYBRID, 4).row(0) == found[HYBRID].row(0)
+
+
+def test_a_model_of_pairs_reads_the_best_again() -> None:
+    scorer = PairScorer(predictor("pair"))
+    assert scorer.label == "1", "the last one"
+    first = best(np.array([[5.0, 4.0, 3.0, -np.inf, 2.0]]), 4)
+    found = reranked(scorer, ["a film"], TEXTS, first, top=3)
+    scores = scorer.scores("a film", [TEXTS[place] for place in (0, 1, 2, 4)])
+    expected = sorted(zip([0, 1, 2, 4], scores, strict=True), key=lambda pair: -pair[1])[:3]
+    assert found.row(0) == [(place, pytest.approx(score)) for place, score in expected]
+    nobody = best(np.full((1, 2), -np.inf), 2)
+    assert reranked(scorer, ["a film"], TEXTS, nobody, top=2).row(0) == []
+
+
+def test_the_label_relevant_is_taken_wherever_it_stands_and_a_regression_gives_its_number() -> None:
+    relevant = predictor("pair")
+    task = task_for(dataclasses.replace(relevant.task.spec, labels=("relevant", "not")))
+    named = PairScorer(Predictor(relevant.model, task, TOKENIZER, relevant.runtime))
+    other = PairScorer(relevant)
+    assert named.label == "relevant"
+    assert named.scores("a", ["film"]) == pytest.approx([1 - other.scores("a", ["film"])[0]])
+    number = predictor("number")
+    task = task_for(dataclasses.replace(number.task.spec, pair=True))
+    assert len(PairScorer(Predictor(number.model, task, TOKENIZER, number.runtime)).scores("a", ["film", "plot"])) == 2
+
+
+@pytest.mark.parametrize("kind", ["single", "several labels", "tags", "number"])
+def test_other_models_cannot_read_again(kind: str) -> None:
+    with pytest.raises(ConfigError, match="a model of pairs"):
+        PairScorer(predictor(kind))
+
+
+def test_a_search_is_scored_over_the_queries_that_have_an_answer() -> None:
+    queries = TextSet(ids=("1", "2", "3"), texts=("x", "y", "z"))
+    ranking = Ranking(places=np.array([[0, 1], [2, -1], [3, 4]]), scores=np.array([[2.0, 1.0], [1.0, -np.inf], [2, 1]]))
+    judged = {"1": {"b": 1.0}, "2": {"c": 2.0, "absent": 1.0}, "3": {"d": 0.0}}
+    found = score_search(ranking, queries, PASSAGES, judged)
+    assert found.num_queries == 2
+    assert found.by_query["1"]["mrr@10"] == 0.5
+    assert found.by_query["2"]["recall@10"] == 0.5, "one relevant passage is not in the collection"
+    assert found.scores["mrr@10"] == 0.75
+    with pytest.raises(InputError, match="judgements of a relevant passage"):
+        score_search(ranking, queries, PASSAGES, {"3": {"d": 0.0}})

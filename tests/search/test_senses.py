@@ -1,0 +1,175 @@
+"""Senses of a word: where it stands, what vector it has there, how its occurrences are grouped."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import pytest
+
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import BertModel, Trace
+from bertsmith.randomness import generator
+from bertsmith.runtime import choose
+from bertsmith.search.senses import (
+    Occurrence,
+    find_words,
+    group_senses,
+    occurrence_vectors,
+    plane,
+)
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.pack import pack_rows
+from tasks.task_samples import CONFIG, TOKENIZER
+
+UNCASED, CASED = TextRules(), TextRules(lowercase=False)
+
+
+@pytest.fixture(scope="module")
+def encoder() -> FrozenEncoder:
+    return FrozenEncoder(BertModel(CONFIG, seed=2), TOKENIZER, choose("cpu", "fp32"))
+
+
+def find_occurrences(sentences: Iterable[str], word: str, rules: TextRules, **options: int) -> list[Occurrence]:
+    return find_words(sentences, [word], rules, **options)[0]
+
+
+def found_words(sentences: list[str], word: str, rules: TextRules = UNCASED) -> list[str]:
+    return [one.sentence[one.start : one.end] for one in find_occurrences(sentences, word, rules)]
+
+
+def test_whole_words_are_found_by_the_rules_of_the_tokenizer() -> None:
+    sentences = ["The Bank, a bank; banks.", "embankment", "BÁNK's", "the  bank"]
+    assert found_words(sentences, "bank") == ["Bank", "bank", "BÁNK", "bank"]
+    assert found_words(sentences, "bank", CASED) == ["bank", "bank"]
+    assert found_words(["a new  york new year new york"], "New York") == ["new  york", "new york"]
+
+
+def test_a_word_that_does_not_stand_there_is_told_with_near_spellings() -> None:
+    with pytest.raises(InputError, match="near spellings there: bank") as error:
+        find_occurrences(["the bank was shut"], "bnak", UNCASED)
+    assert "'bnak'" in str(error.value)
+    with pytest.raises(InputError, match="name a word that stands there"):
+        find_occurrences(["the bank"], "xylophone", UNCASED)
+    with pytest.raises(InputError, match="expected a word"):
+        find_occurrences(["the bank"], " ", UNCASED)
+
+
+def test_of_many_occurrences_a_random_part_is_taken_in_order() -> None:
+    sentences = [f"a {number}" for number in range(50)]
+    found = find_occurrences(sentences, "a", UNCASED, most=10)
+    numbers = [int(one.sentence.split()[1]) for one in found]
+    assert len(numbers) == 10
+    assert numbers == sorted(numbers)
+    assert found == find_occurrences(sentences, "a", UNCASED, most=10)
+    assert found != find_occurrences(sentences, "a", UNCASED, most=10, seed=1)
+
+
+def test_each_occurrence_is_equally_likely_to_be_taken() -> None:
+    counts = np.zeros(12)
+    for seed in range(600):
+        for one in find_occurrences((f"a {number}" for number in range(12)), "a", UNCASED, most=3, seed=seed):
+            counts[int(one.sentence.split()[1])] += 1
+    assert counts.sum() == 1800
+    assert np.abs(counts / 600 - 0.25).max() < 0.08, "4.5 standard deviations"
+
+
+def test_several_words_are_found_in_one_pass() -> None:
+    sentences = ["the bank of a river", "a bank", "the river"]
+    found = find_words(iter(sentences), ["bank", "river"], UNCASED)
+    assert found == [find_occurrences(sentences, word, UNCASED) for word in ("bank", "river")]
+
+
+@pytest.mark.parametrize(("layers", "numbers"), [("last", [2]), ("sum-all", [1, 2]), ("0", [0])])
+def test_a_vector_is_the_mean_of_the_pieces_of_the_word(
+    encoder: FrozenEncoder, layers: str, numbers: list[int]
+) -> None:
+    sentences = ["anna was in rome", "a film of the films and films in rome", "films"]
+    found = find_occurrences(sentences, "films", UNCASED)
+    assert [one.start for one in found] == [14, 24, 0]
+    vectors = occurrence_vectors(encoder, found, layers)
+    pieces = [[5, 6], [8, 9], [1, 2]]  # of the row, behind [CLS]: "films" is film and ##s
+    for one, places, vector in zip(found, pieces, vectors, strict=True):
+        ids = TOKENIZER.encode(one.sentence)
+        rows = pack_rows([ids], vocabulary=TOKENIZER.vocabulary, max_length=64)
+        trace = Trace()
+        encoder.model(Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), trace=trace)
+        mixed = sum(trace.hidden_states[number] for number in numbers)
+        assert np.allclose(vector, mixed[places].mean(dim=0).numpy(), atol=1e-5)
+
+
+def test_of_a_long_sentence_the_part_around_the_word_is_read(encoder: FrozenEncoder) -> None:
+    start, end = "the " * 100, " was" * 100
+    for sentence in (f"{start}rome{end}", f"rome{end}{end}", f"{start}{start}rome"):
+        (one,) = find_occurrences([sentence], "rome", UNCASED)
+        words = sentence.split()
+        place = words.index("rome")
+        first = max(0, min(place - 31, len(words) - 62))
+        (short,) = find_occurrences([" ".join(words[first : first + 62])], "rome", UNCASED)
+        assert np.allclose(occurrence_vectors(encoder, [one]), occurrence_vectors(encoder, [short]), atol=1e-5)
+
+
+def clouds(*sizes: int) -> tuple[list[Occurrence], np.ndarray]:
+    """Vectors around as many axes, and a sentence for each."""
+    source = generator(0, "clouds")
+    vectors = np.concatenate(
+        [np.eye(8)[axis] + 0.05 * source.standard_normal((size, 8)) for axis, size in enumerate(sizes)]
+    )
+    names = [f"{axis} {number}" for axis, size in enumerate(sizes) for number in range(size)]
+    return [Occurrence(sentence=name, start=0, end=1) for name in names], vectors.astype(np.float32)
+
+
+@pytest.mark.parametrize("method", ["k-means", "agglomerative"])
+def test_groups_that_are_apart_are_found_the_largest_first(method: str) -> None:
+    occurrences, vectors = clouds(5, 20, 9)
+    found = group_senses(occurrences, vectors, method=method)
+    assert found.groups.tolist() == [2] * 5 + [0] * 20 + [1] * 9
+    assert max(found.silhouettes, key=found.silhouettes.__getitem__) == 3
+    assert np.allclose(found.centres, np.eye(8)[[1, 2, 0]], atol=0.1)
+    assert found.closeness.min() > 0.9
+    nearest = occurrences[5 + int(np.argmax(found.closeness[5:25]))]
+    assert found.central(0, 1) == [nearest]
+    assert len(found.central(2, 99)) == 5
+
+
+def test_without_a_division_there_is_one_group() -> None:
+    vectors = generator(0, "one cloud").standard_normal((60, 16)).astype(np.float32) + 3
+    occurrences, _ = clouds(60)
+    found = group_senses(occurrences, vectors)
+    assert set(found.groups.tolist()) == {0}
+    assert set(found.silhouettes) == {2, 3, 4, 5, 6}
+
+
+def test_few_or_equal_occurrences_are_grouped_too() -> None:
+    for size in (1, 2, 3):
+        occurrences, vectors = clouds(size)
+        assert group_senses(occurrences, vectors).groups.tolist() == [0] * size
+    occurrences, _ = clouds(5)
+    same = group_senses(occurrences, np.ones((5, 8), np.float32))
+    assert same.groups.tolist() == [0] * 5
+    assert same.silhouettes == {}
+    assert not same.points.any()
+
+
+def test_the_number_of_groups_may_be_given() -> None:
+    occurrences, vectors = clouds(6, 6)
+    assert len(group_senses(occurrences, vectors, clusters=4).centres) == 4
+    assert len(group_senses(occurrences, vectors, clusters=1).centres) == 1
+    for wrong in ({"clusters": 13}, {"clusters": 0}, {"method": "k-meas"}):
+        with pytest.raises(ConfigError):
+            group_senses(occurrences, vectors, **wrong)
+
+
+def test_a_sentence_with_the_word_twice_is_shown_once() -> None:
+    twice = [Occurrence(sentence="s", start=place, end=place + 1) for place in range(4)]
+    found = group_senses(twice, clouds(4)[1], clusters=1)
+    assert len(found.central(0, 4)) == 1
+
+
+def test_the_plane_keeps_distances_of_flat_points() -> None:
+    flat = np.array([[0.0, 0, 0], [3, 0, 4], [0, 2, 0]])
+    points, shown = plane(flat)
+    assert shown == pytest.approx(1)
+    for one in range(3):
+        for other in range(3):
+            assert np.linalg.norm(points[one] - points[other]) == pytest.approx(np.linalg.norm(flat[one] - flat[other]))

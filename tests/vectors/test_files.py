@@ -1,0 +1,237 @@
+"""Files of vectors: what is in them, and that work that stops at any point ends in the same bytes."""
+
+import errno
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.vectors.files import VectorFile
+from bertsmith.vectors.writers import NpyWriter, ParquetWriter, npy_header
+
+MADE_OF = {"model": "sha256:1", "layers": [1, 2]}
+BLOCKS = [np.arange(12, dtype=np.float32).reshape(4, 3) + number for number in range(3)]
+
+
+def columns(number: int) -> dict[str, pa.Array]:
+    return {"line": pa.array([number] * 4, pa.int64()), "word": pa.array([f"w{number}é"] * 4)}
+
+
+def write(path: Path, upto: int = 3, *, finish: bool = True, index: bool = True, **flags: bool) -> None:
+    """Writes blocks from where the file was left; stops, as if killed, behind block `upto`."""
+    with VectorFile(path, MADE_OF, 3, index=index, **flags) as file:
+        for number in range(file.done.get("blocks", 0), upto):
+            file.append(BLOCKS[number], columns(number) if index else None)
+            file.commit({"blocks": number + 1})
+        if finish:
+            file.finish()
+        else:
+            file.append(BLOCKS[0][:2], {name: array[:2] for name, array in columns(9).items()} if index else None)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_npy_file_holds_the_vectors_and_the_columns_lie_beside_it(tmp_path, half):
+    path = tmp_path / "new" / "x.npy"
+    write(path, half=half)
+    found = np.load(path, mmap_mode="r", allow_pickle=False)
+    np.testing.assert_array_equal(found, np.concatenate(BLOCKS))
+    assert found.dtype == (np.float16 if half else np.float32)
+    tokens = [json.loads(line) for line in (tmp_path / "new" / "x.tokens.jsonl").read_text("utf-8").splitlines()]
+    assert tokens == [{"line": number, "word": f"w{number}é"} for number in range(3) for _ in range(4)]
+    assert sorted(content(tmp_path / "new")) == ["x.npy", "x.npy.json", "x.tokens.jsonl"]
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_a_parquet_file_has_a_column_of_lists_of_fixed_size(tmp_path, half):
+    path = tmp_path / "x.parquet"
+    write(path, half=half)
+    table = pq.read_table(path)
+    assert table.schema.field("vector").type == pa.list_(pa.float16() if half else pa.float32(), 3)
+    np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), np.concatenate(BLOCKS))
+    assert table["line"].to_pylist() == [0] * 4 + [1] * 4 + [2] * 4
+    assert sorted(content(tmp_path)) == ["x.parquet", "x.parquet.json"]
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+@pytest.mark.parametrize("upto", [0, 1, 2, 3])
+def test_work_that_was_killed_ends_in_the_same_bytes(tmp_path, name, upto):
+    write(tmp_path / "whole" / name)
+    path = tmp_path / "killed" / name
+    write(path, upto, finish=False)
+    assert not path.exists()
+    write(path, min(upto + 1, 3), finish=False, resume=True)
+    write(path, resume=True)
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+def test_a_crash_while_the_file_moves_to_its_place_is_mended(tmp_path, name, monkeypatch):
+    write(tmp_path / "whole" / name)
+    path = tmp_path / "killed" / name
+    writer = NpyWriter if name == "x.npy" else ParquetWriter
+    end = writer.end
+
+    def stop(self, position):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def stop_behind(self, position):
+        end(self, position)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer, "end", stop)
+    with pytest.raises(OSError, match="No space"):
+        write(path)
+    monkeypatch.setattr(writer, "end", stop_behind)
+    with pytest.raises(OSError, match="No space"):
+        VectorFile(path, MADE_OF, 3, index=True, resume=True)
+    monkeypatch.setattr(writer, "end", end)
+    mended = VectorFile(path, MADE_OF, 3, index=True, resume=True)
+    assert mended.is_complete
+    assert (mended.rows, mended.done) == (12, {"blocks": 3})
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
+def test_a_full_disk_costs_one_block(tmp_path, name, monkeypatch):
+    write(tmp_path / "whole" / name)
+    path = tmp_path / "full" / name
+    write(path, 1, finish=False)
+    writer = NpyWriter if name == "x.npy" else ParquetWriter
+
+    def full(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "whole", full)
+        with pytest.raises(OSError, match="No space"):
+            write(path, resume=True)
+    write(path, resume=True)
+    assert content(tmp_path / "full") == content(tmp_path / "whole")
+
+
+def test_a_whole_file_is_not_touched_when_its_work_is_asked_to_go_on(tmp_path):
+    write(tmp_path / "x.npy")
+    before = content(tmp_path)
+    with VectorFile(tmp_path / "x.npy", MADE_OF, 3, index=True, resume=True) as file:
+        assert file.is_complete
+        assert (file.rows, file.done) == (12, {"blocks": 3})
+    assert content(tmp_path) == before
+
+
+def test_other_settings_are_refused_by_their_name(tmp_path):
+    for name, finish in (("x.npy", True), ("y.npy", False), ("z.parquet", False)):
+        write(tmp_path / name, finish=finish)
+        before = content(tmp_path)
+        for made_of, width, half, wrong in (
+            ({**MADE_OF, "model": "sha256:2"}, 3, False, "model"),
+            ({**MADE_OF, "pooling": "mean"}, 3, False, "pooling"),
+            (MADE_OF, 4, False, "width"),
+            (MADE_OF, 3, True, "numbers"),
+        ):
+            with pytest.raises(RunError, match=f"the {wrong} that") as caught:
+                VectorFile(tmp_path / name, made_of, width, half=half, index=True, resume=True)
+            assert "\n" not in str(caught.value)
+        assert content(tmp_path) == before
+
+
+def test_an_existing_file_needs_a_word_to_be_replaced(tmp_path):
+    path = tmp_path / "x.npy"
+    write(path, index=False)
+    first = path.read_bytes()
+    with pytest.raises(RunError, match="--replace"):
+        write(path, index=False)
+    write(path, 1, finish=False, index=False, replace=True)
+    assert path.read_bytes() == first, "the old file stays until the new one is whole"
+    with pytest.raises(RunError, match="--replace"):
+        write(path, index=False)
+    write(path, 2, index=False, replace=True)
+    assert np.load(path).shape == (8, 3)
+    assert sorted(content(tmp_path)) == ["x.npy", "x.npy.json"]
+
+
+@pytest.mark.parametrize("beside", ["x.tokens.jsonl", "x.npy.json"])
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_file_beside_the_vectors_needs_a_word_to_be_replaced(tmp_path, beside, resume):
+    (tmp_path / beside).write_text("mine\n")
+    with pytest.raises(RunError, match=rf"no file at '.*{beside}'.*--replace"):
+        write(tmp_path / "x.npy", resume=resume)
+    assert content(tmp_path) == {beside: b"mine\n"}
+    if beside == "x.tokens.jsonl":
+        write(tmp_path / "x.npy", index=False)
+        assert (tmp_path / beside).read_text() == "mine\n", "vectors without columns do not touch it"
+    (tmp_path / "y.tokens.jsonl").mkdir()
+    with pytest.raises(InputError, match="a folder"):
+        write(tmp_path / "y.npy", resume=resume)
+
+
+def test_an_index_goes_with_the_vectors_that_it_belongs_to(tmp_path):
+    path, tokens = tmp_path / "x.npy", tmp_path / "x.tokens.jsonl"
+    write(path)
+    write(path, 1, finish=False, index=False, replace=True)
+    assert tokens.exists(), "the old files stay until the new one is whole"
+    write(path, index=False, resume=True)
+    assert sorted(content(tmp_path)) == ["x.npy", "x.npy.json"]
+    tokens.write_text("mine\n")
+    write(path, index=False, replace=True)
+    assert tokens.read_text() == "mine\n", "the vectors before had no index"
+    (tmp_path / "x.npy.json").write_text("{")
+    write(path, index=False, replace=True)
+    assert np.load(path).shape == (12, 3), "a damaged record is replaced with its file"
+
+
+def test_what_is_lost_in_closing_a_full_disk_hides_no_error(tmp_path, monkeypatch):
+    writer = NpyWriter(tmp_path / "x.npy", 3)
+    writer.begin({})
+    file = writer._files[0]
+
+    class Full:
+        def close(self) -> None:
+            file.close()
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer, "_files", [Full()])
+    writer.close()
+    assert file.closed
+    assert writer._files == []
+
+
+def test_the_beginning_of_a_file_needs_a_word_too(tmp_path):
+    write(tmp_path / "x.parquet", 1, finish=False)
+    with pytest.raises(RunError, match="--resume"):
+        write(tmp_path / "x.parquet")
+
+
+def test_a_beginning_that_is_gone_is_missed(tmp_path):
+    for name, partial in (("x.npy", "x.npy.partial"), ("y.parquet", "y.parquet.partial/part-000000.parquet")):
+        write(tmp_path / name, 2, finish=False)
+        (tmp_path / partial).unlink()
+        with pytest.raises(RunError, match="which were whole"):
+            write(tmp_path / name, resume=True)
+
+
+def test_a_file_of_other_origin_or_a_damaged_state_is_refused(tmp_path):
+    np.save(tmp_path / "x.npy", BLOCKS[0])
+    with pytest.raises(RunError, match=r"x\.npy\.json"):
+        VectorFile(tmp_path / "x.npy", MADE_OF, 3, resume=True)
+    (tmp_path / "x.npy.json").write_text("{}")
+    with pytest.raises(InputError, match=r"x\.npy\.json"):
+        VectorFile(tmp_path / "x.npy", MADE_OF, 3, resume=True)
+
+
+@pytest.mark.parametrize("name", ["x", "x.npz", "x.csv", ".npy"])
+def test_an_ending_without_a_format_is_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="ends in"):
+        VectorFile(tmp_path / name, MADE_OF, 3)
+
+
+def test_the_header_has_one_size_for_any_number_of_rows():
+    sizes = {len(npy_header(rows, 768, np.dtype("<f4"))) for rows in (0, 1, 10**6, 10**12)}
+    assert len(sizes) == 1

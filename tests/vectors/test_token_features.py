@@ -1,0 +1,252 @@
+"""Vectors of words and pieces: which piece stands for a word, what a long text is read with, where tokens stand."""
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.errors import ConfigError
+from bertsmith.text.pack import pack_rows
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.windows import windows
+from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vectors import token_features
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.token_features import OffsetEncoder, TokenFeatures, TokenVectors
+from model.examples import shake
+from tasks.task_samples import CONFIG, TOKENIZER
+
+TEXTS = ["The good-films  was Äited", "", "romes annas", " ", "it ? plots"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("tokens") / "model"
+    model = untrained(CONFIG, seed=3)
+    shake(model)
+    save_pretrained(path, model, TOKENIZER, {"task": "pretraining"})
+    return path
+
+
+@functools.cache
+def encoder_of(folder: Path) -> FrozenEncoder:
+    return FrozenEncoder.load(folder, device="cpu")
+
+
+def everything(features: TokenFeatures, texts: list[str], first_line: int = 0) -> TokenVectors:
+    parts = list(features.read(texts, first_line))
+    return TokenVectors(
+        line=np.concatenate([part.line for part in parts]),
+        token=[token for part in parts for token in part.token],
+        begin=np.concatenate([part.begin for part in parts]),
+        end=np.concatenate([part.end for part in parts]),
+        vectors=np.concatenate([part.vectors for part in parts]),
+    )
+
+
+def vectors_of(folder: Path, ids: np.ndarray, layers: str = "last") -> np.ndarray:
+    """The vectors of one row of pieces, without those of [CLS] and [SEP]."""
+    encoder = encoder_of(folder)
+    rows = pack_rows([ids], vocabulary=TOKENIZER.vocabulary, max_length=64, model_limit=64)
+    return encoder.token_vectors(rows, encoder.choice(layers))[1:-1]
+
+
+WIDE = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
+# Accents that stand alone, signs, the two small forms of one letter, spaces of several kinds, what is dropped.
+ODD = st.text(st.sampled_from("abABΣσiİ !。中\u0301\u0345\u00a0\u200b\t\x00é") | st.characters(), max_size=20)
+
+
+@given(st.lists(ODD, max_size=5))
+def test_pieces_of_many_texts_are_those_of_each_text(texts):
+    encoder = OffsetEncoder(WIDE)
+    for _ in range(2):
+        encoded, begin, end = encoder.encode(texts)
+        for number, text in enumerate(texts):
+            alone = WIDE.encode_with_offsets(text)
+            here = slice(encoded.offsets[number], encoded.offsets[number + 1])
+            assert encoded[number].tolist() == alone.ids.tolist()
+            assert (begin[here].tolist(), end[here].tolist()) == (alone.starts.tolist(), alone.ends.tolist())
+
+
+@pytest.mark.parametrize("layers", ["last", "second-to-last", "sum-all", "embeddings", "-1,0"])
+def test_pieces_have_the_hidden_states_of_their_text_and_their_characters(folder, layers):
+    found = everything(TokenFeatures.load(folder, layers=layers, unit="pieces", device="cpu"), TEXTS, first_line=7)
+    row = 0
+    for number, text in enumerate(TEXTS):
+        pieces = TOKENIZER.encode_with_offsets(text)
+        here = slice(row, row + len(pieces))
+        assert (found.line[here] == number + 7).all()
+        assert found.token[here] == [TOKENIZER.vocabulary.pieces[id] for id in pieces.ids.tolist()]
+        np.testing.assert_array_equal(found.begin[here], pieces.starts)
+        np.testing.assert_array_equal(found.end[here], pieces.ends)
+        if len(pieces):
+            np.testing.assert_allclose(found.vectors[here], vectors_of(folder, pieces.ids, layers), atol=2e-6)
+        row += len(pieces)
+    assert row == len(found.token) == len(found.vectors)
+
+
+def test_a_word_is_its_first_piece_or_the_mean_of_its_pieces(folder):
+    first = everything(TokenFeatures.load(folder, unit="first", device="cpu"), TEXTS)
+    mean = everything(TokenFeatures.load(folder, unit="mean", device="cpu"), TEXTS)
+    pieces = everything(TokenFeatures.load(folder, unit="pieces", device="cpu"), TEXTS)
+    assert first.token == ["The", "good", "-", "films", "was", "Äited", "romes", "annas", "it", "?", "plots"]
+    for found in (first, mean):
+        assert found.token == first.token
+        for line, token, begin, end in zip(found.line, found.token, found.begin, found.end, strict=True):
+            assert TEXTS[line][begin:end] == token
+    for word, (line, begin, end) in enumerate(zip(first.line, first.begin, first.end, strict=True)):
+        inside = np.flatnonzero((pieces.line == line) & (pieces.begin >= begin) & (pieces.end <= end))
+        np.testing.assert_allclose(first.vectors[word], pieces.vectors[inside[0]], atol=2e-6)
+        np.testing.assert_allclose(mean.vectors[word], pieces.vectors[inside].mean(0), atol=2e-6)
+    assert sum(token.endswith("##s") for token in pieces.token) == 4
+
+
+@pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
+@pytest.mark.parametrize("max_length", [3, 8, 9, 64])
+def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
+    """Each piece comes from the window where it has the most context, on every side a quarter of a row."""
+    text = " ".join(["romes", "it", "good", "films", "?"] * 10)
+    pieces = TOKENIZER.encode_with_offsets(text)
+    features = TokenFeatures.load(folder, unit=unit, max_length=max_length, device="cpu")
+    found = everything(features, ["anna", text, "bert"])
+    assert " ".join(found.token[1:-1]).replace(" ##", "") == text
+    assert features.long_texts == 1
+    room = max_length - 2
+    cut = windows(None, pieces.ids, vocabulary=TOKENIZER.vocabulary, max_length=max_length, stride=max(room // 2, 1))
+    wanted = np.concatenate(
+        [
+            vectors_of(folder, pieces.ids[start:end])[cut.has_max_context[offset + 1 : offset + 1 + end - start]]
+            for start, end, offset in zip(cut.starts, cut.ends, cut.rows.offsets[:-1], strict=True)
+        ]
+    )
+    firsts = np.flatnonzero([not TOKENIZER.vocabulary.pieces[id].startswith("##") for id in pieces.ids.tolist()])
+    if unit == "first":
+        wanted = wanted[firsts]
+    elif unit == "mean":
+        wanted = np.stack([part.mean(0) for part in np.split(wanted, firsts[1:])])
+    np.testing.assert_allclose(found.vectors[1:-1], wanted, atol=2e-6)
+
+
+@pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
+def test_how_much_is_in_memory_changes_no_vector(folder, unit, monkeypatch):
+    texts = [" ".join(["romes", "it", "films"] * 9), *TEXTS, "annas" + "s" * 20]
+    features = TokenFeatures.load(folder, unit=unit, max_length=7, device="cpu")
+    whole = everything(features, texts)
+    for pieces in (1, 2, 5):
+        monkeypatch.setattr(token_features, "CHUNK_BYTES", 4 * features.width * pieces)
+        parts = list(features.read(texts))
+        assert len(parts) > 3
+        again = everything(features, texts)
+        assert again.token == whole.token
+        np.testing.assert_allclose(again.vectors, whole.vectors, atol=2e-6)
+
+
+@pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
+def test_equal_texts_are_computed_once_and_have_equal_vectors(folder, unit, monkeypatch):
+    long = " ".join(["romes", "it", "films"] * 9)
+    texts = ["it was good", long, "annas plots", long, "it was good", "", "annas plots", "it was good"]
+    features = TokenFeatures.load(folder, unit=unit, max_length=9, device="cpu")
+    once = everything(features, [texts[0], long, texts[2]])
+    rows = []
+    token_vectors = FrozenEncoder.token_vectors
+
+    def count(self, packed, *arguments):
+        rows.append(len(packed))
+        return token_vectors(self, packed, *arguments)
+
+    monkeypatch.setattr(FrozenEncoder, "token_vectors", count)
+    everything(features, [texts[0], long, texts[2]])
+    again = everything(features, texts)
+    assert rows[0] == rows[1]
+    of_line = [once.vectors[once.line == line] for line in range(3)]
+    for line, same in ((0, 0), (1, 1), (2, 2), (3, 1), (4, 0), (6, 2), (7, 0)):
+        assert np.array_equal(again.vectors[again.line == line], of_line[same])
+
+
+def test_equal_pieces_cut_into_other_words_have_the_vectors_of_their_own_words(folder):
+    features = TokenFeatures.load(folder, unit="first", max_length=9, device="cpu")
+    together, apart = features.word_vectors([["good-films"], ["good", "-", "films"]])
+    assert (together.shape[0], apart.shape[0]) == (1, 3)
+    assert torch.equal(together[0], apart[0])
+
+
+def test_a_word_whose_pieces_lie_in_two_windows_is_whole(folder, monkeypatch):
+    """Ten pieces of one word in rows of four."""
+    word = "plot" + "s" * 9
+    features = TokenFeatures.load(folder, unit="mean", max_length=6, device="cpu")
+    monkeypatch.setattr(token_features, "CHUNK_BYTES", 1)
+    found = everything(features, [f"it {word} was"])
+    pieces = everything(TokenFeatures.load(folder, unit="pieces", max_length=6, device="cpu"), [f"it {word} was"])
+    assert found.token == ["it", word, "was"]
+    np.testing.assert_allclose(found.vectors[1], pieces.vectors[1:-1].mean(0), atol=2e-6)
+
+
+def test_texts_without_a_piece_have_no_row_and_are_counted(folder):
+    features = TokenFeatures.load(folder, device="cpu")
+    assert list(features.read(["", " \t"])) == []
+    assert features.empty_texts == 2
+    assert list(features.read([])) == []
+
+
+@pytest.mark.parametrize("unit", ["first", "mean"])
+def test_given_words_have_one_vector_each(folder, unit):
+    """S99: a batch of words in, as many vectors out, whatever the words are made of."""
+    features = TokenFeatures.load(folder, unit=unit, device="cpu")
+    sentences = [["The", "films", "was", "good-plots"], [], ["\u0301", "anna"], ["it"] * 200]
+    found = features.word_vectors(sentences)
+    assert [tuple(vectors.shape) for vectors in found] == [(4, 32), (0, 32), (2, 32), (200, 32)]
+    assert all(vectors.dtype == torch.float32 for vectors in found)
+    ids = TOKENIZER.encode("The films was good-plots")
+    alone = vectors_of(folder, ids)
+    names = [TOKENIZER.vocabulary.pieces[id] for id in ids.tolist()]
+    assert names == ["the", "film", "##s", "was", "good", "[UNK]", "plot", "##s"]
+    firsts = [0, 1, 3, 4]
+    wanted = alone[firsts] if unit == "first" else np.stack([part.mean(0) for part in np.split(alone, firsts[1:])])
+    np.testing.assert_allclose(found[0].numpy(), wanted, atol=2e-6)
+    unknown = vectors_of(folder, np.array([TOKENIZER.vocabulary.unk_id, TOKENIZER.vocabulary.index["anna"]]))
+    np.testing.assert_allclose(found[2].numpy(), unknown, atol=2e-6)
+    assert features.word_vectors([]) == []
+
+
+@pytest.mark.parametrize("modules", [[], ["Pooling"], ["Pooling", "Dense"]])
+def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_reads(tmp_path, modules):
+    model = untrained(CONFIG, seed=3)
+    shake(model)
+    rules = dataclasses.replace(TOKENIZER.rules, lowercase=False, strip_accents=False)
+    save_pretrained(tmp_path / "inside", model, Tokenizer(TOKENIZER.vocabulary, rules), {})
+    text = "The FILM was good"
+    cased = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text])
+    listed = [{"path": "inside", "type": "x.Transformer"}]
+    listed += [{"path": f"{number}_{kind}", "type": f"x.{kind}"} for number, kind in enumerate(modules, 1)]
+    (tmp_path / "modules.json").write_text(json.dumps(listed))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text("{}")
+    (tmp_path / "inside" / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
+    features = TokenFeatures.load(tmp_path, device="cpu")
+    found = everything(features, [text])
+    assert found.token == text.split()
+    lower = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text.lower()])
+    np.testing.assert_allclose(found.vectors, lower.vectors, atol=1e-6)
+    assert np.abs(found.vectors - cased.vectors).max() > 0.01
+    if modules == ["Pooling"]:
+        embedder = Embedder.load(tmp_path, device="cpu")
+        assert embedder.encoder.settings(embedder.choice) == features.encoder.settings(features.choice)
+
+
+def test_impossible_settings_are_refused(folder):
+    with pytest.raises(ConfigError, match="unit"):
+        TokenFeatures.load(folder, unit="last", device="cpu")
+    with pytest.raises(ConfigError, match="max_length"):
+        TokenFeatures.load(folder, max_length=65, device="cpu")
+    with pytest.raises(ConfigError, match="max_length"):
+        TokenFeatures.load(folder, max_length=2, device="cpu")
+    with pytest.raises(ConfigError, match="unit"):
+        TokenFeatures.load(folder, unit="pieces", device="cpu").word_vectors([["it"]])
