@@ -28,9 +28,9 @@ from bertsmith.finetuning.frozen_tagging import TAGGER_RECIPE, TaggerSettings, t
 from bertsmith.finetuning.probe import PROBES, FeatureProbe
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import TaskData
 from bertsmith.model.layer_mix import CHOICES
 from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import TAGS, read_task, task_name
 from bertsmith.tasks.tagging import TaggingTask

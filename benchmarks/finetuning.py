@@ -32,13 +32,14 @@ from peer_finetuning import Peer
 
 from bertsmith.files import read_json
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob, TaskData
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.answers import squad_scores
 from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for
 from bertsmith.tasks.task import TaskSpec
 

@@ -24,10 +24,11 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob, TaskData
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for, task_name
 
 STEPS = 100  # at least, by passing more often over few labels

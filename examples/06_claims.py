@@ -17,11 +17,13 @@ from sklearn.linear_model import LogisticRegression
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob, TaskData
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import quiet
 from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
 
@@ -68,7 +70,7 @@ def main(
     task, encoder = ClassificationTask(spec), FrozenEncoder.load(model)
 
     def vectors(examples: Sequence[TextExample]) -> np.ndarray:
-        return encoder.text_vectors(task, examples, encoder.choice("last"))
+        return text_vectors(encoder, task, examples, encoder.choice("last"))
 
     regression = LogisticRegression(max_iter=1000)
     regression.fit(vectors(data.train), [example.label == "Claim" for example in data.train])

@@ -21,10 +21,12 @@ from base_models import base_of_language, options
 
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.finetuning.frozen_tagging import word_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob, TaskData
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.predictor import Predictor
 from bertsmith.progress import quiet
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
@@ -60,7 +62,7 @@ def vectors(encoder: FrozenEncoder, sentences: Sequence[str], words: Sequence[st
     task = TaggingTask(TaskSpec(kind="tagging", name="words", labels=("O",), settings=cut))
     tagged = [words_of(text.lower()) for text in sentences]
     layers = encoder.choice(",".join(map(str, range(encoder.model.config.num_hidden_layers + 1))))
-    found = encoder.word_vectors(task, tagged, layers).vectors  # [W, L + 1, D]
+    found = word_vectors(encoder, task, tagged, layers).vectors  # [W, L + 1, D]
     starts = np.cumsum([0, *(len(one.words) for one in tagged[:-1])])
     places = [start + one.words.index(word) for start, one, word in zip(starts, tagged, words, strict=True)]
     return (found / np.linalg.norm(found, axis=-1, keepdims=True))[places].swapaxes(0, 1)

@@ -20,13 +20,15 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "errors": 0, "files": 0, "randomness": 0, "settings": 0, "progress": 0, "runtime": 0,
     "text": 1, "training": 1, "metrics": 1,
-    "model": 2, "corpus": 2,
-    "checkpoints": 3,
-    "tasks": 4,
-    "inference": 5,
-    "demo": 6, "library": 6,
-    "server": 7,
-    "cli": 8,
+    "model": 2, "corpus": 2, "reports": 2,
+    "checkpoints": 3, "datasets": 3,
+    "encoding": 4,
+    "tasks": 5, "pretraining": 5,
+    "finetuning": 6, "inference": 6, "vectors": 6,
+    "search": 7, "export": 7,
+    "demo": 8, "library": 8,
+    "server": 9,
+    "cli": 10,
 }  # fmt: skip
 SHORTEST, LONGEST = 25, 400
 NEVER_TORCH = ("text", "corpus", "metrics")

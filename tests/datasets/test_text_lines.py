@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from bertsmith.corpus import sources
 from bertsmith.datasets import text_lines
-from bertsmith.datasets.text_lines import RunningDigest, TextLines, text_blocks
+from bertsmith.datasets.blocks import text_blocks
+from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.errors import ConfigError, InputError
 
 

@@ -12,6 +12,7 @@ from bertsmith import runtime
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export import onnx_files as onnx_export
@@ -19,7 +20,6 @@ from bertsmith.export import onnx_graph
 from bertsmith.export.conversion import export
 from bertsmith.export.onnx_files import needs_reduced_range, session_runner, write_fp32, write_int8
 from bertsmith.export.onnx_graph import build_graph, outputs_of
-from bertsmith.finetuning.workload import task_logits
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig

@@ -11,13 +11,14 @@ import pytest
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob, SeedResult, TaskData, split_dev
+from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings, table_cells
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training.optimizer import BertAdam
 from bertsmith.training.run_folder import RunFolder

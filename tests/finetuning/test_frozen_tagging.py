@@ -20,9 +20,9 @@ from bertsmith.finetuning.frozen_tagging import (
     FeatureTagging,
     TaggerSettings,
     train_tagger,
+    word_vectors,
 )
-from bertsmith.finetuning.probe import FeatureProbe
-from bertsmith.finetuning.training import TaskData
+from bertsmith.finetuning.probe import FeatureProbe, text_vectors
 from bertsmith.metrics.labels import accuracy, macro_f1
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel, Trace
@@ -31,6 +31,7 @@ from bertsmith.model.heads import BertForPreTraining
 from bertsmith.model.layer_mix import layer_choice
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -108,7 +109,7 @@ def test_the_vector_of_a_word_is_that_of_its_first_piece(layers: str, micro_toke
     """S93, S94: against a loop over sentences and words, for any cut into micro-batches."""
     frozen, examples = encoder(micro_tokens=micro_tokens), sentences(12)
     choice = frozen.choice(layers)
-    words = frozen.word_vectors(tagging(), examples, choice)
+    words = word_vectors(frozen, tagging(), examples, choice)
     expected = []
     for sentence in examples:
         pieces = [TOKENIZER.encode(word).tolist() for word in sentence.words]
@@ -128,10 +129,10 @@ def test_a_sentence_that_is_read_in_windows_is_one_sentence_of_the_tagger() -> N
     frozen = encoder()
     long = TaggedExample(id="0", words=tuple("abcdefghij" * 5), tags=("O",) * 50, place="sentence 0")
     short = TaggedExample(id="1", words=("ab", "c"), tags=("B-X", "I-X"), place="sentence 1")
-    words = frozen.word_vectors(tagging(max_length=12, stride=3), [long, short], frozen.choice("last"))
+    words = word_vectors(frozen, tagging(max_length=12, stride=3), [long, short], frozen.choice("last"))
     assert words.sentences.rows.lengths.tolist() == [50, 2]
     assert words.vectors.shape == (52, 1, 32)
-    alone = frozen.word_vectors(tagging(), [short], frozen.choice("last"))
+    alone = word_vectors(frozen, tagging(), [short], frozen.choice("last"))
     np.testing.assert_allclose(words.vectors[50:], alone.vectors, atol=2e-5)
 
 
@@ -140,7 +141,7 @@ def test_a_sentence_that_is_read_in_windows_is_one_sentence_of_the_tagger() -> N
 def test_the_vector_of_a_text_is_the_mean_of_its_tokens_or_that_of_its_first(layers: str, pooling: str) -> None:
     frozen = encoder(micro_tokens=30)
     examples = texts(9)
-    vectors = frozen.text_vectors(classification(), examples, frozen.choice(layers), pooling)
+    vectors = text_vectors(frozen, classification(), examples, frozen.choice(layers), pooling)
     for example, vector in zip(examples, vectors, strict=True):
         states = hidden_states(frozen.model, row(TOKENIZER.encode(example.first).tolist()))
         mixed = frozen.choice(layers).mix(states).numpy()
@@ -152,7 +153,7 @@ def test_the_windows_of_a_text_are_averaged() -> None:
     letters = "abcdefghijabcdefgh"
     task = classification(max_length=8, long_text="windows", stride=6)
     long = TextExample(id="0", first=" ".join(letters), label="yes")
-    (vector,) = frozen.text_vectors(task, [long], frozen.choice("last"), "cls")
+    (vector,) = text_vectors(frozen, task, [long], frozen.choice("last"), "cls")
     starts = [0, 6, 12]
     firsts = [
         hidden_states(frozen.model, row(TOKENIZER.encode(" ".join(letters[start : start + 6]))))[-1][0]
@@ -239,7 +240,7 @@ def test_stopped_and_resumed_is_the_straight_run_bit_for_bit(tmp_path: Path, mon
 
 def workload(**settings: object) -> FeatureTagging:
     frozen, task = encoder(), tagging()
-    words = frozen.word_vectors(task, sentences(7), frozen.choice("sum-all"))
+    words = word_vectors(frozen, task, sentences(7), frozen.choice("sum-all"))
     chosen = TaggerSettings(**{"layers": "sum-all", "width": 12, "dropout": 0.0, "batch_size": 5, **settings})
     model = BiLSTMTagger(frozen.choice("sum-all"), 32, len(TAGS), width=12, dropout=0.0)
     return FeatureTagging(model, task, words, None, frozen, chosen, seed=3)
@@ -307,14 +308,14 @@ def test_vectors_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monk
     choice = frozen.choice("concat-last-4")
     monkeypatch.setattr(frozen_encoder, "memory_bytes", lambda: 2 * needed - 2)
     with pytest.raises(ConfigError, match=f"for {words} words; choose fewer layers"):
-        frozen.word_vectors(tagging(), examples, choice)
+        word_vectors(frozen, tagging(), examples, choice)
     monkeypatch.setattr(frozen_encoder, "memory_bytes", lambda: 2 * needed)
-    assert frozen.word_vectors(tagging(), examples, choice).vectors.nbytes == needed
+    assert word_vectors(frozen, tagging(), examples, choice).vectors.nbytes == needed
 
 
 def test_rows_longer_than_the_model_reads_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_length of at most 32"):
-        encoder().word_vectors(tagging(max_length=64), sentences(1), layer_choice("last", 4))
+        word_vectors(encoder(), tagging(max_length=64), sentences(1), layer_choice("last", 4))
 
 
 @pytest.mark.parametrize(("name", "value"), [("width", 0), ("dropout", 1.0), ("epochs", 0.0), ("micro_words", -1)])
@@ -336,7 +337,7 @@ def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(
     loaded = FrozenEncoder.load(tmp_path / "model", device="cpu")
     assert set(loaded.digests) == {"base", "vocabulary"}
     direct = FrozenEncoder(model.bert, TOKENIZER, choose("cpu", "fp32"))
-    vectors = [one.word_vectors(tagging(), sentences(5), one.choice("sum-all")).vectors for one in (loaded, direct)]
+    vectors = [word_vectors(one, tagging(), sentences(5), one.choice("sum-all")).vectors for one in (loaded, direct)]
     assert np.array_equal(*vectors)
     for name in ("vocab.txt", "tokenizer.json"):
         (tmp_path / "model" / name).unlink()

@@ -16,11 +16,11 @@ from bertsmith.finetuning.predictions import texts_of
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import TaskData
 from bertsmith.metrics.calibration import expected_calibration_error
 from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.uncertainty import paired_test, spread
 from bertsmith.randomness import generator
+from bertsmith.tasks.data import TaskData
 from reports.page import Page
 from tasks.task_samples import SPECS, examples_of, write_base_model
 from training.toy import ToyWorkload, toy_run

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
+from bertsmith.encoding.forward import task_logits
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals, score_rows
-from bertsmith.finetuning.workload import task_logits
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.tasks.kinds import task_for
 from model.examples import shake

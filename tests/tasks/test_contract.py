@@ -11,15 +11,17 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
 from bertsmith.errors import BertsmithError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob, TaskData
-from bertsmith.finetuning.workload import Finetuning, task_logits
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model

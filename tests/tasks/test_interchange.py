@@ -9,9 +9,9 @@ import transformers
 
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import convert
+from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import CheckpointError
-from bertsmith.finetuning.workload import task_logits
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose

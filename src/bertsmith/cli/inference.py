@@ -45,7 +45,7 @@ def fill(
 
 def _fill_lines(predictor: "PretrainedPredictor", top: int) -> "Iterator[tuple[str, list[list[Filling]]]]":
     """The lines of stdin with what fills their gaps; what has arrived is answered together."""
-    from bertsmith.datasets.text_lines import text_blocks
+    from bertsmith.datasets.blocks import text_blocks
 
     number = 0
     for arrived in line_blocks(sys.stdin.buffer):

@@ -7,9 +7,9 @@ line. Bytes that are not UTF-8 become U+FFFD and are counted.
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from bertsmith.corpus.parquet import parquet_blocks
 from bertsmith.corpus.sources import (
@@ -30,10 +30,6 @@ from bertsmith.progress import counted
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
 JSON_HEAD = 4096  # bytes that tell whether a file holds JSON
-BLOCK_TEXTS = 4096
-BLOCK_CHARACTERS = 2**24
-
-Item = TypeVar("Item")
 
 
 class TextLines:
@@ -264,30 +260,6 @@ class RunningDigest:
 
     def __str__(self) -> str:
         return f"sha256:{self._hash.hexdigest()}"
-
-
-def text_blocks(
-    texts: Iterable[str], most_texts: int = BLOCK_TEXTS, most_characters: int = BLOCK_CHARACTERS
-) -> Iterator[list[str]]:
-    """Lists of texts in their order, as long as both limits allow; a text longer than that is one of its own list."""
-    return sized_blocks(texts, len, most_texts, most_characters)
-
-
-def sized_blocks(
-    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
-) -> Iterator[list[Item]]:
-    """As `text_blocks`, of anything that has a size in characters."""
-    block: list[Item] = []
-    size = 0
-    for item in items:
-        more = size_of(item)
-        if block and (len(block) == most_items or size + more > most_characters):
-            yield block
-            block, size = [], 0
-        block.append(item)
-        size += more
-    if block:
-        yield block
 
 
 def _raw_lines(stream: SourceStream, data: bytes) -> Iterator[bytes]:

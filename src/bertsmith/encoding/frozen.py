@@ -26,7 +26,6 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import kept_layers
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, micro_batches
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.files import digest_file
@@ -37,10 +36,6 @@ from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime, choose_inference, memory_bytes
 from bertsmith.settings import require
-from bertsmith.tasks.classification import ClassificationTask
-from bertsmith.tasks.tagging import TaggingTask
-from bertsmith.tasks.task import TaskSpec
-from bertsmith.tasks.whole_texts import pooled_logits
 from bertsmith.text.pack import PackedRows
 from bertsmith.text.wordpiece import Tokenizer
 
@@ -50,20 +45,6 @@ _OF_FIRST = ("cls", "pooler")
 MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
 
 Vectors = npt.NDArray[np.float32]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class WordVectors:
-    """The words of some sentences as a frozen encoder sees them.
-
-    Attributes:
-        vectors: float32 [W, n, D], the hidden states of each word's first piece.
-        sentences: one row and unit a sentence, whose "tokens" are its words: the numbers of rows of `vectors`. The
-            targets, where there are gold tags, are those of the words.
-    """
-
-    vectors: Vectors
-    sentences: Features
 
 
 class FrozenEncoder:
@@ -146,50 +127,18 @@ class FrozenEncoder:
         """The choice of layers of a name or of numbers; see `layer_choice`."""
         return layer_choice(name, self.model.config.num_hidden_layers)
 
-    def word_vectors(self, task: TaggingTask, sentences: Sequence[TaggedExample], choice: LayerChoice) -> WordVectors:
-        """The hidden states of the first piece of every word, read as the task reads its sentences.
-
-        A long sentence is read in windows, with the context that the task's settings ask for; a word counts once.
+    def hidden_states(self, features: Features, choice: LayerChoice) -> Vectors:
+        """The chosen hidden states of the positions that are read, float32 [R, n, D], in the order of the features.
 
         Raises:
-            ConfigError: the rows are longer than the model reads, or the vectors take too much memory.
+            ConfigError: the vectors take too much memory.
         """
-        self._require_positions(task.spec)
-        features = task.encode(sentences, self.tokenizer)
-        shape = (features.num_read, len(choice.layers), self.hidden_size)
-        vectors = _room_for(shape, "words")
-        with _progress(features) as progress:
+        vectors = _room_for((features.num_read, len(choice.layers), self.hidden_size), "positions")
+        with self.progress(features.rows) as progress:
             for part, picked in self._passes(features, choice, pruned=True):
                 vectors[part.chosen] = picked.float().cpu().numpy()
                 progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
-        lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
-        words = Features(
-            rows=_rows_of_words(lengths),
-            rows_per_unit=np.ones(len(lengths), dtype=np.int64),
-            example_of_row=np.arange(len(lengths)),
-            read=None,
-            targets=features.targets,
-            targets_per=features.targets_per,
-        )
-        return WordVectors(vectors=vectors, sentences=words)
-
-    def text_vectors(
-        self, task: ClassificationTask, examples: Sequence[Example], choice: LayerChoice, pooling: str = "mean"
-    ) -> Vectors:
-        """One vector a text, float32 [E, width], read as the task reads its texts; sums of layers are plain ones.
-
-        Args:
-            pooling: one of `POOLINGS`, see `row_vectors`. Windows of one text are averaged.
-
-        Raises:
-            ConfigError: as for words, or the pooling is unknown.
-            CheckpointError: the pooler is asked for and was never trained.
-        """
-        self._require_positions(task.spec)
-        features = task.encode(examples, self.tokenizer)
-        with _progress(features) as progress:
-            vectors = self.row_vectors(features.rows, choice, pooling, progress)
-        return pooled_logits(vectors, features, "mean")
+        return vectors
 
     def row_vectors(
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
@@ -229,6 +178,10 @@ class FrozenEncoder:
         for part, picked in self._passes(features, choice, pruned=True):
             vectors[part.chosen] = choice.join(picked.float()).cpu().numpy()
         return vectors
+
+    def progress(self, rows: PackedRows) -> Progress:
+        """The progress of these rows through the encoder."""
+        return Progress("frozen encoder", total=len(rows), unit="rows")
 
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
         """Returns if the pooling is known, goes with the layers, and has what it needs.
@@ -285,12 +238,17 @@ class FrozenEncoder:
                 states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
             yield part, choice.pick(states)
 
-    def _require_positions(self, spec: TaskSpec) -> None:
+    def require_positions(self, max_length: int) -> None:
+        """Returns if the model reads rows of `max_length` tokens.
+
+        Raises:
+            ConfigError: it has fewer positions.
+        """
         limit = self.model.config.max_position_embeddings
         require(
-            spec.settings.max_length <= limit,
+            max_length <= limit,
             expected=f"max_length of at most {limit}, the positions of the model",
-            found=spec.settings.max_length,
+            found=max_length,
             fix="lower max_length",
         )
 
@@ -313,10 +271,6 @@ def _lower_part(model: BertModel, depth: int) -> BertModel:
     return lower
 
 
-def _progress(features: Features) -> Progress:
-    return Progress("frozen encoder", total=len(features.rows), unit="rows")
-
-
 def _rows_by_first(rows: PackedRows) -> Features:
     """Rows that are units of their own, of which [CLS] is read."""
     return Features(
@@ -327,12 +281,6 @@ def _rows_by_first(rows: PackedRows) -> Features:
         targets=None,
         targets_per=PER_ROW,
     )
-
-
-def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
-    """Rows whose tokens are the words of all sentences, counted from 0."""
-    words = np.arange(lengths.sum(), dtype=np.int32)
-    return PackedRows(words, np.zeros_like(words), lengths, np.zeros_like(lengths))
 
 
 def _room_for(shape: tuple[int, ...], what: str) -> Vectors:

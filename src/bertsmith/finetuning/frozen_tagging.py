@@ -16,20 +16,22 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example, TaggedExample
-from bertsmith.encoding.frozen import FrozenEncoder, WordVectors
-from bertsmith.encoding.units import Ints, TaskBatch, micro_batches
+from bertsmith.encoding.forward import Logits
+from bertsmith.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import RecipeSettings
-from bertsmith.finetuning.training import TaskData
 from bertsmith.finetuning.workload import examples_of_step, step_plan
 from bertsmith.model.layer_mix import LayerChoice, WeightedMix
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask
-from bertsmith.tasks.task import Logits
+from bertsmith.text.pack import PackedRows
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.workload import StepPlan
@@ -59,6 +61,51 @@ class TaggerSettings:
             value = getattr(self, name)
             require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
         require(0 <= self.dropout < 1, expected="dropout from 0 to below 1", found=self.dropout, fix="give a share")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class WordVectors:
+    """The words of some sentences as a frozen encoder sees them.
+
+    Attributes:
+        vectors: float32 [W, n, D], the hidden states of each word's first piece.
+        sentences: one row and unit a sentence, whose "tokens" are its words: the numbers of rows of `vectors`. The
+            targets, where there are gold tags, are those of the words.
+    """
+
+    vectors: Vectors
+    sentences: Features
+
+
+def word_vectors(
+    encoder: FrozenEncoder, task: TaggingTask, sentences: Sequence[TaggedExample], choice: LayerChoice
+) -> WordVectors:
+    """The hidden states of the first piece of every word, read as the task reads its sentences.
+
+    A long sentence is read in windows, with the context that the task's settings ask for; a word counts once.
+
+    Raises:
+        ConfigError: the rows are longer than the model reads, or the vectors take too much memory.
+    """
+    encoder.require_positions(task.spec.settings.max_length)
+    features = task.encode(sentences, encoder.tokenizer)
+    vectors = encoder.hidden_states(features, choice)
+    lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
+    words = Features(
+        rows=_rows_of_words(lengths),
+        rows_per_unit=np.ones(len(lengths), dtype=np.int64),
+        example_of_row=np.arange(len(lengths)),
+        read=None,
+        targets=features.targets,
+        targets_per=features.targets_per,
+    )
+    return WordVectors(vectors=vectors, sentences=words)
+
+
+def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
+    """Rows whose tokens are the words of all sentences, counted from 0."""
+    words = np.arange(lengths.sum(), dtype=np.int32)
+    return PackedRows(words, np.zeros_like(words), lengths, np.zeros_like(lengths))
 
 
 class BiLSTMTagger(nn.Module):
@@ -268,10 +315,10 @@ def train_tagger(
     record["train"] = to_dict(training)
     run = RunFolder.prepare(Path(out), record, {**data.digests, **encoder.digests}, resume=resume)
     started = time.monotonic()
-    words = encoder.word_vectors(task, cast("Sequence[TaggedExample]", data.train), choice)
+    words = word_vectors(encoder, task, cast("Sequence[TaggedExample]", data.train), choice)
     dev = None
     if data.dev:
-        dev = data.dev, encoder.word_vectors(task, cast("Sequence[TaggedExample]", data.dev), choice)
+        dev = data.dev, word_vectors(encoder, task, cast("Sequence[TaggedExample]", data.dev), choice)
     encoding_seconds = time.monotonic() - started
     model = BiLSTMTagger(
         choice,

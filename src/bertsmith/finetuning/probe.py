@@ -17,9 +17,11 @@ from sklearn.preprocessing import StandardScaler
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.errors import InputError, nearest
+from bertsmith.model.layer_mix import LayerChoice
 from bertsmith.randomness import derive
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.whole_texts import pooled_logits
 
 PROBES = ("logistic", "mlp")
 HIDDEN = 64  # width of the MLP
@@ -102,7 +104,7 @@ class FeatureProbe:
 
     def vectors(self, examples: Sequence[Example]) -> Vectors:
         """What the classifier is given, float32 [E, width]."""
-        return self.encoder.text_vectors(self.task, examples, self.choice, self.pooling)
+        return text_vectors(self.encoder, self.task, examples, self.choice, self.pooling)
 
     def _logits(self, vectors: Vectors) -> npt.NDArray[np.float32]:
         """Logarithms of probabilities, float32 [E, K]; a label that was never seen has hardly any."""
@@ -110,6 +112,30 @@ class FeatureProbe:
         seen = self._pipeline[-1].classes_
         logits[:, seen] = np.log(np.maximum(self._pipeline.predict_proba(vectors), _LEAST_CHANCE))
         return logits
+
+
+def text_vectors(
+    encoder: FrozenEncoder,
+    task: ClassificationTask,
+    examples: Sequence[Example],
+    choice: LayerChoice,
+    pooling: str = "mean",
+) -> Vectors:
+    """One vector a text, float32 [E, width], read as the task reads its texts; sums of layers are plain ones.
+
+    Args:
+        pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
+
+    Raises:
+        ConfigError: the rows are longer than the model reads, the pooling is unknown, or the vectors take too much
+            memory.
+        CheckpointError: the pooler is asked for and was never trained.
+    """
+    encoder.require_positions(task.spec.settings.max_length)
+    features = task.encode(examples, encoder.tokenizer)
+    with encoder.progress(features.rows) as progress:
+        vectors = encoder.row_vectors(features.rows, choice, pooling, progress)
+    return pooled_logits(vectors, features, "mean")
 
 
 def _pipeline(classifier: str, penalty: float, seed: int) -> Pipeline:

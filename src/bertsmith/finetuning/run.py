@@ -26,13 +26,13 @@ from bertsmith.finetuning.training import (
     REPORT_FILE,
     FinetuningJob,
     SeedResult,
-    TaskData,
 )
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.settings import require
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
 

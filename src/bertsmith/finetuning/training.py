@@ -21,18 +21,18 @@ import torch
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.datasets.examples import Example, QuestionExample
+from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.workload import Finetuning, task_logits
+from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import BertForTask
 from bertsmith.progress import counted, warn
-from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
@@ -44,23 +44,6 @@ AGAINST_COLLAPSE = (
     "small data want --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
     "pre-trained longer"
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskData:
-    """The examples of a task, read and checked.
-
-    Attributes:
-        train: labelled examples to learn from.
-        dev: labelled examples to choose by; empty for none.
-        digests: of the files, by name.
-        held_out: whether `dev` was taken out of the training file.
-    """
-
-    train: Sequence[Example]
-    dev: Sequence[Example]
-    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    held_out: bool = False
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,31 +67,6 @@ class SeedResult:
     steps: int
     seconds: float
     tokens: int
-
-
-def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
-    """Training and dev examples: a share, at least one, drawn by the seed, is set aside.
-
-    Raises:
-        ConfigError: there are too few examples for both.
-    """
-    if len(examples) < 2:
-        raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
-    # Questions about one context stay together, or the dev examples would have been read in training.
-    by_context: dict[str, list[int]] = {}
-    for number, example in enumerate(examples):
-        together = example.context if isinstance(example, QuestionExample) else str(number)
-        by_context.setdefault(together, []).append(number)
-    groups = list(by_context.values())
-    aside: set[int] = set()
-    for group in generator(seed, "dev split").permutation(len(groups)).tolist():
-        if len(aside) >= max(1, round(share * len(examples))):
-            break
-        aside |= set(groups[group])
-    kept = [example for number, example in enumerate(examples) if number not in aside]
-    if not kept:
-        raise ConfigError(expected="questions about several contexts", found="one context", fix="give --dev a file")
-    return kept, [examples[number] for number in sorted(aside)]
 
 
 class FinetuningJob:

@@ -16,9 +16,10 @@ from typing import Any
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob, TaskData
+from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
 

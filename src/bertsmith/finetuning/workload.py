@@ -7,23 +7,21 @@ in order, across the borders of epochs, so no unit is dropped.
 Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in the original run_classifier.py.
 """
 
-import contextlib
 import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example
+from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.model.heads import BertForTask
 from bertsmith.model.noise import noise_for
-from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
-from bertsmith.tasks.task import Logits, Task
+from bertsmith.tasks.task import Task
 from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training.workload import StepPlan
 
@@ -119,38 +117,6 @@ class Finetuning:
         if self.on_scores is not None:
             self.on_scores(scores)
         return scores
-
-
-@torch.inference_mode()
-def task_logits(
-    model: BertForTask,
-    features: Features,
-    runtime: Runtime,
-    micro_tokens: int | None = None,
-    advance: Callable[[float], None] | None = None,
-) -> Logits:
-    """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
-
-    This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
-
-    Args:
-        micro_tokens: most tokens worked on at once; None: what suits the device.
-        advance: is told the share of the rows that was done since it was last told, for a progress that covers more;
-            without it there is a progress of these rows.
-    """
-    found = np.empty((features.num_read, model.head.outputs), dtype=np.float32)
-    everything = np.arange(len(features), dtype=np.int64)
-    progress = Progress("evaluating", total=len(features.rows), unit="rows")
-    with progress if advance is None else contextlib.nullcontext():
-        tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
-        for part in micro_batches(features, everything, micro_tokens=tokens, device=runtime.device):
-            logits = model(part.batch, read=part.read, dtype=runtime.dtype)
-            found[part.chosen] = logits.float().cpu().numpy()
-            if advance is None:
-                progress.advance(part.batch.num_rows)
-            else:
-                advance(part.batch.num_rows / len(features.rows))
-    return found
 
 
 def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:

@@ -12,10 +12,10 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import kept_layers
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
-from bertsmith.datasets.text_lines import sized_blocks
+from bertsmith.datasets.blocks import characters_of, sized_blocks
+from bertsmith.datasets.examples import Example
+from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, InputError
-from bertsmith.finetuning.workload import task_logits
 from bertsmith.model.heads import BertForTask
 from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress
@@ -111,7 +111,7 @@ class Predictor:
             progress.advance(share * size)
 
         with Progress("predicting", total, unit="texts", how=self.runtime.precision) as progress:
-            for part in sized_blocks(until_error(), _characters, block):
+            for part in sized_blocks(until_error(), characters_of, block):
                 try:
                     predictions = self.predict(part, functools.partial(advance, len(part)))
                 except InputError as error:
@@ -146,14 +146,3 @@ class Predictor:
         self.task.check(examples, gold=True)
         predictions = self.predict(examples)
         return self.task.score(examples, predictions), predictions
-
-
-def _characters(example: Example) -> int:
-    """The characters of all texts of an example."""
-    if isinstance(example, TextExample):
-        return len(example.first) + len(example.second or "")
-    if isinstance(example, ChoiceExample):
-        return len(example.context) + sum(len(ending) for ending in example.endings)
-    if isinstance(example, QuestionExample):
-        return len(example.question) + len(example.context)
-    return sum(len(word) for word in example.words)

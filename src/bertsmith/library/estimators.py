@@ -23,12 +23,12 @@ from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import TaskData, split_dev
 from bertsmith.inference.predictor import Predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, texts_or_pairs, warn_cut
 from bertsmith.library.training import split_settings
 from bertsmith.settings import require
 from bertsmith.tasks.classification import LabelPrediction
+from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.tasks.whole_texts import encode_texts
 from bertsmith.vectors.embedder import Embedder

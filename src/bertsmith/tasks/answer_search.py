@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import QuestionExample
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import Features, Ints
 from bertsmith.tasks.answer_text import join_pieces, realign
 from bertsmith.tasks.question_windows import Context
-from bertsmith.tasks.task import Logits, TaskSettings
+from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.wordpiece import Tokenizer
 
 _ROWS_AT_ONCE = 256

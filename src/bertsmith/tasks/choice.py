@@ -18,12 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import ChoiceExample, Example
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import PER_UNIT, Features, Ints, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
 from bertsmith.settings import require
-from bertsmith.tasks.task import Logits, Prediction, Task, TaskSettings
+from bertsmith.tasks.task import Prediction, Task, TaskSettings
 from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.wordpiece import Tokenizer

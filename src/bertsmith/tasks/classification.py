@@ -19,13 +19,14 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.progress import warn
-from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
+from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.wordpiece import Tokenizer
 

@@ -32,10 +32,10 @@ from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
 from bertsmith.errors import InputError, nearest
 from bertsmith.files import digest_file
-from bertsmith.finetuning.training import TaskData, split_dev
 from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require
+from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.task import Prediction, TaskSettings, TaskSpec
 
 # Labels in the order of the outputs.

@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.model.heads import Head
-from bertsmith.tasks.task import Logits, Prediction, Task
+from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.wordpiece import Tokenizer
 

@@ -19,13 +19,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, QuestionExample
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import Features, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
 from bertsmith.model.heads import Head
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
-from bertsmith.tasks.task import Logits, Prediction, Task, TaskSpec
+from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.text.wordpiece import Tokenizer
 
 Value = TypeVar("Value")

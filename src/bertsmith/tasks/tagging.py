@@ -21,13 +21,14 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.datasets.labels import check_known, check_scheme
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import NO_LABEL, PER_POSITION, Features, Ints, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import entity_scores, entity_spans
 from bertsmith.model.heads import Head
 from bertsmith.progress import counted
 from bertsmith.settings import require
-from bertsmith.tasks.task import Logits, Prediction, Task, TaskSettings
+from bertsmith.tasks.task import Prediction, Task, TaskSettings
 from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
 from bertsmith.text.pack import pack_rows, room_for_text

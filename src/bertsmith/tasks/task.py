@@ -14,6 +14,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import Features, TaskBatch
 from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
@@ -23,8 +24,6 @@ from bertsmith.text.wordpiece import Tokenizer
 
 LONG_TEXTS = (*TRUNCATIONS, "windows")
 POOLINGS = ("mean", "max")
-
-Logits = npt.NDArray[np.float32]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

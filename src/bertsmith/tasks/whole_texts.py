@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import Features, Ints, TaskBatch
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.tasks.task import Logits, TaskSettings
+from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.windows import windows

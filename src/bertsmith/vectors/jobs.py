@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.datasets.text_lines import RunningDigest, TextLines, text_blocks
+from bertsmith.datasets.blocks import text_blocks
+from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.errors import InputError, RunError
 from bertsmith.files import require_outside
 from bertsmith.progress import Progress, amount

@@ -1,0 +1,45 @@
+"""Texts and examples in blocks, each bounded in number and in characters, for work on streams of any length."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
+
+BLOCK_TEXTS = 4096
+BLOCK_CHARACTERS = 2**24
+Item = TypeVar("Item")
+
+
+def text_blocks(
+    texts: Iterable[str], most_texts: int = BLOCK_TEXTS, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[str]]:
+    """Lists of texts in their order, as long as both limits allow; a text longer than that is one of its own list."""
+    return sized_blocks(texts, len, most_texts, most_characters)
+
+
+def sized_blocks(
+    items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
+) -> Iterator[list[Item]]:
+    """As `text_blocks`, of anything that has a size in characters."""
+    block: list[Item] = []
+    size = 0
+    for item in items:
+        more = size_of(item)
+        if block and (len(block) == most_items or size + more > most_characters):
+            yield block
+            block, size = [], 0
+        block.append(item)
+        size += more
+    if block:
+        yield block
+
+
+def characters_of(example: Example) -> int:
+    """The characters of all texts of an example."""
+    if isinstance(example, TextExample):
+        return len(example.first) + len(example.second or "")
+    if isinstance(example, ChoiceExample):
+        return len(example.context) + sum(len(ending) for ending in example.endings)
+    if isinstance(example, QuestionExample):
+        return len(example.question) + len(example.context)
+    return sum(len(word) for word in example.words)
