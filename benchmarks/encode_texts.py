@@ -17,9 +17,9 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.files import read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.text.learn import count_words, learn_vocabulary
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 Ids = npt.NDArray[np.int32]
 SHORT, LONG, FIXED = "short mix", "long mix", "8 rows of 128"

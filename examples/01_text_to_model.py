@@ -19,10 +19,10 @@ from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import quiet
-from bertsmith.text.learn import WordCounter, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training.settings import TrainSettings
+from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary
 
 GAPS = ("the gardeners [MASK] the roses .", "the gardener [MASK] the roses .")
 NEXT = ("the baker stirs the soup .", "then she slices the bread .", "then they row the boat .")

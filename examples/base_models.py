@@ -16,8 +16,8 @@ from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.tasks.named_tasks import bundled_examples, read_examples
-from bertsmith.text.learn import count_words, learn_vocabulary
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 
 def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:

@@ -20,8 +20,9 @@ FILES = sorted(SOURCE.rglob("*.py"))
 FLOORS = {
     "errors": 0, "files": 0, "randomness": 0, "settings": 0, "progress": 0, "runtime": 0,
     "text": 1, "training": 1, "metrics": 1,
-    "model": 2, "corpus": 2, "reports": 2,
-    "checkpoints": 3, "datasets": 3,
+    "model": 2, "vocabularies": 2, "tensorflow_files": 2, "reports": 2,
+    "corpus": 3, "checkpoints": 3,
+    "datasets": 4,
     "encoding": 4,
     "tasks": 5, "pretraining": 5,
     "finetuning": 6, "inference": 6, "vectors": 6,
@@ -31,7 +32,7 @@ FLOORS = {
     "cli": 10,
 }  # fmt: skip
 SHORTEST, LONGEST = 25, 400
-NEVER_TORCH = ("text", "corpus", "metrics")
+NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets", "tensorflow_files")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
 # What takes a moment to import, and few need: whoever does imports it where it is used.

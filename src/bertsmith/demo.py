@@ -33,12 +33,12 @@ from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
-from bertsmith.text.learn import WordCounts, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.settings import TrainSettings
+from bertsmith.vocabularies.learn import WordCounts, learn_vocabulary
 
 VOCABULARY_SIZE = 8000
 # What is left for filling gaps and the report, in seconds.

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from bertsmith.errors import InputError
+from bertsmith.errors import CheckpointError, InputError
 
 PARTIAL_SUFFIX = ".partial"
+_POINTER = b"version https://git-lfs.github.com/"
 # .NAME.PID.partial is being written; .NAME.PID.old.partial is what it replaces, until it is in its place.
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d{1,9})(?P<old>\.old)?\.partial", re.DOTALL)
 
@@ -106,6 +107,30 @@ def remove_partials(folder: Path) -> None:
     for leftover in list(folder.iterdir()) if folder.is_dir() else ():
         if match := _LEFTOVER.fullmatch(leftover.name):
             _clear(leftover, folder / match["name"], is_old=bool(match["old"]))
+
+
+def require_file(path: Path, what: str) -> None:
+    """Returns if `path` is a file with content of its own.
+
+    Raises:
+        InputError: it is missing, is no file, is empty, or cannot be read.
+        CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
+    """
+    try:
+        with open(path, "rb") as file:
+            start = file.read(len(_POINTER))
+    except OSError as error:
+        raise InputError(
+            expected=f"{what} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its rights"
+        ) from None
+    if not start:
+        raise InputError(expected=f"{what} at '{path}'", found="an empty file", fix="download or copy it again")
+    if start == _POINTER:
+        raise CheckpointError(
+            expected=f"{what} at '{path}'",
+            found="a git-lfs pointer, which only names the file",
+            fix="fetch it with `git lfs pull`, or download the file itself",
+        )
 
 
 def require_file_place(path: Path) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bertsmith.corpus import words
-from bertsmith.text.learn import count_words, learn_vocabulary
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 SENTENCES = [
     "She was tweeting, he was tweeting: tweet after tweet.",

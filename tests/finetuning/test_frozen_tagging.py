@@ -307,7 +307,7 @@ def test_vectors_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monk
     needed = words * 4 * 32 * 4
     choice = frozen.choice("concat-last-4")
     monkeypatch.setattr(frozen_encoder, "memory_bytes", lambda: 2 * needed - 2)
-    with pytest.raises(ConfigError, match=f"for {words} words; choose fewer layers"):
+    with pytest.raises(ConfigError, match=f"for {words} positions; choose fewer layers"):
         word_vectors(frozen, tagging(), examples, choice)
     monkeypatch.setattr(frozen_encoder, "memory_bytes", lambda: 2 * needed)
     assert word_vectors(frozen, tagging(), examples, choice).vectors.nbytes == needed

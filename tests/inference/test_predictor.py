@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bertsmith.datasets import text_lines
+from bertsmith.datasets import blocks
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import InputError
 from bertsmith.inference.predictor import Predictor
@@ -79,7 +79,7 @@ def test_a_block_is_bounded_by_its_characters_too(monkeypatch: pytest.MonkeyPatc
         return [None] * len(examples)
 
     monkeypatch.setattr(Predictor, "predict", predict)
-    monkeypatch.setattr(text_lines.sized_blocks, "__defaults__", (27,))
+    monkeypatch.setattr(blocks.sized_blocks, "__defaults__", (27,))
     assert len(list(predictor_of("single").stream([example] * 8))) == 8
     assert sizes == [3, 3, 2], "three of nine characters each"
 

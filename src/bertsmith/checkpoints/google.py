@@ -15,15 +15,15 @@ from torch import Tensor
 
 from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.metadata import check_labels, read_passport, write_passport
-from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_file, require_numbers
+from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_numbers
 from bertsmith.checkpoints.names import Match, from_google, to_google, whole
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
-from bertsmith.checkpoints.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.errors import CheckpointError, ConfigError, InputError
-from bertsmith.files import atomic_folder, read_json, write_json, write_text
+from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model.config import BertConfig
+from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import Tokenizer

@@ -16,7 +16,6 @@ from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
     parts_of,
-    require_file,
     require_numbers,
 )
 from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
@@ -29,7 +28,7 @@ from bertsmith.checkpoints.tokenizer_files import (
 )
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import atomic_folder, read_json, write_json
+from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import BertConfig
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.wordpiece import Tokenizer

@@ -5,10 +5,10 @@ from typing import Literal
 
 from bertsmith.checkpoints import google, hub, huggingface
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.tensor_bundle import index_path
 from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_outside
+from bertsmith.tensorflow_files.tensor_bundle import index_path
 from bertsmith.text.normalize import TextRules
 
 Kind = Literal["huggingface", "google"]

@@ -11,15 +11,13 @@ from torch import Tensor
 
 from bertsmith.checkpoints.names import PARTS, part_of
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.errors import CheckpointError, InputError, VocabularyError
+from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.model.config import BertConfig
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import Tokenizer
 
 # A model may have a few rows more than pieces, to make the height of its table a round number.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)
-
-_POINTER = b"version https://git-lfs.github.com/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,30 +54,6 @@ def parts_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
     """
     present = {part_of(name) for name in tensors}
     return tuple(part for part in PARTS if part in present)
-
-
-def require_file(path: Path, what: str) -> None:
-    """Returns if `path` is a file with content of its own.
-
-    Raises:
-        InputError: it is missing, is no file, is empty, or cannot be read.
-        CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
-    """
-    try:
-        with open(path, "rb") as file:
-            start = file.read(len(_POINTER))
-    except OSError as error:
-        raise InputError(
-            expected=f"{what} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its rights"
-        ) from None
-    if not start:
-        raise InputError(expected=f"{what} at '{path}'", found="an empty file", fix="download or copy it again")
-    if start == _POINTER:
-        raise CheckpointError(
-            expected=f"{what} at '{path}'",
-            found="a git-lfs pointer, which only names the file",
-            fix="fetch it with `git lfs pull`, or download the file itself",
-        )
 
 
 def fit_vocabulary(vocabulary: Vocabulary, config: BertConfig, source: str) -> str | None:

@@ -21,9 +21,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.model_folder import require_file
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import FolderKind, read_json
+from bertsmith.files import FolderKind, read_json, require_file
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In the order in which they are looked for; an index lists the files of a model that is cut into shards.

@@ -24,10 +24,10 @@ def vocab(
     the characters is covered, and which share of the words is one piece.
     """
     from bertsmith.corpus.words import count_files
-    from bertsmith.text.learn import learn_vocabulary
     from bertsmith.text.normalize import TextRules
-    from bertsmith.text.vocabulary_report import vocabulary_report
-    from bertsmith.text.word_counts import WordCounts
+    from bertsmith.vocabularies.learn import learn_vocabulary
+    from bertsmith.vocabularies.report import vocabulary_report
+    from bertsmith.vocabularies.word_counts import WordCounts
 
     for place in (out, report):
         if place is not None:

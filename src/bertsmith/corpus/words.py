@@ -8,7 +8,7 @@ from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read
 from bertsmith.corpus.sources import Source, find_sources
 from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.word_counts import WordCounter, WordCounts
+from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 
 # Files have a line of their own in the report until so many of them, or so many different words, are in memory.
 MOST_FILES = 100

@@ -94,7 +94,7 @@ def kind_of(name: str) -> str:
 
 def bundled_examples(name: str) -> Path | None:
     """The examples that come with the package for a preset; None for other tasks."""
-    path = Path(str(resources.files("bertsmith.tasks") / "presets" / f"{name}.tsv"))
+    path = Path(str(resources.files("bertsmith.datasets") / "presets" / f"{name}.tsv"))
     return path if name in PRESETS and path.is_file() else None
 
 

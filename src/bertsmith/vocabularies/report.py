@@ -11,7 +11,7 @@ from bertsmith.text.greedy import Segmenter
 from bertsmith.text.keys import Integers
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
-from bertsmith.text.word_counts import WordCounts
+from bertsmith.vocabularies.word_counts import WordCounts
 
 TOTAL = "in all"
 _LISTED = 5

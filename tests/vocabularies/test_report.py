@@ -1,12 +1,12 @@
 """The report of a vocabulary counts what the tokenizer does."""
 
 from bertsmith.settings import to_dict
-from bertsmith.text.learn import learn_vocabulary
 from bertsmith.text.normalize import basic_tokens
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.vocabulary_report import TOTAL, vocabulary_report
-from bertsmith.text.word_counts import count_words
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vocabularies.learn import learn_vocabulary
+from bertsmith.vocabularies.report import TOTAL, vocabulary_report
+from bertsmith.vocabularies.word_counts import count_words
 from text.corpora import english
 
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, "[unused0]", "[unused1]", "t", "tweet", "##t", "##ing", "##s", ".", "talk"])

@@ -10,8 +10,8 @@ Source: the format description of LevelDB (doc/table_format.md); TensorFlow's li
 import struct
 from collections.abc import Iterable, Iterator
 
-from bertsmith.checkpoints.crc32c import crc32c, mask
-from bertsmith.checkpoints.wire import WireError, read_varint, varint
+from bertsmith.tensorflow_files.crc32c import crc32c, mask
+from bertsmith.tensorflow_files.wire import WireError, read_varint, varint
 
 MAGIC = (0xDB4775248B80FB57).to_bytes(8, "little")
 FOOTER_BYTES = 48

@@ -26,10 +26,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import VocabularyError
-from bertsmith.text.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
+from bertsmith.vocabularies.candidates import Candidates, Cut, Flags, Integers, find_candidates, numbered
+from bertsmith.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCounts, count_words
 
 __all__ = ["WordCounter", "WordCounts", "count_words", "learn_vocabulary"]
 

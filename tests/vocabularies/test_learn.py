@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bertsmith.errors import VocabularyError
-from bertsmith.text.learn import CHARACTER_SHARE, LEAST_SOURCES, learn_vocabulary
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES
-from bertsmith.text.word_counts import WordCounter, WordCounts
 from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.vocabularies.learn import CHARACTER_SHARE, LEAST_SOURCES, learn_vocabulary
+from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 from oracles.excess_oracle import excess, unknown
 from text.corpora import english, random_words, sources_of_names
 
@@ -92,7 +92,7 @@ def test_neither_hash_seed_nor_threads_nor_the_order_of_files_matter(tmp_path: P
     texts = sources_of_names()
     program = (
         "import json, sys\n"
-        "from bertsmith.text.learn import WordCounter, learn_vocabulary\n"
+        "from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary\n"
         "texts, threads = json.load(open(sys.argv[1])), int(sys.argv[2])\n"
         "counter = WordCounter(threads=threads)\n"
         "for text in texts[:: int(sys.argv[3])]:\n"

@@ -18,13 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints import wire
-from bertsmith.checkpoints.crc32c import crc32c, mask
-from bertsmith.checkpoints.model_folder import require_file
-from bertsmith.checkpoints.sorted_table import read_table, write_table
-from bertsmith.checkpoints.wire import BYTES, FIXED32, WireError, expect_bytes, expect_number, number_field
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import atomic_file
+from bertsmith.files import atomic_file, require_file
+from bertsmith.tensorflow_files import wire
+from bertsmith.tensorflow_files.crc32c import crc32c, mask
+from bertsmith.tensorflow_files.sorted_table import read_table, write_table
+from bertsmith.tensorflow_files.wire import BYTES, FIXED32, WireError, expect_bytes, expect_number, number_field
 
 DTYPES = {
     1: torch.float32,

@@ -1,0 +1,1 @@
+"""Checkpoint files of TensorFlow, read and written without TensorFlow."""

@@ -1,0 +1,1 @@
+"""Learning a vocabulary: counts of words, candidate pieces, the choice among them, its quality."""
