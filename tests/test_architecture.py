@@ -32,7 +32,7 @@ FLOORS = {
     "cli": 10,
 }  # fmt: skip
 SHORTEST, LONGEST = 25, 400
-NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets", "tensorflow_files")
+NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
 # What takes a moment to import, and few need: whoever does imports it where it is used.
