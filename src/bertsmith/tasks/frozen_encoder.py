@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -37,7 +37,7 @@ from bertsmith.runtime import Runtime, choose_inference, memory_bytes
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.examples import Example, TaggedExample
-from bertsmith.tasks.features import PER_ROW, Features, Ints, TaskBatch, micro_batches
+from bertsmith.tasks.features import PER_ROW, Features, Ints, TaskBatch, computed
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.texts import pooled_logits
@@ -156,12 +156,11 @@ class FrozenEncoder:
         """
         self._require_positions(task.spec)
         features = task.encode(sentences, self.tokenizer)
-        shape = (features.num_read, len(choice.layers), self.hidden_size)
-        vectors = _room_for(shape, "words")
+        width = (len(choice.layers), self.hidden_size)
         with _progress(features) as progress:
-            for part, picked in self._passes(features, choice, pruned=True):
-                vectors[part.chosen] = picked.float().cpu().numpy()
-                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
+            vectors = self._vectors(
+                features, choice, lambda picked, _: picked.float(), width, "words", pruned=True, progress=progress
+            )
         lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
         words = Features(
             rows=_rows_of_words(lengths),
@@ -207,13 +206,16 @@ class FrozenEncoder:
         """
         self.require_pooling(pooling, choice)
         features = _rows_by_first(rows)
-        vectors = _room_for((len(rows), choice.width(self.hidden_size)), "texts")
-        for part, picked in self._passes(features, choice, pruned=pooling in _OF_FIRST):
-            # One position a row is read, so the positions of the features are its rows.
-            vectors[part.chosen] = self._pooled(picked, choice, pooling, part.batch.lengths).cpu().numpy()
-            if progress is not None:
-                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
-        return vectors
+        # One position a row is read, so the positions of the features are its rows.
+        return self._vectors(
+            features,
+            choice,
+            lambda picked, lengths: self._pooled(picked, choice, pooling, lengths),
+            (choice.width(self.hidden_size),),
+            "texts",
+            pruned=pooling in _OF_FIRST,
+            progress=progress,
+        )
 
     def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
         """One vector a token, float32 [T, width], or [R, width] for the positions that are read.
@@ -225,10 +227,10 @@ class FrozenEncoder:
             ConfigError: the vectors take too much memory.
         """
         features = dataclasses.replace(_rows_by_first(rows), read=read)
-        vectors = _room_for((features.num_read, choice.width(self.hidden_size)), "tokens")
-        for part, picked in self._passes(features, choice, pruned=True):
-            vectors[part.chosen] = choice.join(picked.float()).cpu().numpy()
-        return vectors
+        width = (choice.width(self.hidden_size),)
+        return self._vectors(
+            features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True
+        )
 
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
         """Returns if the pooling is known, goes with the layers, and has what it needs.
@@ -264,26 +266,55 @@ class FrozenEncoder:
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(lengths, device=mixed.device))
 
     @torch.inference_mode()
-    def _passes(self, features: Features, choice: LayerChoice, *, pruned: bool) -> Iterator[tuple[TaskBatch, Tensor]]:
-        """Each micro-batch with its chosen hidden states [r, n, D].
+    def _vectors(
+        self,
+        features: Features,
+        choice: LayerChoice,
+        finish: Callable[[Tensor, tuple[int, ...]], Tensor],
+        width: tuple[int, ...],
+        what: str,
+        *,
+        pruned: bool,
+        progress: Progress | None = None,
+    ) -> Vectors:
+        """What `finish` makes of the chosen hidden states, float32 [R, *width]; equal rows are computed once.
 
         Args:
-            pruned: r are the positions that are read; otherwise all tokens.
+            finish: gives [r, *width] for the hidden states [r, n, D] of a micro-batch and the lengths of its rows.
+            what: R is the number of these.
+            pruned: `finish` is given the positions that are read; otherwise all tokens.
+            progress: counts the rows that are done.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
         """
+        size = _require_room((features.num_read, *width), what)
         depth = max(choice.layers)
         model = _lower_part(self.model, depth)
         # Layers that inference prepared compute all queries, but for the last one.
         prunes = depth > 0 and model.layers[-1].together is None
-        everything = np.arange(len(features), dtype=np.int64)
-        parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
-        for part in parts if len(features) else ():
+
+        def compute(part: TaskBatch) -> Tensor:
             trace, read = Trace(), part.read if pruned else None
             model(part.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
             states = trace.hidden_states
             if read is not None:
                 whole = states[:depth] if prunes else states
                 states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
-            yield part, choice.pick(states)
+            return finish(choice.pick(states), part.batch.lengths)
+
+        def advance(share: float) -> None:
+            if progress is not None:
+                progress.advance(share * len(features.rows), f"{amount(size)}B of vectors")
+
+        return computed(
+            features,
+            compute,
+            width=width,
+            micro_tokens=self.micro_tokens,
+            device=self.runtime.device,
+            advance=advance,
+        )
 
     def _require_positions(self, spec: TaskSpec) -> None:
         limit = self.model.config.max_position_embeddings
@@ -335,8 +366,8 @@ def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
     return PackedRows(words, np.zeros_like(words), lengths, np.zeros_like(lengths))
 
 
-def _room_for(shape: tuple[int, ...], what: str) -> Vectors:
-    """An empty array.
+def _require_room(shape: tuple[int, ...], what: str) -> int:
+    """The bytes of a float32 array.
 
     Raises:
         ConfigError: it would fill more of the machine's memory than is left to it.
@@ -348,4 +379,4 @@ def _room_for(shape: tuple[int, ...], what: str) -> Vectors:
         found=f"{amount(size)}B for {shape[0]:,} {what}",
         fix="choose fewer layers or fewer examples",
     )
-    return np.empty(shape, dtype=np.float32)
+    return size
