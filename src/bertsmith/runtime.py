@@ -20,6 +20,9 @@ from bertsmith.progress import tell, warn
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
 # On the processor the states of so many tokens stay in its caches between the layers.
 INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
+# How far the numbers of one text may differ in fp32, relative where they are above 1, when it is computed in another
+# batch, with another number of threads or on another processor: sums are then added up in another order.
+BATCH_TOLERANCE = 1e-5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

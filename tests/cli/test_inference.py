@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.runtime import BATCH_TOLERANCE
 
 
 def test_a_gap_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
@@ -67,7 +68,7 @@ def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
         for gap, wanted in zip(one["masks"], other["masks"], strict=True):
             assert [found["piece"] for found in gap] == [found["piece"] for found in wanted]
             chances = [found["probability"] for found in gap]
-            assert chances == pytest.approx([found["probability"] for found in wanted], abs=1e-6)
+            assert chances == pytest.approx([found["probability"] for found in wanted], abs=BATCH_TOLERANCE)
 
 
 def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:

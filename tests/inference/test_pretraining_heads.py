@@ -10,6 +10,7 @@ from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
+from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import Tokenizer
@@ -56,7 +57,7 @@ def test_a_pair_is_scored_alone_as_among_others(predictor):
     for candidate, found in zip(candidates, together, strict=True):
         alone = predictor.next_sentence("the man went to a dog .", [candidate])[0]
         assert found.text == candidate
-        assert found.probability == pytest.approx(alone.probability, abs=1e-6)
+        assert found.probability == pytest.approx(alone.probability, abs=BATCH_TOLERANCE)
     assert [found.cut_tokens for found in together] == [0, 5, 0], "16 positions hold 13 pieces of text"
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bertsmith.runtime import BATCH_TOLERANCE
 from server.models import write_models
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
@@ -94,7 +95,7 @@ def test_the_client_of_openai_gets_its_vectors(server: Server) -> None:
         plain = client.embeddings.create(model="novels", input=texts, encoding_format="float")
         assert [item.index for item in packed.data] == [0, 1, 2]
         for one, other in zip(packed.data, plain.data, strict=True):
-            assert one.embedding == pytest.approx(other.embedding, abs=1e-6)
+            assert one.embedding == pytest.approx(other.embedding, rel=BATCH_TOLERANCE, abs=BATCH_TOLERANCE)
         assert packed.data[0].embedding == packed.data[2].embedding
         assert (packed.usage.prompt_tokens, packed.usage.total_tokens) == (12, 12)
         assert [model.id for model in client.models.list()] == ["novels", "mine"]

@@ -11,6 +11,7 @@ import pytest
 from bertsmith.errors import BertsmithError
 from bertsmith.library import Model
 from bertsmith.randomness import generator
+from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.app import create_app
 from bertsmith.server.attention_view import attention_of
 from bertsmith.server.settings import ServerSettings
@@ -33,7 +34,6 @@ STRANGE = [
     "ﬀ",
     "\u202e",
 ]
-CLOSE = 1e-5
 
 
 class Asked(NamedTuple):
@@ -46,9 +46,9 @@ class Asked(NamedTuple):
 
 
 def close(served: Any, bare: Any) -> None:
-    """Numbers are equal but for the last digits, everything else exactly."""
+    """Numbers are equal within the tolerance of the library, everything else exactly."""
     if isinstance(bare, float):
-        assert served == pytest.approx(bare, abs=CLOSE)
+        assert served == pytest.approx(bare, rel=BATCH_TOLERANCE, abs=BATCH_TOLERANCE)
     elif isinstance(bare, dict):
         assert served.keys() == bare.keys()
         for key, value in bare.items():
@@ -94,7 +94,7 @@ class Draw:
             for item, vector in zip(reply["data"], bare, strict=True):
                 value = item["embedding"]
                 served = np.frombuffer(base64.b64decode(value), "<f4") if encoding == "base64" else np.array(value)
-                np.testing.assert_allclose(served, vector[0], atol=CLOSE, rtol=0)
+                np.testing.assert_allclose(served, vector[0], rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
 
         model = self.models[name]
         body = {"model": name, "input": texts, "encoding_format": encoding}

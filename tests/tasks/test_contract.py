@@ -63,6 +63,20 @@ def test_logits_do_not_depend_on_how_the_examples_are_cut_or_ordered(kind: str) 
 
 
 @EVERY
+def test_equal_examples_of_a_call_are_computed_once_and_answered_alike(kind: str) -> None:
+    task, different = task_for(SPECS[kind]), examples_of(kind, 5)
+    predictor = Predictor(BertForTask(CONFIG, task.head, seed=2), task, TOKENIZER, choose("cpu", "fp32"))
+    rows = []
+    predictor.model.register_forward_pre_hook(lambda _, batch: rows.append(batch[0].num_rows))
+    alone, once = predictor.predict(different), list(rows)
+    rows.clear()
+    examples = [different[number * number % 5] for number in range(20)]
+    answers = predictor.predict([*different, *examples])
+    assert rows == once
+    assert answers == [*alone, *(alone[number * number % 5] for number in range(20))]
+
+
+@EVERY
 def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str) -> None:
     task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
     features = task.encode(examples, TOKENIZER, training=True)

@@ -33,6 +33,26 @@ def looped_pair(first: list[int], second: list[int], room: int) -> tuple[list[in
     return first, second
 
 
+@given(pairs, st.lists(st.integers(0, 5), max_size=12), st.integers(5, 12))
+def test_every_row_is_the_one_of_the_different_rows_that_it_is_said_to_be(
+    given_pairs: list[tuple[list[int], list[int]]], again: list[int], max_length: int
+) -> None:
+    chosen = [*given_pairs, *(given_pairs[number % len(given_pairs)] for number in again)]
+    rows = pack_rows(*zip(*chosen, strict=True), vocabulary=VOCABULARY, max_length=max_length)
+    different, which = rows.distinct()
+    every = [(ids.tolist(), segments.tolist()) for ids, segments in map(rows.row, range(len(rows)))]
+    kept = [(ids.tolist(), segments.tolist()) for ids, segments in map(different.row, range(len(different)))]
+    assert [kept[number] for number in which.tolist()] == every
+    assert kept == [one for number, one in enumerate(every) if one not in every[:number]]
+
+
+def test_rows_of_equal_tokens_in_other_segments_are_different() -> None:
+    tokens = np.array([2, 7, 3, 7, 3] * 2, dtype=np.int32)
+    segments = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1], dtype=np.int32)
+    rows = PackedRows(tokens, segments, np.array([5, 5], np.int32), np.zeros(2, np.int32))
+    assert rows.distinct()[1].tolist() == [0, 1]
+
+
 def test_one_and_two_texts_are_framed_by_the_special_pieces() -> None:
     """S31, S32, S33."""
     one = pack_rows([[7, 8]], vocabulary=VOCABULARY, max_length=10)

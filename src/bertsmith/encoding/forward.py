@@ -6,8 +6,9 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
-from bertsmith.encoding.units import Features, micro_batches
+from bertsmith.encoding.units import Features, TaskBatch, computed
 from bertsmith.model.heads import BertForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
@@ -25,23 +26,28 @@ def task_logits(
 ) -> Logits:
     """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
 
-    This is the one forward pass of evaluation and prediction: rows sorted by length, cut by tokens.
+    This is the one forward pass of evaluation and prediction; equal rows are computed once.
 
     Args:
         micro_tokens: most tokens worked on at once; None: what suits the device.
         advance: is told the share of the rows that was done since it was last told, for a progress that covers more;
             without it there is a progress of these rows.
     """
-    found = np.empty((features.num_read, model.head.outputs), dtype=np.float32)
-    everything = np.arange(len(features), dtype=np.int64)
     progress = Progress("evaluating", total=len(features.rows), unit="rows")
+
+    def logits(part: TaskBatch) -> Tensor:
+        found: Tensor = model(part.batch, read=part.read, dtype=runtime.dtype)
+        return found
+
+    def advance_here(share: float) -> None:
+        progress.advance(share * len(features.rows))
+
     with progress if advance is None else contextlib.nullcontext():
-        tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
-        for part in micro_batches(features, everything, micro_tokens=tokens, device=runtime.device):
-            logits = model(part.batch, read=part.read, dtype=runtime.dtype)
-            found[part.chosen] = logits.float().cpu().numpy()
-            if advance is None:
-                progress.advance(part.batch.num_rows)
-            else:
-                advance(part.batch.num_rows / len(features.rows))
-    return found
+        return computed(
+            features,
+            logits,
+            width=(model.head.outputs,),
+            micro_tokens=runtime.inference_tokens if micro_tokens is None else micro_tokens,
+            device=runtime.device,
+            advance=advance_here if advance is None else advance,
+        )

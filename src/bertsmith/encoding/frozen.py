@@ -14,7 +14,7 @@ import copy
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import kept_layers
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, micro_batches
+from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, computed
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.files import digest_file
 from bertsmith.model.bert import BertModel, Trace
@@ -133,12 +133,11 @@ class FrozenEncoder:
         Raises:
             ConfigError: the vectors take too much memory.
         """
-        vectors = _room_for((features.num_read, len(choice.layers), self.hidden_size), "positions")
+        width = (len(choice.layers), self.hidden_size)
         with self.progress(features.rows) as progress:
-            for part, picked in self._passes(features, choice, pruned=True):
-                vectors[part.chosen] = picked.float().cpu().numpy()
-                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
-        return vectors
+            return self._vectors(
+                features, choice, lambda picked, _: picked.float(), width, "positions", pruned=True, progress=progress
+            )
 
     def row_vectors(
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
@@ -156,13 +155,16 @@ class FrozenEncoder:
         """
         self.require_pooling(pooling, choice)
         features = _rows_by_first(rows)
-        vectors = _room_for((len(rows), choice.width(self.hidden_size)), "texts")
-        for part, picked in self._passes(features, choice, pruned=pooling in _OF_FIRST):
-            # One position a row is read, so the positions of the features are its rows.
-            vectors[part.chosen] = self._pooled(picked, choice, pooling, part.batch.lengths).cpu().numpy()
-            if progress is not None:
-                progress.advance(part.batch.num_rows, f"{amount(vectors.nbytes)}B of vectors")
-        return vectors
+        # One position a row is read, so the positions of the features are its rows.
+        return self._vectors(
+            features,
+            choice,
+            lambda picked, lengths: self._pooled(picked, choice, pooling, lengths),
+            (choice.width(self.hidden_size),),
+            "texts",
+            pruned=pooling in _OF_FIRST,
+            progress=progress,
+        )
 
     def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
         """One vector a token, float32 [T, width], or [R, width] for the positions that are read.
@@ -174,10 +176,10 @@ class FrozenEncoder:
             ConfigError: the vectors take too much memory.
         """
         features = dataclasses.replace(_rows_by_first(rows), read=read)
-        vectors = _room_for((features.num_read, choice.width(self.hidden_size)), "tokens")
-        for part, picked in self._passes(features, choice, pruned=True):
-            vectors[part.chosen] = choice.join(picked.float()).cpu().numpy()
-        return vectors
+        width = (choice.width(self.hidden_size),)
+        return self._vectors(
+            features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True
+        )
 
     def progress(self, rows: PackedRows) -> Progress:
         """The progress of these rows through the encoder."""
@@ -217,26 +219,55 @@ class FrozenEncoder:
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(lengths, device=mixed.device))
 
     @torch.inference_mode()
-    def _passes(self, features: Features, choice: LayerChoice, *, pruned: bool) -> Iterator[tuple[TaskBatch, Tensor]]:
-        """Each micro-batch with its chosen hidden states [r, n, D].
+    def _vectors(
+        self,
+        features: Features,
+        choice: LayerChoice,
+        finish: Callable[[Tensor, tuple[int, ...]], Tensor],
+        width: tuple[int, ...],
+        what: str,
+        *,
+        pruned: bool,
+        progress: Progress | None = None,
+    ) -> Vectors:
+        """What `finish` makes of the chosen hidden states, float32 [R, *width]; equal rows are computed once.
 
         Args:
-            pruned: r are the positions that are read; otherwise all tokens.
+            finish: gives [r, *width] for the hidden states [r, n, D] of a micro-batch and the lengths of its rows.
+            what: R is the number of these.
+            pruned: `finish` is given the positions that are read; otherwise all tokens.
+            progress: counts the rows that are done.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
         """
+        size = _require_room((features.num_read, *width), what)
         depth = max(choice.layers)
         model = _lower_part(self.model, depth)
         # Layers that inference prepared compute all queries, but for the last one.
         prunes = depth > 0 and model.layers[-1].together is None
-        everything = np.arange(len(features), dtype=np.int64)
-        parts = micro_batches(features, everything, micro_tokens=self.micro_tokens, device=self.runtime.device)
-        for part in parts if len(features) else ():
+
+        def compute(part: TaskBatch) -> Tensor:
             trace, read = Trace(), part.read if pruned else None
             model(part.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
             states = trace.hidden_states
             if read is not None:
                 whole = states[:depth] if prunes else states
                 states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
-            yield part, choice.pick(states)
+            return finish(choice.pick(states), part.batch.lengths)
+
+        def advance(share: float) -> None:
+            if progress is not None:
+                progress.advance(share * len(features.rows), f"{amount(size)}B of vectors")
+
+        return computed(
+            features,
+            compute,
+            width=width,
+            micro_tokens=self.micro_tokens,
+            device=self.runtime.device,
+            advance=advance,
+        )
 
     def require_positions(self, max_length: int) -> None:
         """Returns if the model reads rows of `max_length` tokens.
@@ -283,8 +314,8 @@ def _rows_by_first(rows: PackedRows) -> Features:
     )
 
 
-def _room_for(shape: tuple[int, ...], what: str) -> Vectors:
-    """An empty array.
+def _require_room(shape: tuple[int, ...], what: str) -> int:
+    """The bytes of a float32 array.
 
     Raises:
         ConfigError: it would fill more of the machine's memory than is left to it.
@@ -296,4 +327,4 @@ def _room_for(shape: tuple[int, ...], what: str) -> Vectors:
         found=f"{amount(size)}B for {shape[0]:,} {what}",
         fix="choose fewer layers or fewer examples",
     )
-    return np.empty(shape, dtype=np.float32)
+    return size

@@ -4,11 +4,13 @@ Letters: U units, N rows, T tokens of all rows, R positions that the head reads,
 
 A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows
 of a long text), or a single window where each is trained by itself (questions, tags).
+
+Where nothing is learned, rows do not depend on one another, and equal ones are computed once (`computed`).
 """
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ from bertsmith.text.pack import PackedRows
 Ints = npt.NDArray[np.int64]
 PER_UNIT, PER_ROW, PER_POSITION = "unit", "row", "position"
 NO_LABEL = -1  # of a position that is read but has no target
+_COPIED = 2**16  # entries that are copied at a time, so that copying takes hardly any memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -101,6 +104,67 @@ class TaskBatch:
     num_units: int
     step: int
     step_targets: int
+
+
+def computed(
+    features: Features,
+    compute: Callable[[TaskBatch], Tensor],
+    *,
+    width: tuple[int, ...],
+    micro_tokens: int,
+    device: str,
+    advance: Callable[[float], None] | None = None,
+) -> npt.NDArray[np.float32]:
+    """What `compute` gives for every position that is read, float32 [R, *width], in the order of the features.
+
+    Equal rows are computed once: the last digits of a row depend on its place in the batch, so only this way do equal
+    texts of one call have equal numbers. Rows are sorted by length and cut by tokens, those of a unit independently.
+
+    Args:
+        compute: gives [r, *width] for a micro-batch.
+        width: the shape of what belongs to one position.
+        micro_tokens: as of `micro_batches`.
+        advance: is told the share of the rows that was done since it was last told.
+    """
+    found = np.empty((features.num_read, *width), dtype=np.float32)
+    if not len(features):
+        return found
+    different, place = _different(features)
+    # Each result is written where it is first wanted, then copied to where it is wanted again.
+    first = np.unique(place, return_index=True)[1]
+    units = np.arange(len(different), dtype=np.int64)
+    for part in micro_batches(different, units, micro_tokens=micro_tokens, device=device):
+        found[first[part.chosen]] = compute(part).float().cpu().numpy()
+        if advance is not None:
+            advance(part.batch.num_rows / len(different))
+    source = first[place]
+    copies = np.flatnonzero(source != np.arange(len(source)))
+    for begin in range(0, len(copies), _COPIED):
+        entries = copies[begin : begin + _COPIED]
+        found[entries] = found[source[entries]]
+    return found
+
+
+def _different(features: Features) -> tuple[Features, Ints]:
+    """The different rows as units of their own, and which of their positions each one that is read is, int64 [R].
+
+    Of equal rows different positions may be read; of the one that stands for them all these are.
+    """
+    rows, which = features.rows.distinct()
+    if features.read is None:
+        read, place = None, rows_index(rows.lengths, which)
+    else:
+        shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
+        read, place = np.unique(features.read + shift, return_inverse=True)
+    different = Features(
+        rows=rows,
+        rows_per_unit=np.ones(len(rows), dtype=np.int64),
+        example_of_row=np.arange(len(rows)),
+        read=read,
+        targets=None,
+        targets_per=PER_ROW,
+    )
+    return different, place
 
 
 def micro_batches(

@@ -110,7 +110,10 @@ class FeatureProbe:
         """Logarithms of probabilities, float32 [E, K]; a label that was never seen has hardly any."""
         logits = np.full((len(vectors), len(self.task.spec.labels)), np.log(_LEAST_CHANCE), dtype=np.float32)
         seen = self._pipeline[-1].classes_
-        logits[:, seen] = np.log(np.maximum(self._pipeline.predict_proba(vectors), _LEAST_CHANCE))
+        # Equal vectors are classified once: the last digits of a row depend on its place among the others.
+        different, which = np.unique(vectors, axis=0, return_inverse=True)
+        chances = self._pipeline.predict_proba(different)[which.reshape(-1)]
+        logits[:, seen] = np.log(np.maximum(chances, _LEAST_CHANCE))
         return logits
 
 

@@ -1,7 +1,7 @@
 """What a pre-trained model can tell without further training: what is missing, and what comes next.
 
 Letters: N rows, M gaps, T tokens of a batch. Rows are sorted by length and cut by tokens, so nothing is padded and
-memory is bounded whatever comes.
+memory is bounded whatever comes. Equal rows are computed once.
 
 Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling gaps.
 """
@@ -149,10 +149,10 @@ class PretrainedPredictor:
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
             raise wrong[1]
-        rows = pack_rows(encoded, vocabulary=vocabulary, max_length=limit, model_limit=limit)
+        rows, which = pack_rows(encoded, vocabulary=vocabulary, max_length=limit, model_limit=limit).distinct()
         is_gap = rows.token_ids == vocabulary.mask_id
         gaps_of_row = np.add.reduceat(is_gap.astype(np.int64), rows.offsets[:-1])
-        found: list[list[list[Filling]]] = [[] for _ in texts]
+        found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
         for part, batch, index in self._batches(rows, np.maximum(rows.lengths, _GAP * gaps_of_row)):
             gaps = np.flatnonzero(is_gap[index])
             masked = torch.arange(len(gaps), device=self.runtime.torch_device)
@@ -164,7 +164,7 @@ class PretrainedPredictor:
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
-        return found
+        return [[list(gap) for gap in found[row]] for row in which.tolist()]
 
     @torch.inference_mode()
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
@@ -191,15 +191,16 @@ class PretrainedPredictor:
             max_length=limit,
             model_limit=limit,
         )
-        chances = np.empty(len(pairs))
-        for part, batch, _ in self._batches(rows, rows.lengths):
+        different, which = rows.distinct()
+        chances = np.empty(len(different))
+        for part, batch, _ in self._batches(different, different.lengths):
             every = torch.arange(len(part), device=self.runtime.torch_device)
             output = self.model(batch, read=Read.first(batch), first=every, dtype=self.runtime.dtype)
             assert output.nsp_logits is not None
             chances[part] = output.nsp_logits.float().softmax(-1)[:, 0].cpu().numpy()
         return [
             Continuation(second, chance, cut)
-            for second, chance, cut in zip(seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True)
+            for second, chance, cut in zip(seconds, chances[which].tolist(), rows.cut_by_row.tolist(), strict=True)
         ]
 
     def _first_unfit(

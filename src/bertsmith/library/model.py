@@ -240,7 +240,8 @@ class Model:
             return []
         if self._predictor is None:
             vectors = self.embed([query, *passages], normalize=True)
-            return [float(cosine) for cosine in vectors[1:] @ vectors[0]]
+            # Not a matrix product, whose last digits depend on the place of a row.
+            return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)]
         scorer = PairScorer(self._predictor)
         with silently():
             scores = scorer.scores(query, passages)

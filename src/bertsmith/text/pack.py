@@ -11,6 +11,7 @@ run_classifier.py; Sun et al. (2019), section 5.3.1 (head and tail).
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.settings import require
-from bertsmith.text.encoded import Encoded, Ids
+from bertsmith.text.encoded import Encoded, Ids, places_of
 from bertsmith.text.vocabulary import Vocabulary
 
 Truncation = Literal["longest_first", "head", "tail", "head_tail", "error"]
@@ -69,6 +70,28 @@ class PackedRows:
         """(token_ids, segment_ids) of row `index`, views."""
         begin, end = self.offsets[index], self.offsets[index + 1]
         return self.token_ids[begin:end], self.segment_ids[begin:end]
+
+    def distinct(self) -> tuple["PackedRows", Counts]:
+        """The different rows, each once, and which of them every row is, int64 [N].
+
+        Rows of the same tokens and segments are equal, whatever they lost; `cut_by_row` is that of the first.
+
+        >>> rows = PackedRows(np.array([2, 7, 2, 2, 7]), np.zeros(5, int), np.array([2, 1, 2]), np.zeros(3, int))
+        >>> different, which = rows.distinct()
+        >>> different.token_ids.tolist(), which.tolist()
+        ([2, 7, 2], [0, 1, 0])
+        """
+        tokens = np.stack([self.token_ids, self.segment_ids], axis=1)
+        numbers: dict[bytes, int] = {}
+        spans = itertools.pairwise(self.offsets.tolist())
+        which = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in spans]
+        if len(numbers) == len(self):
+            return self, np.arange(len(self))
+        firsts = np.unique(which, return_index=True)[1]
+        lengths = self.lengths[firsts]
+        places = places_of(self.offsets[firsts], lengths.astype(np.int64))
+        rows = PackedRows(self.token_ids[places], self.segment_ids[places], lengths, self.cut_by_row[firsts])
+        return rows, np.array(which, dtype=np.int64)
 
 
 def pack_rows(

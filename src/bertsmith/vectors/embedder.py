@@ -2,7 +2,7 @@
 
 Letters: E texts, D width of the encoder.
 
-A text is read as [CLS] text [SEP]. Equal texts of a block are computed once; the rows of a block are sorted by length
+A text is read as [CLS] text [SEP]. Equal rows of a block are computed once; the rows of a block are sorted by length
 and go through the encoder in flat micro-batches, so nothing is padded. A folder of sentence-transformers says itself
 how its texts are read and pooled, and gives the vectors that it gives there.
 
@@ -139,26 +139,22 @@ class Embedder:
 
     def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:
         """One vector a text, float32 [E, width], and the tokens that each lost at its end, int64 [E]."""
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        inverse = np.array([places[text] for text in texts], dtype=np.int64)
-        if not places:
-            return np.empty((0, self.width), dtype=np.float32), inverse
-        encoder, encoded = self.encoder, self.encode(list(places))
+        if not len(texts):
+            return np.empty((0, self.width), dtype=np.float32), np.empty(0, dtype=np.int64)
+        encoder, encoded = self.encoder, self.encode(texts)
         rows = pack_rows(
             encoded,
             vocabulary=encoder.tokenizer.vocabulary,
             max_length=self.max_length,
             model_limit=encoder.model.config.max_position_embeddings,
         )
-        cut = rows.cut_by_row[inverse].astype(np.int64)
+        cut = rows.cut_by_row.astype(np.int64)
         self.texts += len(texts)
         self.cut_texts += int(np.count_nonzero(cut))
         self.cut_tokens += int(cut.sum())
-        self.empty_texts += int(np.count_nonzero(encoded.lengths[inverse] == 0))
+        self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
         vectors = encoder.row_vectors(rows, self.choice, self.pooling)
-        if self.normalize:
-            vectors = unit(vectors)
-        return (vectors if len(places) == len(texts) else vectors[inverse]), cut
+        return (unit(vectors) if self.normalize else vectors), cut
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
         """The vectors of any number of texts, float32 [e, width] for each block of texts, in their order."""

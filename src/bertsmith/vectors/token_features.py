@@ -264,23 +264,16 @@ class TokenFeatures:
         for part in np.split(used, np.flatnonzero(np.diff(chunk_of_row)) + 1) if len(used) else ():
             end = int(rows.own_end[part[-1]])
             spans = zip(rows.begin[part].tolist(), rows.end[part].tolist(), strict=True)
-            keys = [texts.ids[first:last].tobytes() for first, last in spans]
-            different = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-            row = np.array([different[key] for key in keys], dtype=np.int64)
             packed = pack_rows(
-                [np.frombuffer(key, dtype=texts.ids.dtype) for key in different],
+                [texts.ids[first:last] for first, last in spans],
                 vocabulary=self.encoder.tokenizer.vocabulary,
                 max_length=self.max_length,
                 model_limit=self._limit,
             )
             own = rows.own_end[part] - rows.own_begin[part]
             pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
-            places = (pieces + np.repeat(packed.offsets[row] + 1 - rows.begin[part], own))[wanted[pieces]]
-            if len(different) == len(part):
-                yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
-            else:
-                read, inverse = np.unique(places, return_inverse=True)
-                yield begin, end, self.encoder.token_vectors(packed, self.choice, read)[inverse]
+            places = (pieces + np.repeat(packed.offsets[:-1] + 1 - rows.begin[part], own))[wanted[pieces]]
+            yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
             begin = end
 
     def _windows(self, texts: Encoded) -> _Windows:
