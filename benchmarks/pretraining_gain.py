@@ -6,7 +6,7 @@ All arms have the same shape, vocabulary, recipe and examples; only the first pa
 such as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first.
 Few labels get more passes (20 at most), for steps enough to learn from; all arms get the same, with the corrected
 optimizer that so few steps need (Mosbach et al., 2021). 0 stands for all labels (up to --most). The result is a table
-and a curve with its spread over seeds; tasks may be run one by one, the result file keeps the others. S45, S69.
+and a curve with its spread over seeds; tasks may be run one by one, the result file keeps the others.
 """
 
 import argparse

@@ -29,7 +29,7 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_the_demo_goes_from_text_to_a_report(text, tmp_path, monkeypatch):
-    """S36, S38, S50: the whole chain, one call."""
+    """The whole chain, one call."""
     monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)
     monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
     out = tmp_path / "demo"

@@ -30,7 +30,6 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("example", ["01_text_to_model"], indirect=True)
 def test_from_a_text_to_a_model_that_fills_a_gap(example, tmp_path, capsys):
-    """S38, S43."""
     scores, best, chances = example.main(tmp_path, steps=60, documents=300)
     assert scores["held_out_mlm_loss"] < scores["held_out_unigram_entropy"]
     assert len(best) == len(example.GAPS)
@@ -41,7 +40,6 @@ def test_from_a_text_to_a_model_that_fills_a_gap(example, tmp_path, capsys):
 
 @pytest.mark.parametrize("example", ["02_why_masks"], indirect=True)
 def test_without_masks_both_sides_make_the_loss_vanish_and_teach_nothing(example):
-    """S44, S55."""
     found = example.main(steps=100, sentences=2000)
     leak, twin, masked = found["both sides, no masks"], found["left-to-right"], found["masked"]
     assert leak[0] < 0.3 < min(twin[0], masked[0])
@@ -50,7 +48,6 @@ def test_without_masks_both_sides_make_the_loss_vanish_and_teach_nothing(example
 
 @pytest.mark.parametrize("example", ["03_positions"], indirect=True)
 def test_positions_matter_where_order_does(example):
-    """S18, S19, S21."""
     found = example.main(seeds=1, kinds=("absolute", "none"))
     assert found["animals", "absolute"][0, 1] > found["animals", "none"][0, 1] + 0.2
     assert found["shopping", "absolute"][0, 1] == pytest.approx(found["shopping", "none"][0, 1], abs=0.05)
@@ -58,14 +55,12 @@ def test_positions_matter_where_order_does(example):
 
 @pytest.mark.parametrize("example", ["03_positions"], indirect=True)
 def test_only_a_model_without_positions_takes_words_for_a_bag(example):
-    """S21."""
     differences = {kind: example.bag_difference(kind) for kind in example.KINDS}
     assert differences["none"] < 1e-5 < 1e-2 < min(differences["absolute"], differences["sinusoidal"])
 
 
 @pytest.mark.parametrize("example", ["04_attention"], indirect=True)
 def test_the_weights_that_are_shown_make_a_weighted_sum(example, capsys):
-    """S07, S15, S22, S23."""
     attentions = example.main(steps=20, documents=100)
     assert [rows[0].shape for rows in attentions] == [(2, 15, 15)] * 2
     for rows in attentions:
@@ -81,7 +76,6 @@ def test_the_weights_that_are_shown_make_a_weighted_sum(example, capsys):
 
 @pytest.mark.parametrize("example", ["05_spam_filter"], indirect=True)
 def test_a_spam_filter_gives_each_mail_percentages_that_sum_to_100(example, tmp_path, capsys):
-    """S70, S73."""
     example.main(tmp_path, steps=20, epochs=2)
     printed = capsys.readouterr().out
     lines = [line for line in printed.splitlines() if line.startswith(tuple(f"  {mail}" for mail in example.MAILS))]
@@ -94,13 +88,11 @@ def test_a_spam_filter_gives_each_mail_percentages_that_sum_to_100(example, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["05_spam_filter"], indirect=True)
 def test_a_spam_filter_knows_spam(example, tmp_path):
-    """S71."""
     assert example.main(tmp_path)["spam"] == ["Spam", "Spam", "Not Spam"]
 
 
 @pytest.mark.parametrize("example", ["06_claims"], indirect=True)
 def test_the_sentences_of_an_article_are_ranked_by_two_ways_of_finding_claims(example, tmp_path, capsys):
-    """S77, S78."""
     found = example.main(tmp_path, steps=20, epochs=2, article="Dr. Wu spoke. Fares rose by 2 percent. Why?")
     assert list(found) == ["fine-tuned", "vectors"]
     *_, first, second, third = capsys.readouterr().out.splitlines()
@@ -114,7 +106,6 @@ def test_the_sentences_of_an_article_are_ranked_by_two_ways_of_finding_claims(ex
 
 @pytest.mark.parametrize("example", ["06_claims"], indirect=True)
 def test_a_finished_claim_model_is_asked_and_nothing_is_fine_tuned(example, tmp_path):
-    """S77."""
     article = "Dr. Wu spoke. Fares rose by 2 percent."
     first = example.main(tmp_path / "one", steps=20, epochs=2, article=article)
     again = example.main(
@@ -128,7 +119,6 @@ def test_a_finished_claim_model_is_asked_and_nothing_is_fine_tuned(example, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["06_claims"], indirect=True)
 def test_sentences_with_figures_stand_above_those_that_state_nothing(example, tmp_path):
-    """S75."""
     for chances in example.main(tmp_path).values():
         fares, question, belief, never = chances[[2, 3, 4, 9]]
         assert fares > 0.5 > max(question, belief, never)
@@ -136,7 +126,6 @@ def test_sentences_with_figures_stand_above_those_that_state_nothing(example, tm
 
 @pytest.mark.parametrize("example", ["07_next_sentence"], indirect=True)
 def test_the_likeliest_candidate_is_the_next_sentence(example, tmp_path, capsys):
-    """S83."""
     chosen, right, turned = example.main(tmp_path, steps=20, stories=4)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == example.FIRST
@@ -148,7 +137,6 @@ def test_the_likeliest_candidate_is_the_next_sentence(example, tmp_path, capsys)
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["07_next_sentence"], indirect=True)
 def test_what_goes_together_is_learned_better_than_what_comes_first(example, tmp_path):
-    """S83."""
     chosen, right, turned = example.main(tmp_path)
     assert chosen == "then she slices the bread ."
     assert right > 0.9
@@ -157,7 +145,6 @@ def test_what_goes_together_is_learned_better_than_what_comes_first(example, tmp
 
 @pytest.mark.parametrize("example", ["08_word_sense"], indirect=True)
 def test_every_layer_has_a_vector_of_a_word_and_a_nearest_neighbour(example, tmp_path):
-    """S87, S90."""
     texts = ("The bank of the river.", "The bank of the river.")
     by_layer, cosines, by_gloss = example.main(tmp_path, compared=("bank", *texts), steps=20, epochs=0.1)
     assert cosines == pytest.approx([1, 1, 1], abs=1e-5)
@@ -169,7 +156,6 @@ def test_every_layer_has_a_vector_of_a_word_and_a_nearest_neighbour(example, tmp
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["08_word_sense"], indirect=True)
 def test_only_vectors_that_saw_the_sentence_tell_the_sense_of_a_word(example, tmp_path):
-    """S87, S89."""
     by_layer, _, by_gloss = example.main(tmp_path)
     assert by_layer[0] < 0.65 < 0.9 < min(by_layer[1:])
     assert by_gloss > 0.9
@@ -177,7 +163,6 @@ def test_only_vectors_that_saw_the_sentence_tell_the_sense_of_a_word(example, tm
 
 @pytest.mark.parametrize("example", ["09_coreference"], indirect=True)
 def test_pairs_of_mentions_and_masks_both_name_somebody(example, tmp_path, capsys):
-    """S88."""
     by_pairs, by_masks = example.main(tmp_path, steps=20, epochs=1)
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "400 texts to learn from, 100 to ask; too long: 0"
@@ -191,7 +176,6 @@ def test_pairs_of_mentions_and_masks_both_name_somebody(example, tmp_path, capsy
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["09_coreference"], indirect=True)
 def test_a_pronoun_is_resolved_by_pairs_of_mentions_and_by_masks(example, tmp_path):
-    """S88."""
     by_pairs, by_masks = example.main(tmp_path)
     assert by_pairs > 0.9
     assert by_masks > 0.65

@@ -1,4 +1,4 @@
-"""Google's checkpoints in and out, without TensorFlow. S100, S101, S105, S107."""
+"""Google's checkpoints in and out, without TensorFlow."""
 
 import dataclasses
 import json
@@ -130,7 +130,7 @@ def test_variables_lie_as_google_writes_them(folder, config, tensors):
     ],
 )
 def test_fine_tuned_heads_are_understood(tmp_path, config, tokenizer, part, variables):
-    """S102: what run_classifier.py and run_squad.py leave behind."""
+    """What run_classifier.py and run_squad.py leave behind."""
     tensors = tiny_tensors(config, "pooler", part)
     info = {"labels": ["no", "maybe", "yes"]} if part == "classifier" else {}
     write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=tokenizer, info=info)
@@ -180,7 +180,7 @@ def test_the_configuration_is_googles_and_says_what_departs_from_it(config):
 
 
 def test_computed_positions_are_written_out_as_a_table(tmp_path, config):
-    """S19: other code has learned positions only; it gets the numbers that we compute."""
+    """Other code has learned positions only; it gets the numbers that we compute."""
     config = dataclasses.replace(config, position_embedding_type="sinusoidal")
     tensors = tiny_tensors(config, "pooler")
     write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)

@@ -1,4 +1,4 @@
-"""The hub, played by a server on this machine; no other address is ever asked. S105."""
+"""The hub, played by a server on this machine; no other address is ever asked."""
 
 import hashlib
 import http.server
@@ -224,7 +224,6 @@ def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
 
 
 def test_the_catalogue_names_every_published_model_with_its_size():
-    """S105, S106, S107; bert.md sections 1.2 and 13."""
     assert (
         len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 32
     )

@@ -1,4 +1,4 @@
-"""Hugging Face folders in and out; transformers agrees with what we write, number by number. S100, S101, S105."""
+"""Hugging Face folders in and out; transformers agrees with what we write, number by number."""
 
 import dataclasses
 import json
@@ -122,7 +122,7 @@ def test_auto_classes_find_the_model(folder, quiet_transformers):
     ids=str,
 )
 def test_transformers_computes_the_same_numbers(tmp_path, config, quiet_transformers, changes):
-    """exported = trained, for every switch of the configuration. S21."""
+    """exported = trained, for every switch of the configuration."""
     import transformers
 
     config = dataclasses.replace(config, **changes)

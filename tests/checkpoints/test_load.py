@@ -1,4 +1,4 @@
-"""Any model from anywhere, and its conversion. S101, S105."""
+"""Any model from anywhere, and its conversion."""
 
 import filecmp
 

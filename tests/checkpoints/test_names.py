@@ -1,4 +1,4 @@
-"""The table of names. S101."""
+"""The table of names."""
 
 import pytest
 import torch
@@ -101,7 +101,7 @@ def test_google_turns_the_kernels_and_nothing_else():
 
 
 def test_counts_of_variables_are_the_published_ones():
-    """S05, S101: 199 variables in the encoder of base, 206 with both heads; 391 and 398 for large."""
+    """199 variables in the encoder of base, 206 with both heads; 391 and 398 for large."""
     for size, encoder in (("base", 199), ("large", 391)):
         shapes = tiny_shapes(BertConfig.named(size), "pooler")
         assert len(shapes) == encoder

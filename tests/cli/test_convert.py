@@ -13,7 +13,6 @@ from tasks.task_samples import TOKENIZER, examples_of
 
 
 def test_a_model_goes_to_google_and_back_bit_for_bit(run, tmp_path: Path, model: Path) -> None:
-    """S101, S105."""
     there, back = tmp_path / "google", tmp_path / "back"
     assert run("convert", model, there, "--to", "google").code == 0
     assert {path.name for path in there.iterdir()} >= {"bert_model.ckpt.index", "bert_config.json", "vocab.txt"}
@@ -127,7 +126,6 @@ def test_neither_the_source_nor_a_folder_of_another_kind_is_replaced(run, tmp_pa
 
 @pytest.mark.parametrize(("option", "lowercase"), [("--cased", False), ("--uncased", True)])
 def test_the_casing_of_a_model_can_be_said(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
-    """S34."""
     assert run("convert", model, tmp_path / "out", "--to", "huggingface", option).code == 0
     tokenizer = read_model_folder(tmp_path / "out").tokenizer
     assert tokenizer is not None
@@ -151,7 +149,6 @@ def test_nothing_there_is_one_line(run, tmp_path: Path) -> None:
 
 
 def test_the_published_models_are_listed_and_found(run, tmp_path: Path, model: Path) -> None:
-    """S105."""
     (tmp_path / "shelf").mkdir()
     model.rename(tmp_path / "shelf" / "uncased_L-2_H-128_A-2")
     rows = [json.loads(line) for line in run("models", tmp_path / "shelf", "--json").out.splitlines()]

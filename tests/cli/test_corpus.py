@@ -22,7 +22,6 @@ def texts(tmp_path: Path) -> Path:
 def test_text_becomes_a_corpus_with_the_report_of_the_doctor(
     run, tmp_path: Path, texts: Path, vocabulary: Path
 ) -> None:
-    """S36."""
     folder = tmp_path / "corpus"
     arguments = ("corpus", texts, "--vocab", vocabulary, "--out", folder, "--workers", 1, "--held-out", "0.2")
     result = run(*arguments)

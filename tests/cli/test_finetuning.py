@@ -31,7 +31,6 @@ def tuned(run, model: Path, mails: Path, tmp_path: Path) -> Path:
 
 
 def test_a_filter_is_trained_scored_and_asked(run, tuned: Path, mails: Path) -> None:
-    """S70, S72."""
     assert (tuned / "report.html").is_file()
     assert json.loads((tuned / "report.json").read_text())["scores"]["accuracy"]["mean"] == 1.0
     scored = run("evaluate", "--model", tuned / "model", "--data", mails, "--json")
@@ -212,7 +211,6 @@ def test_a_run_that_exists_is_continued_only_on_request(run, tuned: Path, model:
 def test_a_search_that_was_stopped_before_the_run_began_goes_on(
     run, model: Path, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S67."""
     command = [
         "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", mails, "--out",
         tmp_path / "run", "--seeds", 1, "--search", "--trials", 2,
@@ -246,7 +244,6 @@ def test_a_search_that_was_stopped_before_the_run_began_goes_on(
 
 
 def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:
-    """S70 to S76."""
     for name in ("spam", "spam4", "sentiment", "claim", "truth"):
         result = run(
             "finetune", "--model", model, "--task", name, "--out", tmp_path / name, "--seeds", 1, "--epochs", 0.5,

@@ -24,7 +24,6 @@ def corpus(run, tmp_path: Path, vocabulary: Path) -> Path:
 
 
 def test_the_rates_of_a_corpus_are_measured(run, corpus: Path) -> None:
-    """S40, S41, S48."""
     result = run("rates", corpus, "--rows", 300, "--max-length", 16)
     assert result.code == 0, result.err
     assert "that became [MASK]" in result.out
@@ -36,7 +35,6 @@ def test_the_rates_of_a_corpus_are_measured(run, corpus: Path) -> None:
 def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(
     run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S36, S53."""
     straight = run("pretrain", corpus, "--out", tmp_path / "straight", "--steps", 4, "--learning-rate", 1e-3, *SMALL)
     assert straight.code == 0, straight.err
     assert "4 steps" in straight.out
@@ -63,7 +61,6 @@ def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(
 
 
 def test_training_goes_on_from_a_model(run, corpus: Path, model: Path, tmp_path: Path) -> None:
-    """S53."""
     options = ("--steps", 1, "--rows-per-step", 4, "--max-length", 16, "--device", "cpu", "--precision", "fp32")
     result = run("pretrain", corpus, "--init", model, "--out", tmp_path / "run", "--learning-rate", 1e-9, *options)
     assert result.code == 0, result.err

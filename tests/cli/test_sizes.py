@@ -6,7 +6,6 @@ from bertsmith.cli.sizes import gpt_parameters, transformer_parameters
 
 
 def test_the_published_counts_are_printed(run) -> None:
-    """S02, S03, S04, S06."""
     result = run("sizes")
     counts = {line.rsplit(None, 6)[0]: line.split()[-1] for line in result.out.splitlines()[1:-1]}
     assert counts == {
@@ -22,7 +21,6 @@ def test_the_published_counts_are_printed(run) -> None:
 
 
 def test_the_feed_forward_network_is_four_times_as_wide_as_the_hidden_states(run) -> None:
-    """S05."""
     rows = [json.loads(line) for line in run("sizes", "--json").out.splitlines()]
     assert all(row["feed-forward"] == 4 * row["hidden"] for row in rows)
     assert [row["hidden"] for row in rows if row["model"] in ("BERT base", "BERT large")] == [768, 1024]

@@ -13,7 +13,6 @@ from bertsmith.text.wordpiece import Tokenizer, Vocabulary
 
 
 def test_lines_become_pieces(run, vocabulary: Path) -> None:
-    """S26, S27, S28."""
     result = run("tokenize", "--vocab", vocabulary, stdin=b"The man tweeting?\nxanax\n")
     assert result == (0, "the man tweet ##ing ?\nxa ##nax\n", "")
 
@@ -127,7 +126,6 @@ def test_one_source_of_the_tokenizer_is_needed(run, options: list[str], words: s
 
 @pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])
 def test_a_vocabulary_of_the_other_casing_is_told(run, tmp_path: Path, vocabulary: Path, command: list[str]) -> None:
-    """S34."""
     capitals = tmp_path / "capitals.txt"
     capitals.write_text(vocabulary.read_text(encoding="utf-8") + "Paris\n", encoding="utf-8")
     assert run(*command, "--vocab", vocabulary).err == ""
@@ -142,7 +140,6 @@ def test_a_vocabulary_of_the_other_casing_is_told(run, tmp_path: Path, vocabular
 
 
 def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
-    """S23, S31."""
     result = run("inputs", "--vocab", vocabulary, "the man", "he tweeting")
     rows = [line.split() for line in result.out.splitlines()[1:]]
     assert result.code == 0
@@ -154,7 +151,6 @@ def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
 
 
 def test_an_input_that_is_too_long_is_cut_and_says_so(run, vocabulary: Path) -> None:
-    """S35."""
     result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
     assert len(result.out.splitlines()) == 1 + 5
     assert "tokens that do not fit into 5, cut: 2\n" in result.err

@@ -27,7 +27,6 @@ def texts(tmp_path: Path) -> Path:
 
 
 def test_a_vocabulary_of_the_wanted_size_is_learned_and_reported_file_by_file(run, tmp_path, texts) -> None:
-    """S29."""
     out = tmp_path / "vocab.txt"
     result = run("vocab", texts, "--size", 90, "--out", out, "--report", tmp_path / "report.json")
     assert result.code == 0, result.err

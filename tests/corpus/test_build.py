@@ -32,7 +32,7 @@ def texts(corpus: Corpus | None) -> list[str]:
 
 
 def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
-    """S36, S37: the first of the two steps begins with a folder of text; words are counted."""
+    """The first of the two steps begins with a folder of text; words are counted."""
     write(tmp_path / "in" / "a.txt", STORY.encode() + b"\n\xff\n")
     write(tmp_path / "in" / "notes.doc", "x")
     manifest = build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0))
@@ -59,7 +59,6 @@ def test_lines_without_any_token_are_dropped_and_counted(tmp_path: Path) -> None
 
 
 def test_any_number_of_processes_gives_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S37."""
     monkeypatch.setattr(sources, "BLOCK_BYTES", 300)
     monkeypatch.setattr(readers, "BLOCK_BYTES", 300)
     for number in range(6):

@@ -36,12 +36,10 @@ def zstd(data: bytes) -> bytes:
 
 
 def test_a_sentence_a_line_and_a_blank_line_between_documents(tmp_path: Path) -> None:
-    """S37."""
     assert read(write(tmp_path / "a.txt", STORY)) == STORIES
 
 
 def test_wrapped_prose_is_one_document_a_file(tmp_path: Path) -> None:
-    """S37."""
     assert read(write(tmp_path / "a.txt", PROSE)) == [STORIES[0] + STORIES[1]]
 
 

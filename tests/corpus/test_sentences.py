@@ -34,12 +34,11 @@ EXAMPLES = [
 
 @pytest.mark.parametrize("example", EXAMPLES)
 def test_sentences_end_where_a_reader_says(example: str) -> None:
-    """S37, S110: abbreviations, initials, numbers, quotes, brackets, ellipses, and the marks of other scripts."""
+    """Abbreviations, initials, numbers, quotes, brackets, ellipses, and the marks of other scripts."""
     assert split_sentences(example.replace(" | ", " ")) == example.split(" | ")
 
 
 def test_marks_of_writing_without_spaces_need_none() -> None:
-    """S110."""
     assert split_sentences("我很好。你呢？（他也很好。）再见！") == ["我很好。", "你呢？", "（他也很好。）", "再见！"]
     assert split_sentences("है।दिल्ली है॥") == ["है।", "दिल्ली है॥"]
 
@@ -49,7 +48,7 @@ def test_text_without_capitals_is_split_at_every_mark() -> None:
 
 
 def test_thai_stays_together() -> None:
-    """S110: there is no mark to split at."""
+    """There is no mark to split at."""
     text = "ผมชื่อสมชาย ผมอยู่ที่กรุงเทพ"
     assert split_sentences(text) == [text]
 
@@ -79,7 +78,6 @@ def test_long_runs_of_marks_take_linear_work(piece: str) -> None:
 
 
 def test_the_form_of_a_text_is_found() -> None:
-    """S37."""
     wrapped = (
         "It was late, and the boat\nhad not come. Nobody\nspoke of it until\nthe morning.\n\nThen it came\nhome.\n"
     )

@@ -40,7 +40,6 @@ def as_csv(rows: list[list[str]]) -> str:
 
 
 def test_an_ending_of_swag_follows_the_beginning_of_its_sentence(tmp_path: Path) -> None:
-    """S115."""
     path = write(tmp_path / "train.csv", as_csv([SWAG_HEADER, SWAG_ROW]))
     (example,) = read_choices(path).examples
     assert example.context == "He sat, still."

@@ -33,7 +33,6 @@ def sentences(path: Path, **columns: int | None) -> list[tuple[tuple[str, ...], 
 
 
 def test_blank_lines_end_sentences_and_marks_begin_documents(tmp_path: Path) -> None:
-    """S91."""
     path = write(tmp_path / "a.txt", STORY)
     examples = read_conll(path).examples
     assert [(example.words, example.tags, example.document) for example in examples] == [
@@ -148,7 +147,6 @@ def test_a_column_that_is_not_there_is_an_error(tmp_path: Path, columns: dict[st
 
 
 def test_real_files_have_their_exact_counts(real_data: Path) -> None:
-    """S92."""
     wnut = real_data / "ner" / "wnut17"
     files = ["wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"]
     assert [len(read_conll(wnut / file).examples) for file in files] == [3394, 1009, 1287]

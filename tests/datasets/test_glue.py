@@ -69,7 +69,6 @@ def labelled_file(folder: Path, key: str, label: str | None = None) -> Path:
 
 @pytest.mark.parametrize("key", TRAINED)
 def test_texts_and_labels_stand_where_the_original_code_looks(tmp_path: Path, key: str) -> None:
-    """S118 to S126."""
     first, second, _ = TRAIN_COLUMNS[key]
     example = read_glue(GLUE[key], labelled_file(tmp_path, key), labelled=True).examples[0]
     assert example.first == f"cell {first}"
@@ -97,7 +96,6 @@ def test_labels_stand_in_the_order_of_the_original_code() -> None:
 
 
 def test_metrics_are_the_official_ones_with_that_of_the_table_first() -> None:
-    """S119, S122 to S124, S127."""
     metrics = {key: task.metrics for key, task in GLUE.items() if task.metrics != ("accuracy",)}
     assert metrics == {
         "cola": ("matthews",),
@@ -196,7 +194,6 @@ def test_a_file_of_another_task_is_an_error(tmp_path: Path) -> None:
 
 
 def test_submissions_have_the_names_and_columns_of_the_server(tmp_path: Path) -> None:
-    """S127."""
     files = {key: write_submission(task, [], [], tmp_path).name for key, task in GLUE.items()}
     names = "CoLA SST-2 MRPC STS-B QQP MNLI-m MNLI-mm QNLI RTE WNLI AX".split()
     assert list(files.values()) == [f"{name}.tsv" for name in names]
@@ -209,7 +206,6 @@ def test_submissions_have_the_names_and_columns_of_the_server(tmp_path: Path) ->
 
 
 def test_the_score_counts_each_task_once() -> None:
-    """S126."""
     scores = {key: dict.fromkeys(task.metrics, 60.0) for key, task in GLUE.items() if key != "ax"}
     assert glue_average(scores, with_wnli=True) == glue_average(scores, with_wnli=False) == 60.0
     scores |= {"mnli": {"accuracy": 80.0}, "mrpc": {"f1": 90.0, "accuracy": 70.0}, "wnli": {"accuracy": 15.0}}
@@ -236,7 +232,6 @@ REAL_COUNTS = {
 
 @pytest.mark.parametrize("key", REAL_COUNTS)
 def test_the_official_files_have_their_exact_counts(real_data: Path, key: str) -> None:
-    """S117."""
     task = GLUE[key]
     for part, count in zip(("train", "dev", "test"), REAL_COUNTS[key], strict=True):
         if count is None:

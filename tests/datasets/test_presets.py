@@ -11,7 +11,6 @@ ASKED_IN_THE_EXAMPLE = ("Buy these pills", "Win cash prizes", "Dear Mr. Atreides
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_has_as_many_texts_of_each_label_and_none_twice(name):
-    """S70 to S76."""
     path = bundled_examples(name)
     found = read_examples(name, path)
     counts = Counter(example.label for example in found.examples)
@@ -25,7 +24,6 @@ def test_a_preset_has_as_many_texts_of_each_label_and_none_twice(name):
 
 @pytest.mark.parametrize("name", ["spam", "spam4"])
 def test_the_mails_of_the_example_are_not_among_those_that_teach(name):
-    """S71."""
     texts = {example.first for example in read_examples(name, bundled_examples(name)).examples}
     assert texts.isdisjoint(ASKED_IN_THE_EXAMPLE)
 

@@ -33,7 +33,6 @@ def write(path: Path, *questions: dict[str, Any], context: str = CONTEXT, **fiel
 
 
 def test_questions_of_the_first_version_have_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """S79."""
     path = write(
         tmp_path / "a.json", question("q1", answer("Ann", 7), answer("Bob", 15)), question("q2", answer("May", 3))
     )

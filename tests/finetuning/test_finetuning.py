@@ -141,7 +141,6 @@ def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:
 
 
 def test_a_collapsed_model_is_noticed_counted_and_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """S68."""
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
@@ -164,7 +163,6 @@ def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path
 
 
 def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: Path) -> None:
-    """S67."""
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
     grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (15,)}

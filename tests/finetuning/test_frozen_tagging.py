@@ -106,7 +106,7 @@ def row(pieces: Sequence[int]) -> list[int]:
 @pytest.mark.parametrize("layers", ["embeddings", "last", "concat-last-4", "sum-all", "-1,0"])
 @pytest.mark.parametrize("micro_tokens", [20, 4096])
 def test_the_vector_of_a_word_is_that_of_its_first_piece(layers: str, micro_tokens: int) -> None:
-    """S93, S94: against a loop over sentences and words, for any cut into micro-batches."""
+    """Against a loop over sentences and words, for any cut into micro-batches."""
     frozen, examples = encoder(micro_tokens=micro_tokens), sentences(12)
     choice = frozen.choice(layers)
     words = word_vectors(frozen, tagging(), examples, choice)
@@ -164,7 +164,7 @@ def test_the_windows_of_a_text_are_averaged() -> None:
 
 @pytest.mark.parametrize("layers", ["concat-last-4", "sum-all"])
 def test_training_on_its_vectors_changes_no_bit_of_the_encoder(layers: str, tmp_path: Path) -> None:
-    """S93: frozen parameters, guaranteed."""
+    """Frozen parameters, guaranteed."""
     frozen = encoder()
     before = {name: tensor.clone() for name, tensor in frozen.model.state_dict().items()}
     result = train_tagger(frozen, tagging(), data(), tmp_path / "run", SETTINGS, RECIPE)
@@ -330,7 +330,7 @@ def test_no_training_sentences_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(tmp_path: Path) -> None:
-    """S132: whatever can be fine-tuned gives features."""
+    """Whatever can be fine-tuned gives features."""
     model = BertForPreTraining(CONFIG)
     shake(model)
     save_pretrained(tmp_path / "model", model, TOKENIZER, {})
@@ -375,7 +375,6 @@ def texts(count: int, seed: int = 0) -> list[TextExample]:
 @pytest.mark.parametrize("classifier", ["logistic", "mlp"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_a_probe_learns_and_is_scored_as_the_fine_tuned_task(classifier: str, pooling: str) -> None:
-    """S62."""
     train, dev = texts(80), texts(40, seed=1)
     probe = FeatureProbe(encoder(), classification(), pooling=pooling, classifier=classifier)
     probe.fit(train)

@@ -18,7 +18,6 @@ def write_run(folder: Path, task: str, value: float) -> Path:
 
 
 def test_the_average_comes_when_every_task_is_there(tmp_path: Path) -> None:
-    """S126."""
     keys = [key for key in GLUE if key not in ("ax", "wnli")]
     scores = read_scores([write_run(tmp_path / key, key, 0.5) for key in keys])
     lines = glue_lines(scores)

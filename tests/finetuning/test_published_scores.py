@@ -24,13 +24,12 @@ from bertsmith.finetuning.published_scores import (
 
 @pytest.mark.parametrize("row", GLUE_TABLE, ids=lambda row: row.system)
 def test_the_average_of_a_row_is_the_mean_of_its_columns(row: GlueRow) -> None:
-    """S116. The ELMo baseline is printed 0.06 above the mean of its rounded columns."""
+    """The ELMo baseline is printed 0.06 above the mean of its rounded columns."""
     assert len(row.scores) == len(GLUE_COLUMNS) == len(GLUE_TRAIN_SIZES) == 9
     assert table_average(row) == pytest.approx(row.average, abs=0.06 if "ELMo" in row.system else 0.05)
 
 
 def test_the_headlines_are_values_of_the_tables() -> None:
-    """S112, S113, S114."""
     large, gpt = GLUE_TABLE[-1].scores[0], GLUE_TABLE[2].scores[0]
     assert (large, round(large - gpt, 1)) == (HEADLINES["MNLI"].score, HEADLINES["MNLI"].gain)
     best = {
@@ -53,7 +52,6 @@ def test_names_are_held_against_conll_where_the_types_are_those_of_conll() -> No
 
 
 def test_the_glue_headline_is_the_leaderboards_and_not_the_tables() -> None:
-    """S111, S126, S128."""
     assert (HEADLINES["GLUE"].score, HEADLINES["GLUE"].gain) == (80.5, 7.7)
     assert HEADLINES["GLUE"].score < GLUE_TABLE[-1].average
     assert "WNLI" in GLUE_NOTE
@@ -61,7 +59,7 @@ def test_the_glue_headline_is_the_leaderboards_and_not_the_tables() -> None:
 
 
 def test_the_printed_sizes_are_those_of_the_readers_but_for_the_two_sets_that_grew_or_shrank() -> None:
-    """S117. QNLI is the first version in the table; MRPC's 3,668 are printed as 3.5k."""
+    """QNLI is the first version in the table; MRPC's 3,668 are printed as 3.5k."""
     sizes = {"MNLI-m": "mnli", "QQP": "qqp", "SST-2": "sst-2", "CoLA": "cola", "STS-B": "sts-b", "RTE": "rte"}
     printed = dict(zip(GLUE_COLUMNS, GLUE_TRAIN_SIZES, strict=True))
     for column, key in sizes.items():
@@ -81,7 +79,6 @@ def test_the_glue_score_of_the_small_models_follows_from_their_results(name: str
 
 
 def test_the_other_tables_are_as_printed() -> None:
-    """S115."""
     swag = {row.system: (row.dev, row.test) for row in SWAG_TABLE}
     assert swag["BERT large"] == (86.6, 86.3)
     assert swag["BERT base"] == (81.6, None)

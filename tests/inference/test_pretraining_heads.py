@@ -39,7 +39,7 @@ def predictor(folder) -> PretrainedPredictor:
 
 
 def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
-    """S39, S42, S43: probabilities over the whole vocabulary, the likeliest first."""
+    """Probabilities over the whole vocabulary, the likeliest first."""
     gaps = predictor.fill("the [MASK] went to [MASK] .", top=100)
     assert len(gaps) == 2
     for gap in gaps:
@@ -51,7 +51,7 @@ def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
 
 
 def test_a_pair_is_scored_alone_as_among_others(predictor):
-    """S49, S50, S83: each candidate has its own probability, whatever stands beside it."""
+    """Each candidate has its own probability, whatever stands beside it."""
     candidates = ["a dog ran .", "the man sat on a dog , the dog ran .", "the man"]
     together = predictor.next_sentence("the man went to a dog .", candidates)
     for candidate, found in zip(candidates, together, strict=True):

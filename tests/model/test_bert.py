@@ -30,7 +30,7 @@ def masked_positions(batch: Batch) -> np.ndarray:
 @pytest.mark.parametrize("activation_name", ["gelu", "gelu_new"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
 def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolerance, activation_name):
-    """S01, S08, S39, S47, S51: the first of the five equalities, last layer pruned, against transformers."""
+    """The first of the five equalities, last layer pruned, against transformers."""
     model = BertForPreTraining(small_config(hidden_act=activation_name)).to(dtype)
     shake(model)
     peer = padded_peer(model)
@@ -83,7 +83,7 @@ def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolera
 
 
 def test_attentions_equal_those_of_the_padded_reference():
-    """S07, S15: the weights that can be asked for are those that the reference used."""
+    """The weights that can be asked for are those that the reference used."""
     model = BertForPreTraining(small_config())
     shake(model)
     peer = padded_peer(model)
@@ -121,7 +121,7 @@ def test_a_sequence_gives_the_same_alone_and_in_company():
 
 @pytest.mark.parametrize(("causal", "seen"), [(False, True), (True, False)])
 def test_a_later_token_changes_earlier_outputs_unless_the_model_is_causal(causal, seen):
-    """S01, S55: bidirectional by default; the left-to-right twin sees the left alone."""
+    """Bidirectional by default; the left-to-right twin sees the left alone."""
     model = BertModel(small_config(is_causal=causal)).double()
     shake(model)
     batch = random_batch([9])
@@ -133,7 +133,7 @@ def test_a_later_token_changes_earlier_outputs_unless_the_model_is_causal(causal
 
 
 def test_without_positions_the_encoder_is_permutation_equivariant():
-    """S21: shuffled words give shuffled outputs, and with learned positions they do not."""
+    """Shuffled words give shuffled outputs, and with learned positions they do not."""
     order = torch.tensor([4, 0, 3, 1, 2, 5])
     for positions, equal in (("none", True), ("absolute", False), ("sinusoidal", False)):
         model = BertModel(small_config(position_embedding_type=positions)).double()
@@ -145,7 +145,6 @@ def test_without_positions_the_encoder_is_permutation_equivariant():
 
 
 def test_sinusoidal_positions_follow_the_formulas():
-    """S19."""
     table = sinusoidal_positions(30, 8)
     for position in (0, 1, 29):
         for pair in range(4):
@@ -155,7 +154,7 @@ def test_sinusoidal_positions_follow_the_formulas():
 
 
 def test_gelu_is_the_mean_of_a_random_zero_one_map():
-    """S16: x * Phi(x) is what is left on average when x is kept with probability Phi(x)."""
+    """X * Phi(x) is what is left on average when x is kept with probability Phi(x)."""
     x = torch.linspace(-3, 3, 7, dtype=torch.float64)
     normal = torch.randn((200_000, 1), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     kept = (normal <= x).double().mean(0) * x
@@ -163,7 +162,6 @@ def test_gelu_is_the_mean_of_a_random_zero_one_map():
 
 
 def test_the_two_forms_of_gelu_differ_by_at_most_473_millionths():
-    """S17."""
     x = torch.linspace(-8, 8, 1_000_001, dtype=torch.float64)
     difference = (activation(x, "gelu") - activation(x, "gelu_new")).abs().max().item()
     assert difference == pytest.approx(4.73e-4, abs=5e-7)
@@ -181,7 +179,7 @@ def test_the_two_forms_of_gelu_differ_by_at_most_473_millionths():
     ],
 )
 def test_named_sizes_have_the_published_parameter_counts(name, parameters):
-    """S02, S03, S04: counted from the formula and from the modules themselves."""
+    """Counted from the formula and from the modules themselves."""
     config = BertConfig.named(name)
     assert config.num_parameters() == parameters
     with torch.device("meta"):
@@ -191,7 +189,7 @@ def test_named_sizes_have_the_published_parameter_counts(name, parameters):
 
 
 def test_hidden_sizes_are_not_feed_forward_widths():
-    """S05: 768 and 1024 are widths of the hidden states; inside the feed-forward network it is four times that."""
+    """768 and 1024 are widths of the hidden states; inside the feed-forward network it is four times that."""
     assert [BertConfig.named(name).intermediate_size for name in ("base", "large")] == [4 * 768, 4 * 1024]
 
 

@@ -46,7 +46,7 @@ def looped(name: str, hidden: list[Tensor]) -> Tensor:
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("num_layers", [4, 6, 12])
 def test_a_choice_is_what_a_plain_loop_makes_of_all_hidden_states(name: str, num_layers: int) -> None:
-    """S95: the six rows of the table."""
+    """The six rows of the table."""
     choice = layer_choice(name, num_layers)
     mixed = choice.mix(states(num_layers))
     assert mixed.shape == (TOKENS, choice.width(WIDTH))
@@ -61,7 +61,7 @@ def test_the_widths_of_the_table_are_those_of_the_paper() -> None:
 
 
 def test_the_hidden_states_are_those_of_transformers() -> None:
-    """S94: every layer that can be chosen, against the peer's hidden states."""
+    """Every layer that can be chosen, against the peer's hidden states."""
     model = BertForPreTraining(small_config(num_hidden_layers=4))
     shake(model)
     batch = random_batch([5, 7, 3])

@@ -48,7 +48,7 @@ def even_rows(number: int, length: int) -> list[list[int]]:
 def test_masks_are_what_the_obvious_generator_makes_of_the_same_draws(
     rows: list[list[int]], whole_word: bool, share: float, ways: tuple[float, float, float], most: int | None, seed: int
 ) -> None:
-    """S39, S40, S41: also special pieces in the text, and pieces of a word whose beginning was cut away."""
+    """Also special pieces in the text, and pieces of a word whose beginning was cut away."""
     settings = PretrainingDataSettings(
         whole_word=whole_word, masked_share=share, max_predictions=most,
         mask_share=ways[0], keep_share=ways[1], random_share=ways[2],
@@ -108,7 +108,6 @@ def test_rows_that_were_given_stay_as_they_were() -> None:
 def test_the_number_of_predictions_follows_the_length_with_special_tokens(
     length: int, most: int | None, number: int
 ) -> None:
-    """S40."""
     rows = even_rows(3, length)
     settings = PretrainingDataSettings(max_length=512, max_predictions=most)
     assert mask(rows, settings, keys_of(3)).per_row.tolist() == [number] * 3
@@ -116,7 +115,7 @@ def test_the_number_of_predictions_follows_the_length_with_special_tokens(
 
 @pytest.mark.parametrize("ways", [(0.8, 0.1, 0.1), (1, 0, 0), (0.8, 0, 0.2), (0.8, 0.2, 0), (0, 0.2, 0.8), (0, 0, 1)])
 def test_shares_of_the_masking_ablation_hold(ways: tuple[float, float, float]) -> None:
-    """S41: the rows of the ablation table of the paper (appendix C.2), each within five standard deviations."""
+    """The rows of the ablation table of the paper (appendix C.2), each within five standard deviations."""
     rows, keys = even_rows(2000, 128), keys_of(2000)
     result = mask(rows, PretrainingDataSettings(mask_share=ways[0], keep_share=ways[1], random_share=ways[2]), keys)
     now, number, size = result.token_ids[result.positions], len(result.positions), len(VOCABULARY)
@@ -131,7 +130,7 @@ def test_shares_of_the_masking_ablation_hold(ways: tuple[float, float, float]) -
 
 
 def test_random_pieces_are_drawn_evenly_from_the_whole_vocabulary() -> None:
-    """S41: special pieces included."""
+    """Special pieces included."""
     settings = PretrainingDataSettings(mask_share=0, keep_share=0, random_share=1)
     result = mask(even_rows(4000, 128), settings, keys_of(4000))
     counts = np.bincount(result.token_ids[result.positions], minlength=len(VOCABULARY))
@@ -142,7 +141,7 @@ def test_random_pieces_are_drawn_evenly_from_the_whole_vocabulary() -> None:
 
 @pytest.mark.parametrize("whole_word", [False, True])
 def test_every_position_is_predicted_equally_often_but_never_a_special_one(whole_word: bool) -> None:
-    """S40. Whole words only: else a word is less likely the longer it is."""
+    """Whole words only: else a word is less likely the longer it is."""
     rng = np.random.default_rng(3)
     text = rng.integers(5, 45, size=(6000, 61))
     rows = [[2, *row[:30], 3, *row[30:], 3] for row in text.tolist()]

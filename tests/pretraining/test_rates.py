@@ -30,7 +30,7 @@ def close(part: int, whole: int, share: float) -> bool:
 
 
 def test_ten_thousand_rows_have_the_rates_of_the_recipe() -> None:
-    """S40, S41, S48: 15 % as rounding allows, 80/10/10, at least half random nexts, nothing special or too long."""
+    """15 % as rounding allows, 80/10/10, at least half random nexts, nothing special or too long."""
     report = rates(10_000)
     assert report.rows == 10_000 == sum(report.length_counts)
     lengths = np.repeat(np.arange(129), report.length_counts)
@@ -51,7 +51,7 @@ def test_ten_thousand_rows_have_the_rates_of_the_recipe() -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_table_of_each_objective_has_its_lines(objective: str) -> None:
-    """S55: left-to-right rows have neither masks nor pairs."""
+    """Left-to-right rows have neither masks nor pairs."""
     report = rates(50, objective=objective, max_length=32)
     table = "\n".join(report.lines())
     assert ("predicted positions" in table) == objective.startswith("mlm")

@@ -60,7 +60,7 @@ def run(corpus: Path, out: Path, *, resume: bool = False, steps: int = 6, data=N
 
 
 def test_a_run_makes_a_model_that_transformers_reads_and_agrees_with(corpus, tmp_path):
-    """S36, S100, S101: exported = trained, at the first step of the chain."""
+    """Exported = trained, at the first step of the chain."""
     result = run(corpus, tmp_path / "run")
     assert result.steps == 6
     assert {"report.html", "settings.json", "metrics.jsonl", "model"} <= {p.name for p in (tmp_path / "run").iterdir()}
@@ -96,7 +96,7 @@ def test_a_run_makes_a_model_that_transformers_reads_and_agrees_with(corpus, tmp
 
 
 def test_a_model_goes_to_googles_format_and_back_without_a_changed_bit(corpus, tmp_path):
-    """S102, S105: convert --to google and back."""
+    """Convert --to google and back."""
     run(corpus, tmp_path / "run", steps=2)
     convert(tmp_path / "run" / "model", tmp_path / "google", to="google")
     convert(tmp_path / "google", tmp_path / "back", to="huggingface")
@@ -164,7 +164,7 @@ def test_a_run_killed_in_the_middle_ends_with_the_same_bytes(corpus, straight, t
 
 @pytest.mark.parametrize("objective", ["mlm", "mlm+sop", "nsp", "left-to-right"])
 def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, objective):
-    """S52, S55: one switch; a head that was not trained is not in the folder."""
+    """One switch; a head that was not trained is not in the folder."""
     run(corpus, tmp_path / "run", steps=2, data={"objective": objective})
     names = load_file(tmp_path / "run" / "model" / "model.safetensors").keys()
     assert any("predictions" in name for name in names) == (objective != "nsp")
@@ -254,7 +254,7 @@ def test_ctrl_c_writes_a_checkpoint_exits_with_130_and_resumes_to_the_same_bytes
 
 
 def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
-    """S54: torchrun on gloo; rows, masks and dropout do not depend on the ranks."""
+    """Torchrun on gloo; rows, masks and dropout do not depend on the ranks."""
     options = ["--steps", "4", "--log-every", "1", "--rows-per-step", "16", "--max-length", "32", "--size", "tiny"]
     options += ["--evaluation-rows", "8", "--device", "cpu", "--precision", "fp32", "--learning-rate", "1e-3"]
     launcher = [

@@ -77,7 +77,7 @@ def epoch_rows(source: PretrainingStream, epoch: int = 0) -> Rows:
 @pytest.mark.parametrize("max_length", [5, 16, 64, 128])
 @pytest.mark.parametrize("documents", [1, 2, 30])
 def test_an_epoch_is_what_the_obvious_generator_makes_of_the_same_draws(documents: int, max_length: int) -> None:
-    """S39, S47: pairs, put-back, random next and truncation, token by token."""
+    """Pairs, put-back, random next and truncation, token by token."""
     source = corpus(documents, 40, seed=documents)
     settings = PretrainingDataSettings(max_length=max_length, short_sequence_probability=0.3, seed=7)
     expected = []
@@ -100,7 +100,7 @@ def test_an_epoch_is_what_the_obvious_generator_makes_of_the_same_draws(document
 def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
     shape: list[list[int]], objective: str, max_length: int, seed: int
 ) -> None:
-    """S31, S47: also empty documents, empty sentences, one document, one sentence, one token, a huge sentence."""
+    """Also empty documents, empty sentences, one document, one sentence, one token, a huge sentence."""
     source = numbered(shape)
     smallest = 2 if objective == "mlm+sop" else 1
     if source.document_lengths.max() < smallest:
@@ -124,7 +124,7 @@ def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
 
 @given(edges=EDGES, target=st.integers(2, 20), seed=st.integers(0, 999))
 def test_put_back_loses_no_sentence(edges: list[int], target: int, seed: int) -> None:
-    """S47: what A and actual nexts hold is the document, once and in order."""
+    """What A and actual nexts hold is the document, once and in order."""
     found, openings = array("q"), array("d")
     walk_next_sentence(edges, target, 0, 3, uniforms(np.random.default_rng(seed)).__next__, found, openings)
     end = 0
@@ -302,7 +302,6 @@ def test_every_epoch_goes_through_every_document() -> None:
 
 
 def test_random_next_comes_from_all_other_documents_evenly() -> None:
-    """S48."""
     made = stream(numbered([[6] * 30] * 8), max_length=16, dynamic=True)
     chosen: Counter[tuple[int, int]] = Counter()
     for epoch in range(40):
@@ -322,7 +321,7 @@ def test_in_a_corpus_of_one_document_the_random_next_is_its_own_and_still_labell
 
 
 def test_a_document_of_one_sentence_always_gets_a_random_next() -> None:
-    """S48: so the share of random nexts is above one half."""
+    """So the share of random nexts is above one half."""
     plan = stream(numbered([[4], [5], [900]]), max_length=32, rows_per_step=3).plan_step(0)
     assert plan.labels.tolist() == [1, 1, 1]
     assert (plan.documents[:, 0] != plan.documents[:, 1]).all()

@@ -80,7 +80,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
 
 
 def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
-    """S39, S47, S51: masks, next sentence and their summed loss, computed by transformers on padded rows."""
+    """Masks, next sentence and their summed loss, computed by transformers on padded rows."""
     one = task(micro_tokens=100)
     loss, sums, gradients = worked_off(one, 1)
     peer = padded_peer(one.model)
@@ -114,7 +114,7 @@ def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_each_objective_trains_the_parts_it_names_and_no_others(objective):
-    """S52, S55: one switch."""
+    """One switch."""
     one = task(objective=objective)
     _, sums, gradients = worked_off(one, 0)
     trained = {name.split(".")[0] if not name.startswith("bert.pooler") else "pooler" for name in gradients} - {"bert"}
@@ -126,7 +126,7 @@ def test_each_objective_trains_the_parts_it_names_and_no_others(objective):
 
 
 def test_left_to_right_predicts_every_next_piece():
-    """S55: each position but the last predicts the piece after it."""
+    """Each position but the last predicts the piece after it."""
     one = task(objective="left-to-right")
     plan = one.plan(0, 0, 1)
     for micro_batch in plan.micro_batches:

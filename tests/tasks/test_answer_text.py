@@ -31,7 +31,6 @@ UNCASED, CASED = TextRules(), TextRules(lowercase=False)
     ],
 )
 def test_the_words_lose_what_was_not_predicted(predicted: str, words: str, expected: str) -> None:
-    """S79."""
     start, end = realign(predicted, words, UNCASED)
     assert words[start:end] == expected
 
@@ -62,7 +61,6 @@ def test_pieces_are_joined_to_words() -> None:
 
 @given(all_texts, st.booleans(), st.data())
 def test_every_span_of_pieces_equals_the_slow_version(text: str, lowercase: bool, data: st.DataObject) -> None:
-    """S79."""
     rules = TextRules(lowercase=lowercase)
     pieces = Tokenizer(MIXED_VOCABULARY, rules).tokenize(text)
     first = data.draw(st.integers(0, len(pieces)))

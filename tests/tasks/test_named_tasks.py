@@ -110,7 +110,6 @@ def test_labels_that_differ_in_case_alone_are_told(tmp_path: Path, capsys: pytes
 
 
 def test_wnli_comes_with_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """S126."""
     for name in ("train", "dev"):
         rows = [f"{number}\tthe {name}\tfilm {number}\t{number % 2}" for number in range(4)]
         text = "\n".join(["index\tsentence1\tsentence2\tlabel", *rows])

@@ -52,7 +52,6 @@ def labelled(features: Features, row: int) -> list[str]:
 
 
 def test_the_label_is_the_part_of_the_word_that_is_the_answer() -> None:
-    """S79."""
     features = task().encode([question("a (1895-1943) b", "1895")], TOKENIZER, training=True)
     assert labelled(features, 0) == ["1895"]
     assert features.extra == {}
@@ -93,7 +92,6 @@ def test_an_answer_within_a_word_without_a_border_takes_the_whole_word() -> None
 
 
 def test_a_window_without_the_whole_answer_points_at_cls() -> None:
-    """S79."""
     features = task(max_length=9, stride=3).encode([question("a b c d e f g h", "d e")], TOKENIZER)
     pieces = [features.rows.row(row)[0].tolist()[4:-1] for row in range(len(features))]
     assert [[LETTERS.pieces[id] for id in row] for row in pieces] == [[*"abcd"], [*"defg"], [*"gh"]]
@@ -186,7 +184,7 @@ def test_labels_and_answers_equal_the_slow_version(
     sizes: tuple[int, int, int, int],
     seed: int,
 ) -> None:
-    """S79. Logits from a coarse grid are often equal, so that the order of ties counts."""
+    """Logits from a coarse grid are often equal, so that the order of ties counts."""
     max_length, stride, max_question, max_answer = sizes
     one = task(
         unanswerable=unanswerable,
@@ -261,7 +259,6 @@ def pointing(features: Features, place: Callable[[int], tuple[int, int]]) -> np.
 
 
 def test_the_answer_is_the_words_and_their_characters_as_they_stand_in_the_context() -> None:
-    """S79."""
     one, asked = task(), [question("A  (1895-1943)\t B\u202fC d", "1895")]
     features = one.encode(asked, TOKENIZER)
     (found,) = one.decode(asked, features, pointing(features, lambda _: (6, 6)), TOKENIZER)
@@ -306,7 +303,6 @@ def test_the_temperature_softens_the_probabilities() -> None:
 
 
 def test_loss_and_hits_equal_those_of_each_row_by_itself() -> None:
-    """S79."""
     one = task()
     asked = [question("a b c d e f g h" * count, "b c", text="a" * asked) for count, asked in ((1, 1), (3, 2), (1, 1))]
     features = one.encode(asked, TOKENIZER)
@@ -446,7 +442,6 @@ def test_the_threshold_is_the_one_with_the_best_f1() -> None:
 
 
 def test_a_model_that_always_says_the_same_has_collapsed() -> None:
-    """S68."""
     asked = [question("a b c", "b"), question("a b c", "c")]
     alike = [question("a b c", "b"), question("a b c", "c", "b")]
     same, different = [answered("b"), answered("b")], [answered("b"), answered("c")]
@@ -491,7 +486,6 @@ def squad(path: Path) -> list[QuestionExample]:
 
 @pytest.mark.parametrize(("name", "unanswerable"), [("dev-v1.1.json", False), ("dev-v2.0.json", True)])
 def test_perfect_logits_of_real_questions_give_the_gold_answers(real_data: Path, name: str, unanswerable: bool) -> None:
-    """S79."""
     asked = squad(real_data / "squad" / name)
     one = task(unanswerable=unanswerable, max_length=384, stride=128, max_question=64, max_answer=30, n_best=20)
     tokenizer = Tokenizer(Vocabulary.load(real_data / "vocab" / "bert-base-uncased-vocab.txt"))

@@ -16,7 +16,7 @@ _COMMON = "the and of to in he she it was his her with for that on as at by not 
 
 
 def english() -> Counter[str]:
-    """Verbs in four forms, names of medicines, and the words around them. S27, S28."""
+    """Verbs in four forms, names of medicines, and the words around them."""
     counts = Counter({word: 2000 // rank for rank, word in enumerate(_COMMON.split(), start=2)})
     for place, stem in enumerate(_STEMS.split()):
         for form, share in (("", 60), ("ing", 45), ("s", 40), ("ed", 30)):

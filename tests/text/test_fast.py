@@ -58,7 +58,6 @@ def rows(encoded: Encoded) -> list[list[int]]:
 @example(EVERY_KIND, TextRules(lowercase=False), 16)
 @example(EVERY_KIND, TextRules(split_cjk=False, strip_accents=False), 1 << 18)
 def test_ids_equal_the_oracle(texts: list[str], rules: TextRules, block_bytes: int) -> None:
-    """S26."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "BLOCK_BYTES", block_bytes)
         encoded = fast_encoder(rules).encode(texts)

@@ -41,13 +41,11 @@ def oracle_tokens(text: str, rules: TextRules) -> list[str]:
     ],
 )
 def test_the_published_examples_are_cut_as_published(text: str, lower: str, cased: str) -> None:
-    """S26."""
     assert basic_tokens(text, TextRules()) == lower.split()
     assert basic_tokens(text, CASED) == cased.split()
 
 
 def test_the_published_single_characters_are_classed_as_published() -> None:
-    """S26."""
     assert all(map(is_whitespace, " \t\r\n\u00a0"))
     assert not any(map(is_whitespace, "A-\u200b\x0b"))
     assert is_dropped("\u0005", TextRules())

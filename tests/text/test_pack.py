@@ -54,7 +54,6 @@ def test_rows_of_equal_tokens_in_other_segments_are_different() -> None:
 
 
 def test_one_and_two_texts_are_framed_by_the_special_pieces() -> None:
-    """S31, S32, S33."""
     one = pack_rows([[7, 8]], vocabulary=VOCABULARY, max_length=10)
     assert rows_of(one) == [[CLS, 7, 8, SEP]]
     assert one.segment_ids.tolist() == [0, 0, 0, 0]
@@ -110,7 +109,6 @@ def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
 
 
 def test_head_tail_and_both_keep_what_they_say() -> None:
-    """S35."""
     long = list(range(1000, 2000))
 
     def kept(truncation: str, max_length: int = 512) -> list[int]:
@@ -137,7 +135,6 @@ def test_a_text_that_is_too_long_is_refused_when_nothing_may_be_cut() -> None:
 
 
 def test_a_length_above_the_model_is_refused_with_the_numbers() -> None:
-    """S35."""
     with pytest.raises(ConfigError, match="max_length of at most 512, the positions of the model; found 513"):
         pack_rows([[5]], vocabulary=VOCABULARY, max_length=513)
     assert len(pack_rows([[5]], vocabulary=VOCABULARY, max_length=600, model_limit=1024)) == 1

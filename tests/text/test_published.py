@@ -29,7 +29,7 @@ def real_lines(real_data: Path) -> list[str]:
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_ids_of_real_lines_equal_the_rust_library(real_data: Path, name: str, lowercase: bool) -> None:
-    """S26. Lines with a capital sigma at the end of a word are left out: see docs/decisions/0009-unicode-tables.md."""
+    """Lines with a capital sigma at the end of a word are left out: see docs/decisions/0009-unicode-tables.md."""
     path = published(real_data, name)
     tokenizer = Tokenizer(Vocabulary.load(path), TextRules(lowercase=lowercase))
     peer = tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
@@ -47,7 +47,7 @@ def test_ids_of_real_lines_equal_the_rust_library(real_data: Path, name: str, lo
 
 
 def test_the_published_uncased_pieces_are_as_recorded(real_data: Path) -> None:
-    """S26, S27, S28: the published vocabulary does not have the pieces of the lecture."""
+    """The published vocabulary does not have the pieces of the lecture."""
     tokenizer = Tokenizer(Vocabulary.load(published(real_data, "uncased")))
     cuts = {
         "John Johanson's,": "john johan ##son ' s ,",

@@ -63,7 +63,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_mismatch_of_casing_is_told() -> None:
-    """S34."""
     cased, uncased = Vocabulary([*SPECIAL_PIECES, "Paris"]), Vocabulary([*SPECIAL_PIECES, "paris"])
     assert "never used" in casing_mismatch(cased, lowercase=True)
     assert "become [UNK]" in casing_mismatch(uncased, lowercase=False)

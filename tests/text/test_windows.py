@@ -43,7 +43,6 @@ cases = st.tuples(st.integers(0, 6), st.integers(1, 60), st.integers(12, 30), st
 
 @given(cases)
 def test_windows_and_their_best_tokens_equal_the_loops(case: tuple[int, int, int, int]) -> None:
-    """S32."""
     asked, length, max_length, stride = case
     question, context = [50] * asked, list(range(100, 100 + length))
     found = windows(question, context, vocabulary=VOCABULARY, max_length=max_length, stride=stride)
@@ -98,7 +97,6 @@ def test_a_context_that_just_fits_has_one_window_and_one_more_token_makes_two() 
     ],
 )
 def test_impossible_windows_are_refused(options: dict[str, int], message: str) -> None:
-    """S35."""
     with pytest.raises(ConfigError, match=message):
         windows([50] * 10, [7], vocabulary=VOCABULARY, **options)
 

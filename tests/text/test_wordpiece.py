@@ -25,14 +25,12 @@ def oracle_pieces(text: str, vocabulary: Vocabulary, rules: TextRules) -> list[s
 
 
 def test_the_published_example_gives_the_published_ids() -> None:
-    """S26."""
     tokenizer = Tokenizer(Vocabulary(PUBLISHED))
     assert tokenizer.tokenize("UNwantéd,running") == ["un", "##want", "##ed", ",", "runn", "##ing"]
     assert tokenizer.encode("UNwantéd,running").tolist() == [7, 4, 5, 10, 8, 9]
 
 
 def test_a_word_that_cannot_be_cut_is_one_unknown_piece() -> None:
-    """S26."""
     vocabulary = Vocabulary([piece for piece in PUBLISHED if piece != ","])
     assert Tokenizer(vocabulary).tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
     assert Tokenizer(vocabulary).tokenize("") == []
@@ -40,12 +38,10 @@ def test_a_word_that_cannot_be_cut_is_one_unknown_piece() -> None:
 
 @pytest.mark.parametrize(("word", "pieces"), [("tweeting", ["tweet", "##ing"]), ("xanax", ["xa", "##nax"])])
 def test_the_words_of_the_lecture_are_cut_as_there(word: str, pieces: list[str]) -> None:
-    """S27, S28."""
     assert Tokenizer(Vocabulary([*SPECIAL_PIECES, "tweet", "##ing", "xa", "##nax"])).tokenize(word) == pieces
 
 
 def test_japanese_and_korean_text_goes_through() -> None:
-    """S30."""
     vocabulary = Vocabulary([*SPECIAL_PIECES, "日", "本", "語", "で", "##す", "한국", "##어"])
     tokenizer = Tokenizer(vocabulary, TextRules(lowercase=False))
     assert tokenizer.tokenize("日本語です 한국어") == ["日", "本", "語", "で", "##す", "한국", "##어"]
@@ -61,13 +57,11 @@ def test_a_word_of_more_than_the_limit_is_one_unknown_piece() -> None:
 
 @given(all_texts, all_rules)
 def test_pieces_equal_the_oracle(text: str, rules: TextRules) -> None:
-    """S26."""
     assert Tokenizer(MIXED_VOCABULARY, rules).tokenize(text) == oracle_pieces(text, MIXED_VOCABULARY, rules)
 
 
 @pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_ids_and_offsets_equal_what_transformers_gave(name: str) -> None:
-    """S26."""
     tokenizer = Tokenizer(Vocabulary(GOLDEN["vocabulary"]), TextRules(lowercase=name == "uncased"))
     assert len(GOLDEN["cases"]) > 300
     for case in GOLDEN["cases"]:

@@ -13,7 +13,7 @@ TOY = Path(__file__).with_name("toy.py")
 
 
 def test_two_processes_under_torchrun_give_the_losses_of_one(tmp_path):
-    """S54: sums over both ranks, gradient accumulation in each, one log, one set of checkpoints."""
+    """Sums over both ranks, gradient accumulation in each, one log, one set of checkpoints."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for name, start in (("one", [sys.executable]), ("two", launcher)):
         program = [*start, str(TOY), str(tmp_path / name), "--plain"]

@@ -1,4 +1,4 @@
-"""The optimizers against the formulas of the paper. S53."""
+"""The optimizers against the formulas of the paper."""
 
 import math
 
@@ -46,7 +46,7 @@ def test_a_frozen_parameter_is_in_no_group():
 @pytest.mark.parametrize("bias_correction", [False, True])
 @pytest.mark.parametrize(("kind", "oracle"), [(BertAdam, adam_oracle.bert_adam), (Lamb, adam_oracle.lamb)])
 def test_the_first_updates_equal_the_formulas(kind, oracle, bias_correction):
-    """S53: five updates, each tensor with its own decay, to 1e-7 of a computation by hand."""
+    """Five updates, each tensor with its own decay, to 1e-7 of a computation by hand."""
     module = TwoLayers()
     optimizer = kind(module, weight_decay=0.01, bias_correction=bias_correction)
     before = {name: p.detach().numpy().copy() for name, p in module.named_parameters()}

@@ -201,7 +201,7 @@ def test_texts_without_a_piece_have_no_row_and_are_counted(folder):
 
 @pytest.mark.parametrize("unit", ["first", "mean"])
 def test_given_words_have_one_vector_each(folder, unit):
-    """S99: a batch of words in, as many vectors out, whatever the words are made of."""
+    """A batch of words in, as many vectors out, whatever the words are made of."""
     features = TokenFeatures.load(folder, unit=unit, device="cpu")
     sentences = [["The", "films", "was", "good-plots"], [], ["\u0301", "anna"], ["it"] * 200]
     found = features.word_vectors(sentences)

@@ -1,4 +1,4 @@
-"""Learning a vocabulary. S27 to S30."""
+"""Learning a vocabulary."""
 
 import os
 import random
@@ -28,20 +28,19 @@ KOREAN = "나는 학교에 갑니다. 학교에서 공부합니다. 친구는 �
 
 
 def test_tweeting_and_xanax_are_cut_as_on_the_slides() -> None:
-    """S27, S28: in a corpus where the words are frequent, and with a size that leaves no room for them as a whole."""
+    """In a corpus where the words are frequent, and with a size that leaves no room for them as a whole."""
     tokenizer = Tokenizer(learn_vocabulary(english(), 108))
     assert tokenizer.tokenize("tweeting xanax") == ["tweet", "##ing", "xa", "##nax"]
 
 
 @pytest.mark.parametrize("size", [48, 77, 130, 250, 1000])
 def test_the_size_is_kept_exactly(size: int) -> None:
-    """S29: D is respected, also where the corpus cannot fill it."""
+    """D is respected, also where the corpus cannot fill it."""
     vocabulary = learn_vocabulary(english(), size)
     assert len(vocabulary) == len(set(vocabulary.pieces)) == size
 
 
 def test_fewer_pieces_are_needed_as_the_vocabulary_grows() -> None:
-    """S29."""
     counts = random_words(5)
     excesses = [excess(counts, learn_vocabulary(counts, size).pieces) for size in (60, 80, 120, 200, 400)]
     assert excesses == sorted(excesses, reverse=True)
@@ -50,7 +49,6 @@ def test_fewer_pieces_are_needed_as_the_vocabulary_grows() -> None:
 
 
 def test_learned_pieces_beat_random_ones_and_the_most_frequent_words() -> None:
-    """S29."""
     counts = random_words(6)
     learned = learn_vocabulary(counts, 150).pieces
     characters = [piece for piece in learned if len(piece.removeprefix("##")) == 1]
@@ -114,7 +112,6 @@ def test_neither_hash_seed_nor_threads_nor_the_order_of_files_matter(tmp_path: P
 
 
 def test_japanese_and_korean_go_through() -> None:
-    """S30."""
     for text in (JAPANESE, KOREAN):
         counter = WordCounter(TextRules())
         counter.add([text] * 3)

@@ -47,7 +47,7 @@ def load_pretrained(
     rules: TextRules | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Pretrained:
-    """The model at a path or with a hub id, with both pre-training heads. S101, S105.
+    """The model at a path or with a hub id, with both pre-training heads.
 
     Args:
         source: anything that `load_any` takes, or what it gave.
@@ -108,7 +108,7 @@ def load_for_task(
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
 ) -> TaskModel:
-    """The encoder of any source with the head of a task. S56, S58, S101.
+    """The encoder of any source with the head of a task.
 
     Args:
         source: anything that `load_any` takes, or what it gave.

@@ -2,7 +2,7 @@
 
 Every line comes from the model and its passport, so that a folder explains itself wherever it is copied to. What a
 program cannot know (licence, language, what it should be used for) is left for whoever publishes the model, and the
-card says so. S109.
+card says so.
 
 Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for what a card tells; the header is that of
 huggingface.co/docs/hub/model-cards.

@@ -1,4 +1,4 @@
-"""Google's BERT checkpoints, read and written without TensorFlow. S100, S101, S105.
+"""Google's BERT checkpoints, read and written without TensorFlow.
 
 A folder holds `bert_config.json`, `vocab.txt` and a checkpoint of TensorFlow 1 (`bert_model.ckpt.index` and
 `bert_model.ckpt.data-00000-of-00001`, or `model.ckpt-1000.*` of a run). Matrices of dense layers lie there as

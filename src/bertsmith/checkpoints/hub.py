@@ -54,7 +54,7 @@ def resolve(
     revision: str | None = None,
     offline: bool = False,
 ) -> Path:
-    """The local folder of a model: `source` itself if it is a path, else where the hub's files were put. S105.
+    """The local folder of a model: `source` itself if it is a path, else where the hub's files were put.
 
     Args:
         source: a path, or an id.

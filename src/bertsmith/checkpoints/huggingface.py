@@ -43,7 +43,7 @@ CLASSIFIERS = {
 def read_model_folder(
     path: Path | str, *, rules: TextRules | None = None, allow_unknown: bool = False, verify: bool = False
 ) -> ModelFolder:
-    """The model in a Hugging Face folder, ours or another's. S100, S105.
+    """The model in a Hugging Face folder, ours or another's.
 
     Args:
         rules: how its text is cut, in place of what the folder says.
@@ -99,7 +99,7 @@ def write_model_folder(
     info: Mapping[str, Any] | None = None,
     replace: bool = False,
 ) -> None:
-    """Writes a model as a folder that is whole or not there. S100, S101.
+    """Writes a model as a folder that is whole or not there.
 
     Args:
         tensors: parameters by our name, with or without `bert.` in front of the encoder's.

@@ -34,7 +34,7 @@ def load_any(
     endpoint: str | None = None,
     offline: bool = False,
 ) -> ModelFolder:
-    """The model at a path or with a hub id. S100, S101, S105.
+    """The model at a path or with a hub id.
 
     Args:
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one

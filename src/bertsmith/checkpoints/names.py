@@ -141,7 +141,7 @@ def plain(ours: str) -> str:
 
 
 def from_huggingface(name: str) -> Match | Skip | None:
-    """What a Hugging Face name means; None for an unknown one. The prefix `bert.` may be absent. S101.
+    """What a Hugging Face name means; None for an unknown one. The prefix `bert.` may be absent.
 
     >>> from_huggingface("encoder.layer.11.attention.output.LayerNorm.gamma")
     Match(ours='bert.layers.11.attention_norm.weight', transposed=False, copy=False)

@@ -170,7 +170,7 @@ def plan_loading(
 
 
 def fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor:
-    """The positions [P, D] that a model computes or has none of, as a table that other tools can load. S19, S21."""
+    """The positions [P, D] that a model computes or has none of, as a table that other tools can load."""
     word = tensors["bert.embeddings.word.weight"]
     if config.position_embedding_type == "none":
         return word.new_zeros(config.max_position_embeddings, config.hidden_size)

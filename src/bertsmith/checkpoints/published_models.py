@@ -1,4 +1,4 @@
-"""The published BERT checkpoints: name, hub id, sizes, casing, languages. S105, S106, S107.
+"""The published BERT checkpoints: name, hub id, sizes, casing, languages.
 
 A catalogue, not a downloader: `local_copies` tells which of them lie on this machine.
 """

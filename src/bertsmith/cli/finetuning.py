@@ -314,7 +314,7 @@ def _count_cut(cut: Counter[str], prediction: Any) -> None:
 
 
 def _tell_cut(cut: Counter[str]) -> None:
-    """Says on stderr how many texts were too long for the model. S35."""
+    """Says on stderr how many texts were too long for the model."""
     if cut["texts"]:
         was = "was" if cut["texts"] == 1 else "were"
         texts, tokens = counted(cut["texts"], "text"), counted(cut["tokens"], "token")

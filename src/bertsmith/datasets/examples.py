@@ -9,7 +9,7 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextExample:
-    """A text or a pair of texts. S59, S61.
+    """A text or a pair of texts.
 
     Attributes:
         id: what the file calls it, or its row.
@@ -47,7 +47,7 @@ class ChoiceExample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedExample:
-    """A sentence of words with a tag for each. S91, S92.
+    """A sentence of words with a tag for each.
 
     Attributes:
         id: number of the sentence in the file, from 0.
@@ -76,7 +76,7 @@ class Answer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class QuestionExample:
-    """A question about a context. S79.
+    """A question about a context.
 
     Attributes:
         id: what the file calls it.

@@ -45,7 +45,7 @@ class Columns:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GlueTask:
-    """A task of GLUE. S118 to S127.
+    """A task of GLUE.
 
     Attributes:
         title: its name in the paper.
@@ -253,7 +253,7 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
 
 
 def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | float], folder: Path) -> Path:
-    """Writes a test file's answers as the evaluation server reads them and returns the path of the file. S127.
+    """Writes a test file's answers as the evaluation server reads them and returns the path of the file.
 
     Args:
         ids: of the examples of the test file, in its order.
@@ -272,7 +272,7 @@ def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | 
 
 
 def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) -> float:
-    """The GLUE score: the mean over tasks, each of which counts once. S126.
+    """The GLUE score: the mean over tasks, each of which counts once.
 
     A task with two metrics counts with their mean, and MNLI with the mean of matched (`mnli`) and mismatched
     (`mnli-mm`), as on the leaderboard. The average of BERT's table is another one: see `published.table_average`.

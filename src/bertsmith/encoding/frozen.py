@@ -1,4 +1,4 @@
-"""An encoder that is not trained: what it says of words and of texts, as arrays. S93, S94.
+"""An encoder that is not trained: what it says of words and of texts, as arrays.
 
 Letters: R positions that are read, W words of all sentences, E examples, N rows, T tokens, n chosen layers, D width of
 the encoder.

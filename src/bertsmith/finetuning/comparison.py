@@ -1,4 +1,4 @@
-"""Two fine-tuning runs compared on the same dev examples: is their difference more than noise? S68."""
+"""Two fine-tuning runs compared on the same dev examples: is their difference more than noise?"""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Tagging on top of an encoder that is not trained: a BiLSTM on its word vectors. S93, S95, S132.
+"""Tagging on top of an encoder that is not trained: a BiLSTM on its word vectors.
 
 Letters: T words of a batch, W words of all sentences, n chosen layers, D width of the encoder, K tags.
 
@@ -286,7 +286,7 @@ def train_tagger(
     *,
     resume: bool = False,
 ) -> TaggerResult:
-    """A tagger on the vectors of an encoder that stays as it is, trained in the run folder `out`. S93, S95.
+    """A tagger on the vectors of an encoder that stays as it is, trained in the run folder `out`.
 
     Args:
         encoder: the encoder.

@@ -1,4 +1,4 @@
-"""Own GLUE scores in a table beside the published ones, and their averages. S111, S116, S126.
+"""Own GLUE scores in a table beside the published ones, and their averages.
 
 Own scores are on dev data, published ones on the hidden test data: near each other, not the same thing.
 """

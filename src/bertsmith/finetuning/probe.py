@@ -1,4 +1,4 @@
-"""Classes of texts on an encoder that is not trained: a classifier of scikit-learn on one vector a text. S62, S97.
+"""Classes of texts on an encoder that is not trained: a classifier of scikit-learn on one vector a text.
 
 Letters: E examples, K labels.
 

@@ -10,13 +10,13 @@ GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "M
 """Metrics: F1 for QQP and MRPC, Matthews for CoLA (the caption says accuracy), Spearman for STS-B, else accuracy."""
 
 GLUE_TRAIN_SIZES = ("392k", "392k", "363k", "108k", "67k", "8.5k", "5.7k", "3.5k", "2.5k")
-"""Training examples as the table gives them, by column. S117."""
+"""Training examples as the table gives them, by column."""
 
 GLUE_NOTE = (
     "Test results by the evaluation server, each of a single model trained on a single task. Entries that use BERT as "
     "a component are left out, and so is WNLI, so the average differs from the official score."
 )
-"""What the caption says. S126, S127, S128."""
+"""What the caption says."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +41,7 @@ GLUE_TABLE = (
     GlueRow(system="BERT base", scores=(84.6, 83.4, 71.2, 90.5, 93.5, 52.1, 85.8, 88.9, 66.4), average=79.6),
     GlueRow(system="BERT large", scores=(86.7, 85.9, 72.1, 92.7, 94.9, 60.5, 86.5, 89.3, 70.1), average=82.1),
 )
-"""Table 1. S116."""
+"""Table 1."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ HEADLINES = {
     "SQuAD v1.1 test F1": Headline(93.2, 1.5),
     "SQuAD v2.0 test F1": Headline(83.1, 5.1),
 }
-"""S111 to S114. The GLUE score is that of the leaderboard, with WNLI; the F1 of v1.1 is of an ensemble that was first
+"""The GLUE score is that of the leaderboard, with WNLI; the F1 of v1.1 is of an ensemble that was first
 trained on TriviaQA."""
 
 
@@ -85,7 +85,7 @@ SQUAD1_TABLE = (
     SpanRow("BERT large (single, TriviaQA)", 84.2, 91.1, 85.1, 91.8),
     SpanRow("BERT large (ensemble, TriviaQA)", 86.2, 92.2, 87.4, 93.2),
 )
-"""Table 2. S113."""
+"""Table 2."""
 
 SQUAD2_TABLE = (
     SpanRow("human", 86.3, 89.0, 86.9, 89.5),
@@ -95,7 +95,7 @@ SQUAD2_TABLE = (
     SpanRow("SLQA+ (single)", None, None, 71.4, 74.4),
     SpanRow("BERT large (single)", 78.7, 81.9, 80.0, 83.1),
 )
-"""Table 3, without TriviaQA. S114."""
+"""Table 3, without TriviaQA."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +116,7 @@ SWAG_TABLE = (
     DevTestRow("human (expert, 100 samples)", None, 85.0),
     DevTestRow("human (5 annotations)", None, 88.0),
 )
-"""Table 4, accuracy. S115."""
+"""Table 4, accuracy."""
 
 CONLL2003_TABLE = (
     DevTestRow("ELMo", 95.7, 92.2),
@@ -130,7 +130,6 @@ CONLL2003_TABLE = (
 CONLL2003_TYPES = frozenset({"PER", "LOC", "ORG", "MISC"})
 
 ELEVEN_TASKS = ("MNLI", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "MRPC", "RTE", "SQuAD v1.1", "SQuAD v2.0", "SWAG")
-"""S115."""
 
 SMALL_MODELS = {
     "tiny": (64.2, (0.0, 83.2, 81.1, 71.1, 74.3, 73.6, 62.2, 83.4, 70.2, 70.3, 81.5, 57.2, 62.3, 21.0)),

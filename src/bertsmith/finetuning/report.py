@@ -1,4 +1,4 @@
-"""A fine-tuning run, or several on the same dev examples, as one HTML page that needs nothing else. S68.
+"""A fine-tuning run, or several on the same dev examples, as one HTML page that needs nothing else.
 
 Several runs are compared by the scores of single examples, drawn again and again: that tells a difference from the
 noise of the dev examples. How much chance there is in a training, the deviation over the seeds tells.

@@ -1,4 +1,4 @@
-"""One fine-tuning from a base model and examples to a model folder: `bertsmith finetune` as a function. S56, S68.
+"""One fine-tuning from a base model and examples to a model folder: `bertsmith finetune` as a function.
 
 ::
 
@@ -105,7 +105,7 @@ def finetune(
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
-    """Where the training with a seed lies, what came of it, and how often it collapsed and began again. S68."""
+    """Where the training with a seed lies, what came of it, and how often it collapsed and began again."""
     for again in range(RESTARTS + 1):
         path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
         drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed

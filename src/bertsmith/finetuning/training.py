@@ -1,4 +1,4 @@
-"""One task with its examples encoded once, trained as often as wanted: with another seed, rate or batch. S56.
+"""One task with its examples encoded once, trained as often as wanted: with another seed, rate or batch.
 
 ::
 
@@ -144,7 +144,7 @@ class FinetuningJob:
         )
 
     def lines(self) -> list[str]:
-        """What a user should know before training starts. S35, S57."""
+        """What a user should know before training starts."""
         base = _load(self.folder, self.task, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
         anew = [part for part in base.new_parts if part != self.task.head.part]

@@ -1,4 +1,4 @@
-"""A search over the few settings of fine-tuning that matter: rate, batch, epochs. S67.
+"""A search over the few settings of fine-tuning that matter: rate, batch, epochs.
 
 The grid is the paper's joined with the other lists in use. Optuna draws from it without repetition and ends trials that
 fall behind after an epoch; its journal lies in the folder, so a search that was stopped goes on.

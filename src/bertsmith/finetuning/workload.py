@@ -1,4 +1,4 @@
-"""Fine-tuning as work for the training loop: a task, a model with one layer on top, examples. S56.
+"""Fine-tuning as work for the training loop: a task, a model with one layer on top, examples.
 
 An optimizer step holds a number of units (32 in the paper); the work inside it is cut by tokens, nothing is padded. The
 stream of units is one permutation of the training data after another, each a function of (seed, epoch); steps take it

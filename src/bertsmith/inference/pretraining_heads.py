@@ -97,7 +97,7 @@ class PretrainedPredictor:
         return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
     def fill(self, text: str, top: int = 5) -> list[list[Filling]]:
-        """The `top` pieces for each [MASK] of a text, the likeliest first; gaps are filled independently. S42, S43.
+        """The `top` pieces for each [MASK] of a text, the likeliest first; gaps are filled independently.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -168,7 +168,7 @@ class PretrainedPredictor:
 
     @torch.inference_mode()
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
-        """How likely the second text of each pair follows its first, in their order. S49, S50, S83.
+        """How likely the second text of each pair follows its first, in their order.
 
         A pair that is longer than the model reads loses the end of its longer text; the answer counts the tokens.
 

@@ -17,7 +17,7 @@ from bertsmith.vectors.token_features import TokenFeatures
 
 
 class WordEncoder(nn.Module):
-    """A batch of words in, word-aligned vectors out: a layer that does not learn. S99.
+    """A batch of words in, word-aligned vectors out: a layer that does not learn.
 
     One vector comes out for each word, whatever pieces it is made of, and a sentence of any length is read whole. The
     encoder below is no part of `parameters()` or `state_dict()`, so a model that has this layer stays small when it

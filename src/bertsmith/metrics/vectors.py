@@ -1,6 +1,6 @@
 """How vectors lie in their space: whether they spread over it or crowd around one direction.
 
-The vectors of a pre-trained encoder crowd: any two texts have a high cosine, so that cosines tell little. S98.
+The vectors of a pre-trained encoder crowd: any two texts have a high cosine, so that cosines tell little.
 
 Letters: E vectors, D their width, P pairs.
 

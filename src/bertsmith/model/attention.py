@@ -33,7 +33,7 @@ def attention(
     noise: Noise | None = None,
     probabilities: list[Tensor] | None = None,
 ) -> Tensor:
-    """The context vectors of the queries, heads side by side: [R, A*d]. S10, S11, S15.
+    """The context vectors of the queries, heads side by side: [R, A*d].
 
     Args:
         query: [R, A*d].

@@ -28,7 +28,7 @@ from bertsmith.randomness import generator
 
 @dataclasses.dataclass
 class Trace:
-    """What a forward pass leaves behind for those who look inside. S07, S94.
+    """What a forward pass leaves behind for those who look inside.
 
     Attributes:
         hidden_states: L+1 tensors [T, D]: the embeddings after norm and dropout, then each layer. With a
@@ -43,7 +43,7 @@ class Trace:
 
 
 class BertModel(nn.Module):
-    """A stack of bidirectional Transformer encoder layers with a pooler. S01, S101.
+    """A stack of bidirectional Transformer encoder layers with a pooler.
 
     Args:
         seed: what the first parameters are drawn from; None leaves them to whoever builds a larger model.
@@ -89,7 +89,7 @@ class BertModel(nn.Module):
         return hidden
 
     def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the [CLS] tokens. S09."""
+        """The pooled output [N, D] for the hidden states [N, D] of the [CLS] tokens."""
         return torch.tanh(linear(first, self.pooler))
 
 
@@ -103,7 +103,7 @@ class Embedding(nn.Embedding):
 
 
 class Embeddings(nn.Module):
-    """Word, segment and position vectors, summed, normed, dropped. S18, S19, S22, S23."""
+    """Word, segment and position vectors, summed, normed, dropped."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -134,7 +134,7 @@ class Embeddings(nn.Module):
 
 
 class Layer(nn.Module):
-    """Self-attention, then a feed-forward network, each with a residual and a norm. S07."""
+    """Self-attention, then a feed-forward network, each with a residual and a norm."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
 
 
 def activation(x: Tensor, name: str) -> Tensor:
-    """GELU in its exact (erf) form or in the tanh approximation, or ReLU. S16, S17.
+    """GELU in its exact (erf) form or in the tanh approximation, or ReLU.
 
     Source: Hendrycks and Gimpel (2016); the two forms differ by at most 4.73e-4.
     """
@@ -224,7 +224,7 @@ def activation(x: Tensor, name: str) -> Tensor:
 
 
 def sinusoidal_positions(length: int, width: int) -> Tensor:
-    """The fixed position table [length, width] of sines (even columns) and cosines (odd). S19.
+    """The fixed position table [length, width] of sines (even columns) and cosines (odd).
 
     Source: Vaswani et al. (2017), section 3.5.
     """

@@ -19,7 +19,7 @@ from bertsmith.model.noise import Noise
 
 
 class MaskedLMHead(nn.Module):
-    """Logits over the vocabulary for single hidden states; the decoder is the word table. S42."""
+    """Logits over the vocabulary for single hidden states; the decoder is the word table."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class PreTrainingOutput:
 
 
 class BertForPreTraining(nn.Module):
-    """The encoder with the masked-LM and the next-sentence head. S39, S47, S49.
+    """The encoder with the masked-LM and the next-sentence head.
 
     Args:
         seed: what the first parameters are drawn from; None leaves them to whoever fills them in.
@@ -88,7 +88,7 @@ class BertForPreTraining(nn.Module):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
-    """What a fine-tuned model has on top of the encoder: one linear layer. S57.
+    """What a fine-tuned model has on top of the encoder: one linear layer.
 
     Attributes:
         part: its name, "classifier" or "span".
@@ -104,7 +104,7 @@ class Head:
 
 
 class BertForTask(nn.Module):
-    """The encoder with one additional output layer. S56, S57, S58.
+    """The encoder with one additional output layer.
 
     Args:
         seed: what the first parameters are drawn from; None leaves them to whoever fills them in.

@@ -2,7 +2,7 @@
 
 Letters: T tokens, L layers, n chosen layers, D width of the encoder.
 
-Hidden state 0 is the embeddings, hidden state L that of the last layer; negative numbers count from the end. S94, S95.
+Hidden state 0 is the embeddings, hidden state L that of the last layer; negative numbers count from the end.
 
 Source: Devlin et al. (2019), section 5.3 and table 7; Peters et al. (2018), "Deep contextualized word
 representations", section 3.2, for the learned weights.

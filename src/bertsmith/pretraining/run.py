@@ -1,4 +1,4 @@
-"""One pre-training run from a corpus folder to a model folder: `bertsmith pretrain` as a function. S36.
+"""One pre-training run from a corpus folder to a model folder: `bertsmith pretrain` as a function.
 
 ::
 

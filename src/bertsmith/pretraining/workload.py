@@ -1,4 +1,4 @@
-"""Pre-training as a task: steps of masked rows in, losses and scores out. S36, S39, S47, S51.
+"""Pre-training as a task: steps of masked rows in, losses and scores out.
 
 Letters: T tokens, N rows of a micro-batch, M predicted positions, R positions that are read, V vocabulary.
 

@@ -1,4 +1,4 @@
-"""What the predictions of a fine-tuned model look like, as HTML: confusions, calibration, the worst mistakes. S68.
+"""What the predictions of a fine-tuned model look like, as HTML: confusions, calibration, the worst mistakes.
 
 Everything is computed from the lines of predictions.jsonl, each with an id, the gold, the score of the example, what
 the model says, and mostly the example's texts.

@@ -1,4 +1,4 @@
-"""The senses of a word: its occurrences in a text as an encoder sees them, sorted into groups. S87.
+"""The senses of a word: its occurrences in a text as an encoder sees them, sorted into groups.
 
 Each occurrence has a vector, the mean of the word's pieces in its sentence. Vectors at length 1 are clustered;
 occurrences of one sense should come together. How many groups there are is chosen by the silhouette.

@@ -175,7 +175,7 @@ class ChoiceTask(Task):
         return np.array([example.label == prediction.index for example, prediction in pairs], dtype=np.float64)
 
     def is_collapsed(self, predictions: Sequence[ChoicePrediction], examples: Sequence[Example]) -> bool:
-        """Whether the same number is chosen in every example though the gold ones differ. S68."""
+        """Whether the same number is chosen in every example though the gold ones differ."""
         gold = {example.label for example in _choices(examples)}
         return len(gold) > 1 and len({prediction.index for prediction in predictions}) == 1
 

@@ -1,4 +1,4 @@
-"""Classes of a text or of a pair of texts: one of several, or any number of them. S61, S70 to S76.
+"""Classes of a text or of a pair of texts: one of several, or any number of them.
 
 Letters: E examples (each one unit), N rows, K labels.
 
@@ -234,7 +234,7 @@ class ClassificationTask(Task):
         return dataclasses.replace(self.spec, temperature=temperature)
 
     def is_collapsed(self, predictions: Sequence[LabelPrediction], examples: Sequence[Example]) -> bool:
-        """Whether every text gets the same labels though the gold ones differ. S68."""
+        """Whether every text gets the same labels though the gold ones differ."""
         gold = {labels_of(example) for example in examples}
         return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
 

@@ -1,4 +1,4 @@
-"""The tasks by the names a user calls them, each with its files' form, its labels, its scores and its defaults. S115.
+"""The tasks by the names a user calls them, each with its files' form, its labels, its scores and its defaults.
 
 =====================  ==============  ==========================================================================
 name                   kind            files
@@ -300,7 +300,7 @@ def require_kind(name: str, spec: TaskSpec) -> None:
 
 
 def glue_test(spec: TaskSpec, task: str | None) -> str:
-    """The GLUE task whose test set a model answers: its own, or one that is answered by the same model. S118.
+    """The GLUE task whose test set a model answers: its own, or one that is answered by the same model.
 
     Raises:
         ConfigError: the model's task is none of GLUE, or the one that is named is answered by another model.
@@ -325,7 +325,7 @@ def read_test(name: str, path: Path) -> Sequence[Example]:
 
 
 def submit(name: str, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
-    """The file of a GLUE task for its evaluation server that was written. S127."""
+    """The file of a GLUE task for its evaluation server that was written."""
     rows = [(example.id, prediction.to_dict()) for example, prediction in answered]
     answers = [values["label"] if "label" in values else values["value"] for _, values in rows]
     return write_submission(GLUE[name], [id for id, _ in rows], answers, folder)

@@ -1,4 +1,4 @@
-"""A number for a text or a pair of texts, such as the similarity of two sentences from 0 to 5. S123.
+"""A number for a text or a pair of texts, such as the similarity of two sentences from 0 to 5.
 
 Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with the squared error.
 """
@@ -108,7 +108,7 @@ class RegressionTask(Task):
         return np.asarray(-((_gold(examples) - values) ** 2))
 
     def is_collapsed(self, predictions: Sequence[NumberPrediction], examples: Sequence[Example]) -> bool:
-        """Whether all numbers are nearly the same though the gold ones differ. S68."""
+        """Whether all numbers are nearly the same though the gold ones differ."""
         values = np.array([prediction.value for prediction in predictions])
         return bool(_gold(examples).std() > 0 and values.std() < 0.01 * _gold(examples).std())
 

@@ -1,4 +1,4 @@
-"""Questions that are answered by a span of their context, or not at all. S79.
+"""Questions that are answered by a span of their context, or not at all.
 
 Letters: E questions, N windows (each one unit), T tokens of all windows.
 
@@ -216,7 +216,7 @@ class SpanTask(Task):
         return dataclasses.replace(self.spec, threshold=threshold)
 
     def is_collapsed(self, predictions: Sequence[AnswerPrediction], examples: Sequence[Example]) -> bool:
-        """Whether all questions get the same answer, or none, though no answer is right for all. S68."""
+        """Whether all questions get the same answer, or none, though no answer is right for all."""
         golds = [set(_gold_texts(question) or [""]) for question in _questions(examples)]
         return (
             bool(golds) and len({prediction.text for prediction in predictions}) == 1 and not set.intersection(*golds)

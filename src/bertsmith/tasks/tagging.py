@@ -1,4 +1,4 @@
-"""A tag for every word of a sentence: names, parts of speech, chunks. S91, S92.
+"""A tag for every word of a sentence: names, parts of speech, chunks.
 
 Letters: E sentences, W words of all sentences, P pieces of all words, N windows (each one row and one unit), K tags.
 
@@ -237,7 +237,7 @@ class TaggingTask(Task):
         return np.array(shares, dtype=np.float64)
 
     def is_collapsed(self, predictions: Sequence[TagsPrediction], examples: Sequence[Example]) -> bool:
-        """Whether every word gets the same tag though the gold ones differ. S68."""
+        """Whether every word gets the same tag though the gold ones differ."""
         gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
         return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
 

@@ -1,7 +1,7 @@
 """What a fine-tuning task is: how examples become rows, which head reads them, its loss, its answers, its scores.
 
 A task holds no training code and no files' formats. It is fully described by its `TaskSpec`, which travels in the
-model's passport, so that training, evaluation, prediction and serving read, cut and decode alike. S57, S58.
+model's passport, so that training, evaluation, prediction and serving read, cut and decode alike.
 """
 
 import abc
@@ -28,7 +28,7 @@ POOLINGS = ("mean", "max")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """How a task cuts its texts and reads its answers; stored with the model and used alike everywhere. S35.
+    """How a task cuts its texts and reads its answers; stored with the model and used alike everywhere.
 
     Raises:
         ConfigError: a value is impossible.
@@ -135,7 +135,7 @@ class Task(abc.ABC):
     @property
     @abc.abstractmethod
     def head(self) -> Head:
-        """The layer on top of the encoder. S57."""
+        """The layer on top of the encoder."""
 
     @abc.abstractmethod
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -188,7 +188,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
-        """Whether the model says the same of every example though the gold labels differ. S68."""
+        """Whether the model says the same of every example though the gold labels differ."""
 
     def ignored_settings(self) -> list[str]:
         """The settings that were changed though this task does not look at them."""

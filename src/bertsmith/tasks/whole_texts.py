@@ -1,6 +1,6 @@
 """Texts and pairs as rows, alike for every task that reads them whole: cut, or in windows whose logits are pooled.
 
-Letters: E examples (units), N rows, T tokens, K outputs. S35.
+Letters: E examples (units), N rows, T tokens, K outputs.
 """
 
 from collections.abc import Sequence

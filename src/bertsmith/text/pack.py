@@ -1,7 +1,7 @@
 """Rows as a model reads them: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with segments, truncation and windows.
 
 This is the only place that adds [CLS] and [SEP], makes segment ids and cuts texts that are too long. Rows stand one
-after another in flat arrays, without padding. What is cut is counted. (S31, S32, S33, S35)
+after another in flat arrays, without padding. What is cut is counted.
 
 Shapes: N rows, T tokens of all rows.
 

@@ -93,7 +93,7 @@ class Vocabulary:
 def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
     """What is wrong where a cased vocabulary meets lower-cased text or the other way round; None where nothing is.
 
-    S34: such a model loads and runs, and is quietly worse.
+    such a model loads and runs, and is quietly worse.
 
     >>> tiny = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris"])
     >>> casing_mismatch(tiny, lowercase=True)

@@ -1,7 +1,7 @@
 """Windows over a text that is longer than the model: [CLS] question [SEP] part of the context [SEP].
 
 Windows overlap, so most tokens of the context stand in several. A token is scored in the window where it has the most
-context on both sides. (S32, S35)
+context on both sides.
 
 Shapes: N windows, T tokens of all rows, C tokens of the context.
 

@@ -1,7 +1,7 @@
 """Changes that make vectors comparable: centring, removing common directions, whitening, unit length.
 
 What a change needs (a mean, directions, variances) is fitted on one set of vectors and applied to any other of the same
-width. All but the last step are one affine map, y = (x - mean) M, kept as a mean [D] and a matrix [D, K]. S98.
+width. All but the last step are one affine map, y = (x - mean) M, kept as a mean [D] and a matrix [D, K].
 
 Letters: E vectors, D their width, K the width after the change.
 

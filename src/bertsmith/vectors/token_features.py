@@ -1,4 +1,4 @@
-"""Vectors of words or of pieces, out of an encoder that is not trained any further. S94, S95, S99.
+"""Vectors of words or of pieces, out of an encoder that is not trained any further.
 
 Letters: P pieces of all texts, R vectors that come out, w words of one sentence, D width of the encoder.
 
@@ -169,7 +169,7 @@ class TokenFeatures:
         return {**self.encoder.settings(self.choice), "unit": self.unit, "max_length": self.max_length}
 
     def word_vectors(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
-        """The words of each sentence as float32 [w, width] on the CPU, one row a word whatever it is made of. S99.
+        """The words of each sentence as float32 [w, width] on the CPU, one row a word whatever it is made of.
 
         A word of which the rules leave nothing is read as [UNK].
 

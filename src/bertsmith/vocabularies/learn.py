@@ -1,4 +1,4 @@
-"""Learns a vocabulary: the pieces with which a corpus of words is cut into the fewest pieces (S29).
+"""Learns a vocabulary: the pieces with which a corpus of words is cut into the fewest pieces.
 
 The pieces are chosen for the rule by which they are used, the longest match first, from left to right. The search
 starts from single characters and goes in rounds. In each round
@@ -14,7 +14,7 @@ The vocabulary is for new text, and two things follow where the counts know thei
 counts with its spread, which is damped inside every source. And a word that only one source has is a stranger, as most
 words are that new text brings: it is never offered as a whole, nor is any part of it that occurs nowhere else.
 
-Sources: Schuster and Nakajima (2012), "Japanese and Korean voice search", for the goal (S30); Lim et al. (2025), "A
+Sources: Schuster and Nakajima (2012), "Japanese and Korean voice search", for the goal; Lim et al. (2025), "A
 partition cover approach to tokenization", for choosing by what a piece saves; Pudil et al. (1994), floating search, for
 the rounds; Good (1953) for what words met once say about words not met.
 """
