@@ -176,7 +176,7 @@ def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, 
 
 
 def test_training_goes_on_from_a_model(corpus, tmp_path):
-    """S56, S69: --init takes all parameters along."""
+    """--init takes all parameters along."""
     run(corpus, tmp_path / "first", steps=2)
     result = run(
         corpus,
