@@ -18,7 +18,8 @@ from bertsmith.files import read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.text.pack import pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 Ids = npt.NDArray[np.int32]
@@ -100,7 +101,7 @@ def read_pools(data: Path) -> Pools:
 
 def rows_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Ids]:
     """The rows [CLS] text [SEP], int32, of at most 512 tokens."""
-    packed = pack_rows(tokenizer.encode_batch(texts), vocabulary=tokenizer.vocabulary, max_length=_MOST_TOKENS)
+    packed = pack_rows(tokenizer.encode_batch(texts), template=tokenizer.template, max_length=_MOST_TOKENS)
     return [packed.row(number)[0] for number in range(len(packed))]
 
 
@@ -111,7 +112,7 @@ def write_base_model(folder: Path, pools: Pools) -> None:
     every = [text for texts in pools.texts.values() for text in texts]
     vocabulary = learn_vocabulary(count_words(every), _PIECES)
     model = BertForPreTraining(BertConfig.named("base", vocab_size=_PIECES), seed=0)
-    save_pretrained(folder, model, Tokenizer(vocabulary), {}, trained=("pooler",))
+    save_pretrained(folder, model, WordPieceTokenizer(vocabulary), {}, trained=("pooler",))
 
 
 def packaged_model() -> Path | None:

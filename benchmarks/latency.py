@@ -31,7 +31,7 @@ from peer_models import ModelFiles
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.progress import quiet
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.embedder import Embedder
 
 LENGTH, ASKED = 32, 20

@@ -28,7 +28,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 SUFFIXES = (".txt", ".tsv")
 
@@ -95,7 +95,7 @@ def main() -> None:
     vocabulary = Vocabulary.load(arguments.vocab)
     rules = TextRules(lowercase=not arguments.cased)
     peer = peer_tokenizer(vocabulary, lowercase=not arguments.cased)
-    warm = Tokenizer(vocabulary, rules)
+    warm = WordPieceTokenizer(vocabulary, rules)
     encoded = warm.encode_batch(lines)
     different = differing_lines(encoded, peer, lines)
     print(f"{megabytes:.1f} MB in {len(lines)} lines, {len(encoded.ids)} ids; {len(different)} lines differ")
@@ -104,7 +104,7 @@ def main() -> None:
 
     seconds = interleave(
         {
-            "ours_cold": lambda: Tokenizer(Vocabulary.load(arguments.vocab), rules).encode_batch(lines),
+            "ours_cold": lambda: WordPieceTokenizer(Vocabulary.load(arguments.vocab), rules).encode_batch(lines),
             "peer": lambda: peer.encode_batch_fast(lines, add_special_tokens=False),
             "ours_warm": lambda: warm.encode_batch(lines),
         },

@@ -20,7 +20,7 @@ from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import quiet
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.settings import TrainSettings
 from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary
 
@@ -39,7 +39,7 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
     counter = WordCounter(rules, threads=1)
     for document in read_documents([text]):
         counter.add(document.sentences)
-    tokenizer = Tokenizer(learn_vocabulary(counter.counts, 80), rules)
+    tokenizer = WordPieceTokenizer(learn_vocabulary(counter.counts, 80), rules)
     print("pieces:", " ".join(tokenizer.tokenize(GAPS[0], special_tokens=True)))
 
     # A corpus: token ids in shards, with some documents held out.

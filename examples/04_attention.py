@@ -16,6 +16,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.bert import Trace
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.template import Template
 
 FIRST, SECOND = "the gardeners [MASK] the roses .", "then they cut the hedge ."
 
@@ -46,7 +47,9 @@ def main(steps: int = 600, documents: int = 1500) -> list[list[torch.Tensor]]:
         fit(model, corpus, PretrainingDataSettings(max_length=24, dynamic=True), steps, learning_rate=1e-3)
         vocabulary, encode = corpus.vocabulary, corpus.tokenizer.encode
     parts = [[encode(text, special_tokens=True)] for text in (FIRST, SECOND)]
-    packed = pack_rows(*parts, vocabulary=vocabulary, max_length=24, truncation="error")
+    packed = pack_rows(
+        *parts, template=Template.bert(vocabulary.cls_id, vocabulary.sep_id), max_length=24, truncation="error"
+    )
     batch = Batch.from_flat(packed.token_ids, packed.segment_ids, packed.lengths)
     pieces = [vocabulary.pieces[id] for id in packed.token_ids]
     show_ids(pieces, batch)

@@ -23,7 +23,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.progress import quiet
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 
 @torch.inference_mode()
@@ -33,7 +33,7 @@ def by_masks(model: BertForPreTraining, tokenizer: Tokenizer, one: Mentions) -> 
     for name in one.words()[1:]:
         pieces = torch.from_numpy(tokenizer.encode(name)).long()
         ids = tokenizer.encode(one.around("[MASK]" * len(pieces)), special_tokens=True)
-        row = pack_rows([ids], vocabulary=tokenizer.vocabulary, max_length=MODEL_LIMIT)
+        row = pack_rows([ids], template=tokenizer.template, max_length=MODEL_LIMIT)
         hidden = model.bert(Batch.from_flat(row.token_ids, row.segment_ids, row.lengths))
         gaps = hidden[row.token_ids == tokenizer.vocabulary.mask_id]
         chances = model.mlm(gaps, model.bert.embeddings.word.weight).log_softmax(-1)

@@ -15,7 +15,7 @@ from bertsmith.datasets.tables import read_table
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 NEITHER = 2
 
@@ -82,7 +82,7 @@ def encoded(group: Sequence[Mentions], tokenizer: Tokenizer) -> tuple[Batch, tor
     """The texts as a batch, and the tokens (start, end) of their spans, int64 [E, 3, 2]."""
     texts = [tokenizer.encode_with_offsets(one.text) for one in group]
     rows = pack_rows(
-        [text.ids for text in texts], vocabulary=tokenizer.vocabulary, max_length=MODEL_LIMIT, truncation="error"
+        [text.ids for text in texts], template=tokenizer.template, max_length=MODEL_LIMIT, truncation="error"
     )
     spans = [
         [(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end)) for start, end in one.spans]

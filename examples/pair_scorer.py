@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.randomness import generator
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, train
 
 BATCH_SIZE = 16

@@ -16,7 +16,7 @@ from bertsmith.pretraining.workload import PretrainingTask
 from bertsmith.progress import quiet
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
@@ -51,7 +51,7 @@ def corpus_of(documents: list[list[str]], folder: Path, held_out: float = 0.1) -
     words = sorted({word for sentences in documents for sentence in sentences for word in sentence.split()})
     given = [Document(f"document {number}", sentences) for number, sentences in enumerate(documents)]
     with quiet():
-        tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+        tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
         build_corpus(given, tokenizer, folder, settings=CorpusSettings(held_out=held_out), workers=1)
     return Corpus.open(folder)
 

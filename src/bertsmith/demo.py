@@ -34,7 +34,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.settings import TrainSettings
@@ -157,7 +157,7 @@ def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: 
     """Everything up to the model, in `minutes` since `started`."""
     sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
     counts, _ = count_files(sources, TextRules())
-    tokenizer = Tokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
+    tokenizer = WordPieceTokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
     build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
     left = max(minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60, LEAST_TRAINING_SHARE * minutes)

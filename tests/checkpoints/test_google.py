@@ -23,7 +23,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 FILES = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
@@ -267,7 +267,9 @@ def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
         read_google(folder)
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
-        write_google(folder.parent / "x", config=config, tensors=tensors, tokenizer=Tokenizer(Vocabulary(PIECES[:-1])))
+        write_google(
+            folder.parent / "x", config=config, tensors=tensors, tokenizer=WordPieceTokenizer(Vocabulary(PIECES[:-1]))
+        )
 
 
 def test_damaged_values_are_refused_unless_not_verified(folder):

@@ -17,7 +17,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 PRETRAINING = ("pooler", "mlm", "nsp")
@@ -233,7 +233,7 @@ def test_a_write_that_fails_leaves_the_old_folder(folder, config, tensors, token
 
 def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
     """Section "bad input": loading it would give every word another's vector."""
-    short = Tokenizer(Vocabulary(PIECES[:-1]), TextRules())
+    short = WordPieceTokenizer(Vocabulary(PIECES[:-1]), TextRules())
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
         write_model_folder(folder.parent / "x", config=config, tensors=tensors, tokenizer=short)
     short.vocabulary.save(folder / "vocab.txt")

@@ -16,7 +16,7 @@ from bertsmith.files import write_json
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES
 
 RULES = [
@@ -60,7 +60,7 @@ def random_texts(count):
 def test_transformers_gives_the_same_ids(rules, tmp_path, quiet_transformers):
     import transformers
 
-    tokenizer = Tokenizer(Vocabulary(PIECES), rules)
+    tokenizer = WordPieceTokenizer(Vocabulary(PIECES), rules)
     write_files(tmp_path / "x", tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
     for text in TEXTS + random_texts(300):
@@ -76,7 +76,7 @@ def test_transformers_gives_the_same_ids(rules, tmp_path, quiet_transformers):
 def test_the_pipeline_is_the_one_that_transformers_saves(rules, tmp_path, quiet_transformers):
     import transformers
 
-    tokenizer = Tokenizer(Vocabulary(PIECES), rules)
+    tokenizer = WordPieceTokenizer(Vocabulary(PIECES), rules)
     tokenizer.vocabulary.save(tmp_path / "vocab.txt")
     theirs = transformers.BertTokenizer.from_pretrained(
         tmp_path,
@@ -97,7 +97,7 @@ def test_the_pipeline_is_the_one_that_transformers_saves(rules, tmp_path, quiet_
 
 @pytest.mark.parametrize("rules", RULES[:4], ids=str)
 def test_rules_are_read_from_the_files_of_other_tools(rules, tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES), rules))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), rules))
     assert read_tokenizer(tmp_path, {})[0].rules == rules
     (tmp_path / "tokenizer_config.json").unlink()
     assert read_tokenizer(tmp_path, {})[0].rules == rules
@@ -107,7 +107,7 @@ def test_rules_are_read_from_the_files_of_other_tools(rules, tmp_path):
 
 
 def test_the_passport_goes_before_the_other_files(tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES), TextRules()))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), TextRules()))
     rules = TextRules.google(lowercase=False)
     assert read_tokenizer(tmp_path, {"text_rules": to_dict(rules)})[0].rules == rules
     with pytest.raises(ConfigError, match="did you mean 'lowercase'"):
@@ -133,14 +133,14 @@ def test_a_folder_without_a_vocabulary_has_no_tokenizer(tmp_path):
 
 
 def test_vocabularies_that_disagree_are_refused(tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES)))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES)))
     Vocabulary([*PIECES[:-1], "other"]).save(tmp_path / "vocab.txt")
     with pytest.raises(VocabularyError, match=r"same pieces in vocab.txt and tokenizer.json"):
         read_tokenizer(tmp_path, {})
 
 
 def test_pieces_added_by_other_tools_are_at_the_end(tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES)))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES)))
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     content["added_tokens"].append({"id": len(PIECES), "content": "[NEW]", "special": False})
     write_json(tmp_path / "tokenizer.json", content)

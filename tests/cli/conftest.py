@@ -12,7 +12,8 @@ from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.cli.app import main
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
 ##ing xa ##nax . , ? ! [ ] mask é""".split()
@@ -64,7 +65,7 @@ def vocabulary(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path, vocabulary: Path) -> Path:
     """A tiny model folder with random weights."""
-    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary))
     config = BertConfig(
         vocab_size=len(tokenizer.vocabulary),
         hidden_size=32,

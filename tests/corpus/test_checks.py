@@ -19,7 +19,8 @@ from bertsmith.corpus.checks import DoctorReport, check_corpus, entropy
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import CorpusError, InputError
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from corpus.samples import small_tokenizer, small_vocabulary, write
 
 NOTHING_HELD_OUT = CorpusSettings(held_out=0, form="lines")
@@ -129,7 +130,7 @@ def test_a_model_of_another_size_is_named(tmp_path: Path) -> None:
 
 
 def test_a_vocabulary_that_keeps_capitals_does_not_fit_lower_case(tmp_path: Path) -> None:
-    cased = Tokenizer(small_vocabulary(), TextRules(lowercase=False))
+    cased = WordPieceTokenizer(small_vocabulary(), TextRules(lowercase=False))
     assert any("no capital letters" in line for line in check(tmp_path, HEALTHY, tokenizer=cased).advice())
 
 

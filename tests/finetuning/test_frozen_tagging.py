@@ -35,13 +35,13 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop import TIMES
 from bertsmith.training.run_folder import RunFolder
 from model.examples import shake
 
 LETTERS = "abcdefghij"
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
 TAGS = ("O", "B-X", "I-X")
 CONFIG = BertConfig(
     vocab_size=len(TOKENIZER.vocabulary),

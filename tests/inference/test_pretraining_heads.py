@@ -13,7 +13,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a man dog went sat ran to on . ,".split()])
 CONFIG = BertConfig(
@@ -29,7 +29,9 @@ CONFIG = BertConfig(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), Tokenizer(VOCABULARY, TextRules()), {"task": "pretraining"})
+    save_pretrained(
+        path, untrained(CONFIG, seed=4), WordPieceTokenizer(VOCABULARY, TextRules()), {"task": "pretraining"}
+    )
     return path
 
 

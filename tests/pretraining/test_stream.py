@@ -23,10 +23,12 @@ from bertsmith.pretraining.stream import Cursor, InstancePlan, PretrainingStream
 from bertsmith.randomness import generator
 from bertsmith.settings import help_lines
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.pretraining_oracle import MemoryDocuments, coins, instance_key, pairs_of_document, truncate
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 60_000))])
+TEMPLATE = Template.bert(VOCABULARY.cls_id, VOCABULARY.sep_id)
 
 # Lengths of the sentences of each document; an empty sentence and an empty document may occur.
 SHAPES = st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=6).filter(
@@ -182,7 +184,12 @@ def test_random_ends_cuts_as_much_of_each_part_as_packing_does(lengths: tuple[in
     front, back = random_ends(np.array([lengths]), room, instance_keys(0, 0, np.array([1]), np.array([2])))
     assert (front >= 0).all()
     assert (back >= 0).all()
-    packed = pack_rows([np.full(lengths[0], 7)], [np.full(lengths[1], 8)], vocabulary=VOCABULARY, max_length=room + 3)
+    packed = pack_rows(
+        [np.full(lengths[0], 7)],
+        [np.full(lengths[1], 8)],
+        template=TEMPLATE,
+        max_length=room + 3,
+    )
     kept = (np.array(lengths) - front - back)[0].tolist()
     assert kept == [(packed.token_ids == 7).sum(), (packed.token_ids == 8).sum()]
 

@@ -91,7 +91,7 @@ def test_a_vector_is_the_mean_of_the_pieces_of_the_word(
     pieces = [[5, 6], [8, 9], [1, 2]]  # of the row, behind [CLS]: "films" is film and ##s
     for one, places, vector in zip(found, pieces, vectors, strict=True):
         ids = TOKENIZER.encode(one.sentence)
-        rows = pack_rows([ids], vocabulary=TOKENIZER.vocabulary, max_length=64)
+        rows = pack_rows([ids], template=TOKENIZER.template, max_length=64)
         trace = Trace()
         encoder.model(Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), trace=trace)
         mixed = sum(trace.hidden_states[number] for number in numbers)

@@ -15,12 +15,12 @@ from bertsmith.model.config import BertConfig
 from bertsmith.randomness import generator
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 GOOD, BAD, PLAIN = "good fine great".split(), "bad poor awful".split(), "the a film was it and plot of in one".split()
 PEOPLE, PLACES = "anna bert carl".split(), "rome oslo lima".split()
 WORDS = [*GOOD, *BAD, *PLAIN, *PEOPLE, *PLACES, "who", "where", "?", ".", "##s"]
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *WORDS]))
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *WORDS]))
 CONFIG = BertConfig(
     vocab_size=len(TOKENIZER.vocabulary),
     hidden_size=32,

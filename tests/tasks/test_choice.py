@@ -18,9 +18,9 @@ from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.choice import ChoicePrediction, ChoiceTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefghij"]))
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefghij"]))
 CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
 
 
@@ -228,7 +228,7 @@ def test_the_questions_of_codah_become_four_rows_each(real_data: Path) -> None:
     lines = (real_data / "multiple_choice/codah/full_data.tsv").read_text(encoding="utf-8").splitlines()
     columns = [line.split("\t") for line in lines]
     many = [example(row[1], *row[2:6], label=int(row[6])) for row in columns]
-    tokenizer = Tokenizer(Vocabulary.load(real_data / "vocab/bert-base-uncased-vocab.txt"))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(real_data / "vocab/bert-base-uncased-vocab.txt"))
     task().check(many, gold=True)
     features = task(max_length=128).encode(many, tokenizer)
     assert (len(features), len(features.rows), features.rows.truncated) == (2776, 4 * 2776, 0)

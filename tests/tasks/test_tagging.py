@@ -20,10 +20,12 @@ from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction, words_o
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghij"
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS), ",", '"']))
+TOKENIZER = WordPieceTokenizer(
+    Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS), ",", '"'])
+)
 CLS, SEP, UNK = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id, TOKENIZER.vocabulary.unk_id
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
@@ -439,7 +441,9 @@ def test_every_tag_of_a_real_file_is_a_target_and_comes_back(
 ) -> None:
     sentences = read_conll(real_data / "ner" / file)
     assert len(sentences) == count
-    tokenizer = Tokenizer(Vocabulary.load(real_data / "vocab/bert-base-cased-vocab.txt"), TextRules(lowercase=False))
+    tokenizer = WordPieceTokenizer(
+        Vocabulary.load(real_data / "vocab/bert-base-cased-vocab.txt"), TextRules(lowercase=False)
+    )
     labels = tuple(sorted({tag for one in sentences for tag in one.tags}))
     one = task(labels=labels, **settings)
     one.check(sentences, gold=True)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bertsmith.errors import VocabularyError
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import CHARACTER_SHARE, LEAST_SOURCES, learn_vocabulary
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 from oracles.excess_oracle import excess, unknown
@@ -29,7 +29,7 @@ KOREAN = "나는 학교에 갑니다. 학교에서 공부합니다. 친구는 �
 
 def test_tweeting_and_xanax_are_cut_as_on_the_slides() -> None:
     """In a corpus where the words are frequent, and with a size that leaves no room for them as a whole."""
-    tokenizer = Tokenizer(learn_vocabulary(english(), 108))
+    tokenizer = WordPieceTokenizer(learn_vocabulary(english(), 108))
     assert tokenizer.tokenize("tweeting xanax") == ["tweet", "##ing", "xa", "##nax"]
 
 
@@ -116,7 +116,7 @@ def test_japanese_and_korean_go_through() -> None:
         counter = WordCounter(TextRules())
         counter.add([text] * 3)
         vocabulary = learn_vocabulary(counter.counts, 150)
-        tokenizer = Tokenizer(vocabulary)
+        tokenizer = WordPieceTokenizer(vocabulary)
         pieces = tokenizer.tokenize(text)
         assert "[UNK]" not in pieces
         assert len(vocabulary) == 150

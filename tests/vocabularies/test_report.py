@@ -3,7 +3,7 @@
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import basic_tokens
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import learn_vocabulary
 from bertsmith.vocabularies.report import TOTAL, vocabulary_report
 from bertsmith.vocabularies.word_counts import count_words
@@ -14,7 +14,7 @@ TEXTS = {"one.txt": ["Tweeting tweets.", "tt"], "two.txt": ["talks talk's", "the
 
 
 def test_the_figures_are_those_of_the_tokenizer() -> None:
-    tokenizer = Tokenizer(VOCABULARY)
+    tokenizer = WordPieceTokenizer(VOCABULARY)
     report = vocabulary_report(VOCABULARY, {name: count_words(texts) for name, texts in TEXTS.items()})
     for name, row in zip(TEXTS, report.texts, strict=True):
         words = [word for text in TEXTS[name] for word in basic_tokens(text, tokenizer.rules)]

@@ -18,7 +18,7 @@ from bertsmith.model.bert import initialize
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining, BertForTask, Head
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

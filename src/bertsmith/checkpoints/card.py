@@ -17,7 +17,7 @@ from torch import Tensor
 from bertsmith.checkpoints.names import part_of
 from bertsmith.files import write_text
 from bertsmith.model.config import BertConfig
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 CARD = "README.md"
 LIBRARIES = {  # as the hub calls them

@@ -25,8 +25,9 @@ from bertsmith.files import atomic_folder, read_json, require_file, write_json, 
 from bertsmith.model.config import BertConfig
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 CONFIG, PREFIX = "bert_config.json", "bert_model.ckpt"
 # The fields that the original code reads; others are written only where they differ from what it assumes.
@@ -281,7 +282,7 @@ def _read_tokenizer(
     elif rules is None:
         rules, guessed = guess_rules(vocabulary)
         notes += guessed
-    return Tokenizer(vocabulary, rules), notes
+    return WordPieceTokenizer(vocabulary, rules), notes
 
 
 def _from_disk(bundle: TensorBundle, name: str, turned: bool, verify: bool) -> Tensor:

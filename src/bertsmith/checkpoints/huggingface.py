@@ -31,7 +31,8 @@ from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import BertConfig
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 CLASSIFIERS = {
     "tagging": "BertForTokenClassification",
@@ -63,7 +64,7 @@ def read_model_folder(
     info = read_passport(folder, verify=verify)
     tokenizer, notes = read_tokenizer(folder, info)
     if tokenizer is not None and rules is not None:
-        tokenizer, notes = Tokenizer(tokenizer.vocabulary, rules), ["the text rules were given by the caller"]
+        tokenizer, notes = WordPieceTokenizer(tokenizer.vocabulary, rules), ["the text rules were given by the caller"]
     if tokenizer is not None:
         padding = fit_vocabulary(tokenizer.vocabulary, config, source)
         notes += [padding] if padding else []

@@ -15,7 +15,7 @@ from bertsmith.checkpoints.card import CARD
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.settings import to_dict
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 PASSPORT = "bertsmith.json"
 PASSPORT_FORMAT = 1

@@ -13,8 +13,8 @@ from bertsmith.checkpoints.names import PARTS, part_of
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.model.config import BertConfig
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
 
 # A model may have a few rows more than pieces, to make the height of its table a round number.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)

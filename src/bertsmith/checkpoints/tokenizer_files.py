@@ -12,8 +12,9 @@ from bertsmith.errors import InputError, VocabularyError
 from bertsmith.files import read_json
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import CLS, CONTINUATION, MASK, PAD, SEP, SPECIAL_PIECES, UNK, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 SPECIAL_TOKENS = {"cls_token": CLS, "mask_token": MASK, "pad_token": PAD, "sep_token": SEP, "unk_token": UNK}
 
@@ -95,7 +96,7 @@ def read_tokenizer(folder: Path, passport: dict[str, Any]) -> tuple[Tokenizer | 
     if vocabulary is None:
         return None, []
     rules, notes = read_rules(folder, pipeline, vocabulary, passport)
-    return Tokenizer(vocabulary, rules), notes
+    return WordPieceTokenizer(vocabulary, rules), notes
 
 
 def read_rules(

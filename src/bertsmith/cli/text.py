@@ -15,7 +15,7 @@ from bertsmith.errors import InputError
 from bertsmith.files import read_json
 
 if TYPE_CHECKING:
-    from bertsmith.text.wordpiece import Tokenizer
+    from bertsmith.text.tokenizer import Tokenizer
 
 VocabularyOption = Annotated[Path | None, typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece a line")]
 ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="take the tokenizer of a model")]
@@ -60,7 +60,7 @@ def inputs(
     rows = pack_rows(
         [tokenizer.encode(first, special_tokens=True)],
         None if second is None else [tokenizer.encode(second, special_tokens=True)],
-        vocabulary=tokenizer.vocabulary,
+        template=tokenizer.template,
         max_length=max_length,
     )
     table = [
@@ -86,9 +86,10 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Token
         return _tokenizer_of(model)
     assert vocab is not None
     from bertsmith.text.normalize import TextRules
-    from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+    from bertsmith.text.vocabulary import Vocabulary
+    from bertsmith.text.wordpiece import WordPieceTokenizer
 
-    return Tokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
+    return WordPieceTokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
 
 
 def _warn_of_casing(tokenizer: "Tokenizer") -> None:

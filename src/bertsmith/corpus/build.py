@@ -42,8 +42,8 @@ from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
 from bertsmith.settings import help_field, require, to_dict
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
 
 _WORD = 2**64
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))

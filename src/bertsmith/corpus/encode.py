@@ -24,9 +24,7 @@ from bertsmith.corpus.readers import FileRead
 from bertsmith.corpus.shards import token_type
 from bertsmith.corpus.sources import BLOCK_BYTES, Skipped
 from bertsmith.errors import CorpusError, InputError
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 _WAITING_PER_WORKER = 3
 
@@ -110,8 +108,7 @@ def encode_blocks(
             yield _checked(encode_block(item, tokenizer) if isinstance(item, TextBlock) else item)
         return
     context = multiprocessing.get_context("spawn")
-    setting = (tokenizer.vocabulary.pieces, tokenizer.rules, tokenizer.cache_entries)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=setting)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_start_worker, initargs=(tokenizer,))
     waiting: collections.deque[Future[EncodedBlock] | FileRead | Skipped] = collections.deque()
     try:
         for item in items:
@@ -147,14 +144,14 @@ def _checked(item: Item) -> Item:
     return item
 
 
-# The tokenizer of a worker process, made once when the process starts.
+# The tokenizer of a worker process, received once when the process starts.
 _TOKENIZERS: list[Tokenizer] = []
 
 
-def _start_worker(pieces: tuple[str, ...], rules: TextRules, cache_entries: int) -> None:
-    """Makes the tokenizer of a worker process, and ends the process when its parent is gone."""
+def _start_worker(tokenizer: Tokenizer) -> None:
+    """Keeps the tokenizer of a worker process, and ends the process when its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
-    _TOKENIZERS[:] = [Tokenizer(Vocabulary(pieces), rules, cache_entries=cache_entries)]
+    _TOKENIZERS[:] = [tokenizer]
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()

@@ -20,7 +20,7 @@ from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.corpus.sources import Source, SourceStream, UnreadableError, find_sources, refusal
 from bertsmith.errors import InputError
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 GRAM = 13
 SHORTEST = 8

@@ -26,8 +26,9 @@ from bertsmith.errors import BertsmithError, CorpusError
 from bertsmith.files import digest_file, read_json
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
 MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"
@@ -219,7 +220,7 @@ class Corpus:
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
         """A tokenizer that cuts text as that of the corpus was cut."""
-        return Tokenizer(self.vocabulary, self.rules)
+        return WordPieceTokenizer(self.vocabulary, self.rules)
 
     @property
     def num_documents(self) -> int:

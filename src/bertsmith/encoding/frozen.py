@@ -37,7 +37,7 @@ from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime, choose_inference, memory_bytes
 from bertsmith.settings import require
 from bertsmith.text.pack import PackedRows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False, dropped=False)
 POOLINGS = ("mean", "cls", "pooler", "max")

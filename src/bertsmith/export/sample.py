@@ -21,7 +21,7 @@ from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import read_labelled
 from bertsmith.tasks.task import Task, TaskSpec
 from bertsmith.text.pack import PackedRows, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 BUILT_IN = ("sentiment", "claim", "truth")  # presets whose examples come with the package
 NUM_BUILT_IN = 32  # texts of each
@@ -139,10 +139,9 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
         limit = min(limit, spec.settings.max_length)
     encoded = [tokenizer.encode(text) for text in texts]
     seconds = encoded[::2] if folder.config.type_vocab_size > 1 else None
-    vocabulary = tokenizer.vocabulary
     rows = _joined(
-        pack_rows(encoded[::2], vocabulary=vocabulary, max_length=limit, model_limit=limit),
-        pack_rows(encoded[1::2], seconds, vocabulary=vocabulary, max_length=limit, model_limit=limit),
+        pack_rows(encoded[::2], template=tokenizer.template, max_length=limit, model_limit=limit),
+        pack_rows(encoded[1::2], seconds, template=tokenizer.template, max_length=limit, model_limit=limit),
     )
     per_unit = NUM_ENDINGS if spec is not None and spec.kind == "choice" else 1
     assert len(rows) % per_unit == 0, "whole units"
@@ -193,7 +192,7 @@ def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
         raise InputError(expected=f"a text a line in '{data}'", found="none", fix="name another file with --data")
     limit = folder.config.max_position_embeddings
     encoded = tokenizer.encode_batch(texts)
-    rows = pack_rows(encoded, vocabulary=tokenizer.vocabulary, max_length=limit, model_limit=limit)
+    rows = pack_rows(encoded, template=tokenizer.template, max_length=limit, model_limit=limit)
     about = {"data": data.name, "digest": digest_file(data), "texts": len(texts), "rows": len(rows)}
     about |= {"cut_texts": rows.truncated} if rows.truncated else {}
     return Sample(rows=rows, rows_per_unit=np.ones(len(rows), dtype=np.int64), about=about)

@@ -22,7 +22,7 @@ from bertsmith.model.noise import noise_for
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training.workload import StepPlan
 
 _LAYER = re.compile(r"^bert\.layers\.(\d+)\.")

@@ -23,7 +23,7 @@ from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction, Task
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 BLOCK = 1024  # examples that are read, sorted by length and answered together
 

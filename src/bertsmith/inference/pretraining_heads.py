@@ -23,7 +23,7 @@ from bertsmith.model.prepared import prepare
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
 _GAP = 8  # tokens that a gap counts for: its logits are as many numbers as the vocabulary has pieces
@@ -149,7 +149,9 @@ class PretrainedPredictor:
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
             raise wrong[1]
-        rows, which = pack_rows(encoded, vocabulary=vocabulary, max_length=limit, model_limit=limit).distinct()
+        rows, which = pack_rows(
+            encoded, template=self.tokenizer.template, max_length=limit, model_limit=limit
+        ).distinct()
         is_gap = rows.token_ids == vocabulary.mask_id
         gaps_of_row = np.add.reduceat(is_gap.astype(np.int64), rows.offsets[:-1])
         found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
@@ -187,7 +189,7 @@ class PretrainedPredictor:
         rows = pack_rows(
             self.tokenizer.encode_batch(firsts),
             self.tokenizer.encode_batch(seconds),
-            vocabulary=self.tokenizer.vocabulary,
+            template=self.tokenizer.template,
             max_length=limit,
             model_limit=limit,
         )
@@ -207,7 +209,7 @@ class PretrainedPredictor:
         self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
     ) -> tuple[int, InputError] | None:
         """The number of the first text that cannot be filled, from 0, and why; None where all can."""
-        room = self.model.config.max_position_embeddings - 2
+        room = self.model.config.max_position_embeddings - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
         has_gap = np.diff(masks_before[encoded.offsets]) > 0
         unfit = np.flatnonzero(~has_gap | (encoded.lengths > room))

@@ -44,7 +44,7 @@ from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
 

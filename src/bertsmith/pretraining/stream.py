@@ -34,6 +34,7 @@ from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, WALKS, random_end
 from bertsmith.progress import counted
 from bertsmith.randomness import Words, generator
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]
@@ -208,7 +209,7 @@ class PretrainingStream:
         packed = pack_rows(
             first,
             second if self.settings.pairs else None,
-            vocabulary=self.vocabulary,
+            template=Template.bert(self.vocabulary.cls_id, self.vocabulary.sep_id),
             max_length=self.settings.max_length,
             # The plan cut what was too long: pack's own coins would depend on the rows beside a row.
             truncation="error",

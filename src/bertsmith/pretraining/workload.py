@@ -28,7 +28,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
-from bertsmith.text.wordpiece import Vocabulary
+from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.workload import StepPlan
 
 # Added to the number of predictions, as the original does so that a batch without any divides by something.

@@ -20,7 +20,7 @@ from bertsmith.errors import InputError
 from bertsmith.search.rankings import Ranking, best, joined
 from bertsmith.settings import require
 from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 K1, B = 0.9, 0.4
 """What Anserini takes; Robertson and Zaragoza name 1.2 to 2 and 0.5 to 0.8."""

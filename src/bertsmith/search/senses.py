@@ -186,7 +186,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
     """
     choice = encoder.choice(layers)
     limit = encoder.model.config.max_position_embeddings
-    room = room_for_text(limit, texts=1, model_limit=limit)
+    room = room_for_text(limit, encoder.tokenizer.template, texts=1, model_limit=limit)
     texts, spans = [], []
     for occurrence in occurrences:
         pieces = encoder.tokenizer.encode_with_offsets(occurrence.sentence)
@@ -205,7 +205,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
     with Progress("vectors of the word", total=len(texts), unit="occurrences") as progress:
         for start in range(0, len(texts), _BLOCK):
             part = slice(start, start + _BLOCK)
-            rows = pack_rows(texts[part], vocabulary=encoder.tokenizer.vocabulary, max_length=limit, model_limit=limit)
+            rows = pack_rows(texts[part], template=encoder.tokenizer.template, max_length=limit, model_limit=limit)
             counts = np.array([last - first for first, last, _ in spans[part]], dtype=np.int64)
             begins = rows.offsets[:-1] + np.array([first for first, _, _ in spans[part]], dtype=np.int64)
             read = encoder.token_vectors(rows, choice, places_of(begins, counts))

@@ -46,7 +46,7 @@ def attention_of(model: Model, text: str, pair: str | None = None) -> dict[str, 
             raise InputError(expected=f"a {name} to look at", found="an empty one", fix="write something")
     encoded = [encoder.tokenizer.encode(one, special_tokens=model.reads_specials()) for one in texts]
     limit = min(MOST_TOKENS, encoder.model.config.max_position_embeddings)
-    found = sum(map(len, encoded)) + 1 + len(texts)
+    found = sum(map(len, encoded)) + encoder.tokenizer.template.num_special(len(texts))
     if found > limit:
         raise InputError(
             expected=f"at most {limit} tokens for the attention view, with [CLS] and [SEP]",
@@ -57,7 +57,7 @@ def attention_of(model: Model, text: str, pair: str | None = None) -> dict[str, 
     rows = pack_rows(
         [encoded[0]],
         None if pair is None else [encoded[1]],
-        vocabulary=vocabulary,
+        template=encoder.tokenizer.template,
         max_length=limit,
         model_limit=limit,
         truncation="error",

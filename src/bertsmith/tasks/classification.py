@@ -28,7 +28,7 @@ from bertsmith.model.heads import Head
 from bertsmith.progress import warn
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 DEFAULT_THRESHOLD = 0.5
 

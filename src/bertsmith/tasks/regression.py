@@ -20,7 +20,7 @@ from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.model.heads import Head
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

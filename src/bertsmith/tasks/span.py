@@ -27,7 +27,7 @@ from bertsmith.model.heads import Head
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
 

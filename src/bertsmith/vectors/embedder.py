@@ -144,7 +144,7 @@ class Embedder:
         encoder, encoded = self.encoder, self.encode(texts)
         rows = pack_rows(
             encoded,
-            vocabulary=encoder.tokenizer.vocabulary,
+            template=encoder.tokenizer.template,
             max_length=self.max_length,
             model_limit=encoder.model.config.max_position_embeddings,
         )
