@@ -13,10 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.files import read_json
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -111,8 +113,8 @@ def write_base_model(folder: Path, pools: Pools) -> None:
         return
     every = [text for texts in pools.texts.values() for text in texts]
     vocabulary = learn_vocabulary(count_words(every), _PIECES)
-    model = BertForPreTraining(BertConfig.named("base", vocab_size=_PIECES), seed=0)
-    save_pretrained(folder, model, WordPieceTokenizer(vocabulary), {}, trained=("pooler",))
+    model = EncoderForPreTraining(new_encoder(BertConfig.named("base", vocab_size=_PIECES)), seed=0)
+    save_pretrained(folder, model, WordPieceTokenizer(vocabulary), ModelMetadata.from_dict({}), trained=("pooler",))
 
 
 def packaged_model() -> Path | None:

@@ -22,6 +22,7 @@ from matplotlib.figure import Figure
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.files import read_json
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -60,7 +61,7 @@ def _without_folders(text: str) -> str:
 def _from_scratch(model: str, path: Path, seed: int) -> str:
     folder = load_any(model)
     assert folder.tokenizer is not None
-    save_pretrained(path, untrained(folder.config, seed), folder.tokenizer, {"task": "none"})
+    save_pretrained(path, untrained(folder.config, seed), folder.tokenizer, ModelMetadata.from_dict({"task": "none"}))
     return str(path)
 
 

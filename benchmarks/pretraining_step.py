@@ -22,9 +22,10 @@ from torch import Tensor
 from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
-from bertsmith.checkpoints.names import to_huggingface
+from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.masking import MaskedRows, Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream, Rows
@@ -142,10 +143,10 @@ def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool) -> Callabl
     return step
 
 
-def peer_of(model: BertForPreTraining) -> PeerModel:
+def peer_of(model: EncoderForPreTraining) -> PeerModel:
     """The peer with our weights."""
     peer = PeerModel(PeerConfig())
-    state = {to_huggingface(name): tensor for name, tensor in model.state_dict().items()}
+    state = {NAMES.to_huggingface(name): tensor for name, tensor in model.state_dict().items()}
     _, unexpected = peer.load_state_dict(state, strict=False)
     assert not unexpected
     peer.tie_weights()
@@ -155,7 +156,7 @@ def peer_of(model: BertForPreTraining) -> PeerModel:
 def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> dict[str, float]:
     """The losses of both sides on the same weights and rows, in fp32."""
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = BertForPreTraining(config)
+    model = EncoderForPreTraining(new_encoder(config))
     model.load_state_dict(weights)
     task = task_of(case, model, rows, Runtime(device="cpu", precision="fp32"))
     peer = peer_of(model).eval()
@@ -164,7 +165,7 @@ def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> 
         return {"ours": ours, "transformers": float(peer(**padded(*rows_of(case, rows))).loss)}
 
 
-def task_of(case: str, model: BertForPreTraining, rows: int, runtime: Runtime) -> PretrainingTask:
+def task_of(case: str, model: EncoderForPreTraining, rows: int, runtime: Runtime) -> PretrainingTask:
     """The task of a case."""
     return PretrainingTask(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
 
@@ -184,7 +185,7 @@ def main() -> None:
     runtime = choose()
     results = {}
     for case in CASES:
-        model = BertForPreTraining(CONFIG)
+        model = EncoderForPreTraining(new_encoder(CONFIG))
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         losses = losses_without_dropout(case, weights, arguments.rows)
         assert abs(losses["ours"] - losses["transformers"]) < 1e-3, losses

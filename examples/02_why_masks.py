@@ -16,7 +16,7 @@ from toy import corpus_of, fit, small_model
 
 from bertsmith.corpus.shards import Corpus
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 
 # Two kinds of things; some nouns are both, and only the adjective, verb and place around them tell which.
@@ -39,24 +39,24 @@ def sentence(kind: int, shown: np.ndarray, noun: str, known: slice, rng: np.rand
 
 
 @torch.no_grad()
-def states(model: BertForPreTraining, corpus: Corpus, texts: list[str], length: int = 11) -> torch.Tensor:
+def states(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], length: int = 11) -> torch.Tensor:
     """The last hidden states [texts, length, width] of the first `length` tokens of each row."""
     vocabulary = corpus.vocabulary
     rows = [[vocabulary.cls_id, *corpus.tokenizer.encode(t, special_tokens=True), vocabulary.sep_id] for t in texts]
     flat = np.array(rows)[:, :length].ravel()
-    return model.bert(Batch.from_flat(flat, 0 * flat, [length] * len(texts))).view(len(texts), length, -1)
+    return model.encoder(Batch.from_flat(flat, 0 * flat, [length] * len(texts))).view(len(texts), length, -1)
 
 
 @torch.no_grad()
-def hidden_loss(model: BertForPreTraining, corpus: Corpus, texts: list[str], masked: bool) -> float:
+def hidden_loss(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], masked: bool) -> float:
     """The loss in nats for the place in each sentence when it cannot be seen: masked, or not written yet."""
     masks = [" ".join([*text.split()[: PLACE - 1], "[MASK]", "."]) for text in texts]
     seen = states(model, corpus, masks)[:, PLACE] if masked else states(model, corpus, texts, PLACE)[:, PLACE - 1]
     places = torch.tensor([corpus.vocabulary.index[text.split()[PLACE - 1]] for text in texts])
-    return float(F.cross_entropy(model.mlm(seen, model.bert.embeddings.word.weight), places))
+    return float(F.cross_entropy(model.mlm(seen, model.encoder.embeddings.word.weight), places))
 
 
-def kind_known(model: BertForPreTraining, corpus: Corpus, clue: int, rng: np.random.Generator) -> float:
+def kind_known(model: EncoderForPreTraining, corpus: Corpus, clue: int, rng: np.random.Generator) -> float:
     """How often the state at a noun of both kinds lies nearer to the mean of its kind, with one clue in the sentence.
 
     The means come from sentences with one half of the clue words, the test from sentences with the other half.

@@ -18,7 +18,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 
 NAMES = ("cat", "dog", "hen", "owl", "cow", "bee", "pig", "lion")
@@ -52,11 +52,11 @@ def bag_difference(kind: str) -> float:
     return float((straight[torch.from_numpy(order)] - shuffled).abs().max())
 
 
-def start(corpus: Corpus, seed: int, kind: str) -> BertForPreTraining:
+def start(corpus: Corpus, seed: int, kind: str) -> EncoderForPreTraining:
     """An untrained model; as in 2017, words are scaled up where the fixed table, all sines and cosines, joins them."""
     model = small_model(corpus, seed, position_embedding_type=kind)
     if kind == "sinusoidal":
-        model.bert.embeddings.word.weight.data *= 3
+        model.encoder.embeddings.word.weight.data *= 3
     return model
 
 

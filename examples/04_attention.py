@@ -13,7 +13,7 @@ import torch
 from toy import corpus_of, fit, small_model, village
 
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import Trace
+from bertsmith.model.encoder import Trace
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.template import Template
@@ -56,8 +56,8 @@ def main(steps: int = 600, documents: int = 1500) -> list[list[torch.Tensor]]:
 
     trace = Trace(with_attentions=True)
     with torch.no_grad():
-        hidden = model.bert(batch, trace=trace)
-        logits = model.mlm(hidden[packed.token_ids == vocabulary.mask_id], model.bert.embeddings.word.weight)
+        hidden = model.encoder(batch, trace=trace)
+        logits = model.mlm(hidden[packed.token_ids == vocabulary.mask_id], model.encoder.embeddings.word.weight)
     chance, best = logits.softmax(-1).max(-1)
     print(f"\n[MASK] is filled with '{vocabulary.pieces[best]}' ({float(chance):.0%}). It looks most at:")
     mask = pieces.index("[MASK]")

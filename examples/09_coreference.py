@@ -20,23 +20,23 @@ from pair_scorer import fit_scorer
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.metrics.labels import accuracy, f1
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.progress import quiet
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
 
 @torch.inference_mode()
-def by_masks(model: BertForPreTraining, tokenizer: Tokenizer, one: Mentions) -> int:
+def by_masks(model: EncoderForPreTraining, tokenizer: Tokenizer, one: Mentions) -> int:
     """The candidate whose pieces are likelier in the place of the pronoun, by the mean of their log-probabilities."""
     fits = []
     for name in one.words()[1:]:
         pieces = torch.from_numpy(tokenizer.encode(name)).long()
         ids = tokenizer.encode(one.around("[MASK]" * len(pieces)), special_tokens=True)
         row = pack_rows([ids], template=tokenizer.template, max_length=MODEL_LIMIT)
-        hidden = model.bert(Batch.from_flat(row.token_ids, row.segment_ids, row.lengths))
+        hidden = model.encoder(Batch.from_flat(row.token_ids, row.segment_ids, row.lengths))
         gaps = hidden[row.token_ids == tokenizer.vocabulary.mask_id]
-        chances = model.mlm(gaps, model.bert.embeddings.word.weight).log_softmax(-1)
+        chances = model.mlm(gaps, model.encoder.embeddings.word.weight).log_softmax(-1)
         fits.append(float(chances.gather(1, pieces[:, None]).mean()))
     return int(np.argmax(fits))
 
@@ -64,7 +64,7 @@ def main(
         answered = [one for one in asked if one.answer != NEITHER]
         masks_right = float(np.mean([by_masks(loaded.model, tokenizer, one) == one.answer for one in answered]))
 
-    scorer = fit_scorer(loaded.model.bert, tokenizer, learn, epochs, rate)
+    scorer = fit_scorer(loaded.model.encoder, tokenizer, learn, epochs, rate)
     with torch.inference_mode():
         guesses = np.array([int(scorer(*encoded([one], tokenizer)).argmax()) for one in asked])
     gold = np.array([one.answer for one in asked])

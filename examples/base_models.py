@@ -11,6 +11,7 @@ from pathlib import Path
 from toy import corpus_of, fit, small_model
 
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
@@ -42,7 +43,9 @@ def _pretrained(corpus: Corpus, folder: Path, objective: str, steps: int) -> str
     data = PretrainingDataSettings(objective=objective, max_length=40, dynamic=True)
     fit(model, corpus, data, steps, learning_rate=1e-3)
     trained = ("mlm",) if objective == "mlm" else ("pooler", "mlm", "nsp")
-    save_pretrained(folder, model, corpus.tokenizer, {"made_by": "an example"}, trained=trained)
+    save_pretrained(
+        folder, model, corpus.tokenizer, ModelMetadata.from_dict({"made_by": "an example"}), trained=trained
+    )
     return str(folder)
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
 from bertsmith.corpus.shards import Corpus
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import PretrainingTask
 from bertsmith.progress import quiet
@@ -56,7 +57,7 @@ def corpus_of(documents: list[list[str]], folder: Path, held_out: float = 0.1) -
     return Corpus.open(folder)
 
 
-def small_model(corpus: Corpus, seed: int = 1, **changes: Any) -> BertForPreTraining:
+def small_model(corpus: Corpus, seed: int = 1, **changes: Any) -> EncoderForPreTraining:
     """An untrained model of two layers, 32 wide, for the words of a corpus.
 
     Its first parameters are drawn ten times as wide as those of the paper: 0.02 suits a width of 768, and so few units
@@ -69,11 +70,13 @@ def small_model(corpus: Corpus, seed: int = 1, **changes: Any) -> BertForPreTrai
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
-    return BertForPreTraining(BertConfig(vocab_size=len(corpus.vocabulary), **{**sizes, **more, **changes}), seed=seed)
+    return EncoderForPreTraining(
+        new_encoder(BertConfig(vocab_size=len(corpus.vocabulary), **{**sizes, **more, **changes})), seed=seed
+    )
 
 
 def fit(
-    model: BertForPreTraining, corpus: Corpus, data: PretrainingDataSettings, steps: int, learning_rate: float = 2e-3
+    model: EncoderForPreTraining, corpus: Corpus, data: PretrainingDataSettings, steps: int, learning_rate: float = 2e-3
 ) -> dict[str, float]:
     """The scores on held-out documents after training `model` in place for `steps` steps of 64 rows."""
     task = PretrainingTask(

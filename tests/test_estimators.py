@@ -19,6 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, RunError
 from bertsmith.library import load
@@ -98,7 +99,7 @@ def of_numbers(tmp_path_factory) -> Path:
     tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *NUMBERS]))
     config = dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary))
     folder = tmp_path_factory.mktemp("numbers") / "base"
-    save_pretrained(folder, untrained(config, 0), tokenizer, {"task": "pretraining"})
+    save_pretrained(folder, untrained(config, 0), tokenizer, ModelMetadata.from_dict({"task": "pretraining"}))
     return folder
 
 

@@ -8,10 +8,12 @@ from typing import NamedTuple
 
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.cli.app import main
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
@@ -74,7 +76,15 @@ def model(tmp_path: Path, vocabulary: Path) -> Path:
         intermediate_size=64,
         max_position_embeddings=32,
     )
-    tensors = {name: tensor.detach() for name, tensor in BertForPreTraining(config).state_dict().items()}
+    tensors = {
+        name: tensor.detach() for name, tensor in EncoderForPreTraining(new_encoder(config)).state_dict().items()
+    }
     folder = tmp_path / "model"
-    write_model_folder(folder, config=config, tensors=tensors, tokenizer=tokenizer, info={"task": "pretraining"})
+    write_model_folder(
+        folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        metadata=ModelMetadata.from_dict({"task": "pretraining"}),
+    )
     return folder

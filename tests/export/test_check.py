@@ -13,6 +13,7 @@ import transformers
 from bertsmith.checkpoints import huggingface, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.weights import write_safetensors
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.export import conversion as export_module
@@ -42,7 +43,9 @@ def _onnx() -> None:
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
-    save_pretrained(tmp_path / "base", untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(
+        tmp_path / "base", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+    )
     return tmp_path / "base"
 
 
@@ -107,7 +110,7 @@ def test_labels_of_another_tool_go_along(tmp_path: Path) -> None:
 @needs_onnx
 def test_an_encoder_for_sentences_keeps_its_pooling(tmp_path: Path) -> None:
     source = tmp_path / "sentences"
-    save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, {}, trained=())
+    save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}), trained=())
     (source / "bertsmith.json").unlink()
     modules = [{"idx": 0, "name": "0", "path": ""}, {"idx": 1, "name": "1", "path": "1_Pooling"}]
     (source / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
@@ -273,7 +276,9 @@ def test_every_form_of_the_encoder_passes_the_gate_of_transformers(
 ) -> None:
     changes = {"position_embedding_type": positions, "is_causal": is_causal, "hidden_act": "gelu_new"}
     config = dataclasses.replace(CONFIG, **changes)
-    save_pretrained(tmp_path / "model", untrained(config, seed=4), TOKENIZER, {}, trained=("pooler",))
+    save_pretrained(
+        tmp_path / "model", untrained(config, seed=4), TOKENIZER, ModelMetadata.from_dict({}), trained=("pooler",)
+    )
     export(tmp_path / "model", tmp_path / "out", to="huggingface")
     assert (tmp_path / "out" / "export.json").exists()
 

@@ -13,6 +13,7 @@ import transformers
 from bertsmith.checkpoints import google, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.export import conversion as export_module
 from bertsmith.export import readback as export_readback
@@ -79,7 +80,7 @@ def change_answers(monkeypatch: pytest.MonkeyPatch, to: str, change: Callable[[n
 def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | None, tmp_path: Path) -> None:
     source = tmp_path / "model"
     if kind is None:
-        save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+        save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     else:
         write_task(source, kind)
     folder = load_any(source)
@@ -101,7 +102,9 @@ def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | Non
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_every_form_of_positions_comes_back_from_google(positions: str, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, position_embedding_type=positions, hidden_act="gelu_new")
-    save_pretrained(tmp_path / "model", untrained(config, seed=4), TOKENIZER, {}, trained=("pooler",))
+    save_pretrained(
+        tmp_path / "model", untrained(config, seed=4), TOKENIZER, ModelMetadata.from_dict({}), trained=("pooler",)
+    )
     export(tmp_path / "model", tmp_path / "out", to="google", limit=0)
     assert record_of(tmp_path / "out")["limits"] == {"largest": 0}
 
@@ -251,8 +254,8 @@ def test_a_head_that_does_not_come_back_is_told(tmp_path: Path, monkeypatch: pyt
     source = write_task(tmp_path / "model", "tags")
     write = load.google.write_google
 
-    def without_task(path, *, info, **others):
-        write(path, info={}, **others)
+    def without_task(path, *, metadata, **others):
+        write(path, metadata=ModelMetadata(), **others)
 
     monkeypatch.setattr(load.google, "write_google", without_task)
     with pytest.raises(CheckpointError) as caught:
@@ -311,7 +314,9 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
 
 
 def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> None:
-    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(
+        tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+    )
     (tmp_path / "texts.txt").write_text("anna was in rome .\n\nthe film\n", encoding="utf-8")
     _, lines = export(tmp_path / "model", tmp_path / "out", to="google", data=tmp_path / "texts.txt")
     assert lines[1].startswith("compared on texts.txt (2 rows)")

@@ -9,7 +9,8 @@ import torch
 from bertsmith import runtime
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.bert import BertModel
+from bertsmith.model.encoder import Trace
 from bertsmith.model.prepared import Int8Linear, prepare, quantise_tokens, quantise_weight
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
@@ -152,7 +153,13 @@ def test_a_precision_that_would_be_emulated_is_replaced_and_said(corpus, config_
 
 def test_a_left_to_right_model_fills_no_masks(tmp_path):
     model = untrained(BertConfig(**SHAPE, is_causal=True), seed=0)
-    save_pretrained(tmp_path / "model", model, WordPieceTokenizer(VOCABULARY, TextRules()), {}, trained=("mlm",))
+    save_pretrained(
+        tmp_path / "model",
+        model,
+        WordPieceTokenizer(VOCABULARY, TextRules()),
+        ModelMetadata.from_dict({}),
+        trained=("mlm",),
+    )
     with pytest.raises(CheckpointError, match="left-to-right"):
         PretrainedPredictor.load(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
 from bertsmith.pretraining.workload import PretrainingTask
 from bertsmith.runtime import Runtime
@@ -43,7 +44,7 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
         attention_probs_dropout_prob=dropout,
         is_causal=data.objective == "left-to-right",
     )
-    model = BertForPreTraining(config, seed=1).double()
+    model = EncoderForPreTraining(new_encoder(config), seed=1).double()
     return PretrainingTask(
         model, documents(), documents(4, seed=9), VOCABULARY, data, EXACT, rows_per_step=rows, micro_tokens=micro_tokens
     )
@@ -205,7 +206,7 @@ def test_rows_without_a_prediction_are_left_out_where_nothing_reads_them():
     data = PretrainingDataSettings(max_length=24, objective="mlm", whole_word=True, seed=3)
     config = dataclasses.replace(task().model.config, vocab_size=len(pieces))
     one = PretrainingTask(
-        BertForPreTraining(config).double(), long_word, None, vocabulary, data, EXACT, rows_per_step=4
+        EncoderForPreTraining(new_encoder(config)).double(), long_word, None, vocabulary, data, EXACT, rows_per_step=4
     )
     loss, sums, _ = worked_off(one, 0)
     assert np.isfinite(loss)

@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, index_passages, query_vectors
@@ -28,7 +30,7 @@ PASSAGES = TextSet(ids=("a", "b", "c", "d", "e"), texts=TEXTS)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return path
 
 
@@ -39,7 +41,7 @@ def embedder(folder: Path) -> Embedder:
 
 def predictor(kind: str) -> Predictor:
     task = task_for(SPECS[kind])
-    return Predictor(BertForTask(CONFIG, task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
+    return Predictor(EncoderForTask(new_encoder(CONFIG), task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
 
 
 def test_a_text_finds_itself(embedder: Embedder) -> None:
@@ -72,7 +74,9 @@ def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, fo
     index_passages(TEXTS, embedder, path=path)
     with pytest.raises(InputError, match=r"found others \(pooling\)"):
         index_passages(TEXTS, Embedder.load(folder, pooling="cls", device="cpu"), path=path)
-    save_pretrained(tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(
+        tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+    )
     with pytest.raises(InputError, match=r"found others \(model\)"):
         index_passages(TEXTS, Embedder.load(tmp_path / "other", device="cpu"), path=path)
     path.write_bytes(b"damaged")

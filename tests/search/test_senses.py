@@ -8,7 +8,8 @@ import pytest
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.bert import BertModel
+from bertsmith.model.encoder import Trace
 from bertsmith.randomness import generator
 from bertsmith.runtime import choose
 from bertsmith.search.senses import (

@@ -16,9 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.library import load
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.server.attention_view import attention_of
 from bertsmith.tasks.kinds import task_for
 from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of
@@ -582,7 +584,13 @@ def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         task = task_for(SPECS[kind])
         trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
         info = {"task": task.kind, "labels": list(task.spec.labels), "spec": task.spec.to_dict()}
-        save_pretrained(folder / kind, BertForTask(CONFIG, task.head), TOKENIZER, info, trained=trained)
+        save_pretrained(
+            folder / kind,
+            EncoderForTask(new_encoder(CONFIG), task.head),
+            TOKENIZER,
+            ModelMetadata.from_dict(info),
+            trained=trained,
+        )
     return {path.name: load(path, device="cpu") for path in sorted(folder.iterdir())}
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import (
     Answer,
     ChoiceExample,
@@ -142,5 +143,5 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
 
 def write_base_model(path: object, seed: int = 0) -> str:
     """An untrained model folder to start from."""
-    save_pretrained(str(path), untrained(CONFIG, seed), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(str(path), untrained(CONFIG, seed), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return str(path)

@@ -10,11 +10,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import ChoiceExample
 from bertsmith.encoding.units import TaskBatch, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.choice import ChoicePrediction, ChoiceTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -36,7 +37,7 @@ def ids(text: str) -> list[int]:
     return TOKENIZER.encode(text).tolist()
 
 
-def model() -> BertForTask:
+def model() -> EncoderForTask:
     config = BertConfig(
         vocab_size=len(TOKENIZER.vocabulary),
         hidden_size=32,
@@ -45,7 +46,7 @@ def model() -> BertForTask:
         intermediate_size=48,
         max_position_embeddings=64,
     )
-    return BertForTask(config, task().head, seed=1).double()
+    return EncoderForTask(new_encoder(config), task().head, seed=1).double()
 
 
 texts = st.lists(st.sampled_from("abcdefghij"), max_size=6).map(" ".join)

@@ -11,12 +11,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import Answer, QuestionExample
 from bertsmith.encoding.units import Features, micro_batches
 from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import gold_of
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -352,7 +353,7 @@ def test_a_small_model_learns_where_the_answer_is() -> None:
         intermediate_size=48,
         max_position_embeddings=40,
     )
-    model = BertForTask(config, one.head, seed=1)
+    model = EncoderForTask(new_encoder(config), one.head, seed=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     (batch,) = micro_batches(features, np.arange(len(features)), micro_tokens=10_000, device="cpu")
     losses = []

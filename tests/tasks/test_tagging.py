@@ -11,11 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import TaggedExample
 from bertsmith.encoding.units import NO_LABEL, Features, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -274,7 +275,7 @@ def test_a_model_sees_each_word_in_the_same_way_in_whatever_batch() -> None:
         max_position_embeddings=64,
     )
     one = task(max_length=12)
-    net = BertForTask(config, one.head, seed=1).double()
+    net = EncoderForTask(new_encoder(config), one.head, seed=1).double()
     sentences = numbered([[1] * 30, [2, 1], [1, 3, 1, 1], [1]], [0, 0, 0, 0])
     features = one.encode(sentences, TOKENIZER)
 

@@ -12,16 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.text.offsets import OffsetEncoder
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors import token_features
 from bertsmith.vectors.embedder import Embedder
-from bertsmith.text.offsets import OffsetEncoder
 from bertsmith.vectors.token_features import TokenFeatures, TokenVectors
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
@@ -34,7 +35,7 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tokens") / "model"
     model = untrained(CONFIG, seed=3)
     shake(model)
-    save_pretrained(path, model, TOKENIZER, {"task": "pretraining"})
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return path
 
 
@@ -225,7 +226,9 @@ def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_
     model = untrained(CONFIG, seed=3)
     shake(model)
     rules = dataclasses.replace(TOKENIZER.rules, lowercase=False, strip_accents=False)
-    save_pretrained(tmp_path / "inside", model, WordPieceTokenizer(TOKENIZER.vocabulary, rules), {})
+    save_pretrained(
+        tmp_path / "inside", model, WordPieceTokenizer(TOKENIZER.vocabulary, rules), ModelMetadata.from_dict({})
+    )
     text = "The FILM was good"
     cased = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text])
     listed = [{"path": "inside", "type": "x.Transformer"}]

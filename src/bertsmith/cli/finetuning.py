@@ -195,14 +195,14 @@ def quantize(
     The weights stay as they are; `--precision int8` of the other commands then keeps to the note.
     """
     from bertsmith.checkpoints.load import load_any
-    from bertsmith.inference.quantization import note_kept_layers, require_passport
+    from bertsmith.inference.quantization import note_kept_layers, require_metadata
     from bertsmith.inference.quantization import quantize as measure
     from bertsmith.tasks.kinds import task_for
     from bertsmith.tasks.named_tasks import ColumnSettings
     from bertsmith.tasks.spec_of_model import read_labelled
 
     folder = load_any(model)
-    require_passport(folder.path)
+    require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
     exact, trials = measure(folder, examples, limit)
     metric = task_for(spec).selection_metric

@@ -12,7 +12,6 @@ import typer
 
 from bertsmith.cli.options import CasedOption, print_table
 from bertsmith.errors import InputError
-from bertsmith.files import read_json
 
 if TYPE_CHECKING:
     from bertsmith.text.tokenizer import Tokenizer
@@ -101,12 +100,12 @@ def _warn_of_casing(tokenizer: "Tokenizer") -> None:
 
 def _tokenizer_of(model: str) -> "Tokenizer":
     """The tokenizer of a model; a local folder is read without its weights, and so without torch."""
+    from bertsmith.checkpoints.metadata import read_metadata
     from bertsmith.checkpoints.tokenizer_files import read_tokenizer
 
     folder = Path(model)
-    passport = folder / "bertsmith.json"
     if (folder / "config.json").exists():
-        tokenizer, _ = read_tokenizer(folder, read_json(passport) if passport.exists() else {})
+        tokenizer, _ = read_tokenizer(folder, read_metadata(folder))
     else:
         from bertsmith.checkpoints.load import load_any
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import give_memory, load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.units import Ints
@@ -20,8 +21,8 @@ from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import Sample, Scored, odd_rows
 from bertsmith.model.batch import Batch, Read, rows_index
-from bertsmith.model.bert import linear
-from bertsmith.model.heads import BertForPreTraining, BertForTask
+from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
+from bertsmith.model.layers import linear
 from bertsmith.progress import Progress
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -33,7 +34,7 @@ LOGIT_BYTES = 2**27  # of its widest output, at most
 Array = npt.NDArray[np.float32]
 Outputs = dict[str, Array]
 Runner = Callable[[dict[str, Ints]], Outputs]
-Model = BertForTask | BertForPreTraining
+Model = EncoderForTask | EncoderForPreTraining
 # What of a prediction is its answer; the rest are probabilities.
 ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
 
@@ -47,7 +48,7 @@ def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
     if spec is not None:
         return load_for_task(folder, task_for(spec).head, keep_head=True).model.eval()
     with torch.device("meta"):
-        model = BertForPreTraining(folder.config, seed=None)
+        model = EncoderForPreTraining(new_encoder(folder.config), seed=None)
     state = model.state_dict()
     # What the folder lacks is never asked for.
     give_memory(model, {name: tensor for name, tensor in folder.tensors.items() if name in state})
@@ -230,21 +231,21 @@ def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequ
     """What the library says of some rows, a row a token, a sequence or an ending."""
     index = rows_index(rows.lengths, chosen)
     batch = Batch.from_flat(rows.token_ids[index], rows.segment_ids[index], rows.lengths[chosen])
-    if isinstance(model, BertForTask):
+    if isinstance(model, EncoderForTask):
         logits = model(batch, read=Read.first(batch) if model.head.pooled else None).numpy()
         if len(outputs) == 1:
             return {outputs[0].name: logits}
         return {output.name: logits[:, column] for column, output in enumerate(outputs)}
-    hidden = model.bert(batch)
+    hidden = model.encoder(batch)
     found = {"last_hidden_state": hidden}
     names = [output.name for output in outputs]
     first = hidden[batch.first_positions]
     if "pooler_output" in names or "seq_relationship_logits" in names:
-        found["pooler_output"] = model.bert.pool(first)
+        found["pooler_output"] = model.encoder.pool(first)
     if "seq_relationship_logits" in names:
         found["seq_relationship_logits"] = linear(found["pooler_output"], model.nsp)
     if "logits" in names:
         is_mlm = outputs[names.index("logits")].per == PER_TOKEN
-        word = model.bert.embeddings.word.weight
-        found["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.bert.pool(first), model.nsp)
+        word = model.encoder.word_table
+        found["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.encoder.pool(first), model.nsp)
     return {name: found[name].numpy() for name in names}

@@ -4,18 +4,20 @@ Everything is written beside the destination and put into its place after the ga
 `export.json` beside the model tells what was compared, on what, and how far apart the two sides were.
 """
 
+import dataclasses
 import re
 import shutil
 from pathlib import Path
 
 from bertsmith.checkpoints import huggingface, load
-from bertsmith.checkpoints.card import CARD, with_additions, write_card
-from bertsmith.checkpoints.metadata import check_labels, write_passport
+from bertsmith.checkpoints.architectures import architecture_of
+from bertsmith.checkpoints.card import with_additions, write_card
+from bertsmith.checkpoints.metadata import CARD, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder, parts_of
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.checkpoints.tokenizer_files import SPECIAL_TOKENS, tokenizer_config, tokenizer_json
+from bertsmith.checkpoints.tokenizer_files import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER
-from bertsmith.errors import CheckpointError, ConfigError, nearest
+from bertsmith.errors import ConfigError, nearest
 from bertsmith.export.check import compare, library_model
 from bertsmith.export.limits import require_equal, require_near
 from bertsmith.export.onnx_files import (
@@ -122,12 +124,7 @@ def _write_onnx(
 ) -> list[str]:
     """Fills the folder; the lines for the user."""
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
-    if folder.tokenizer is None:
-        raise CheckpointError(
-            expected=f"a vocabulary beside the model in '{folder.path}'",
-            found="no vocab.txt",
-            fix="put the vocab.txt of the model there",
-        )
+    folder.require_tokenizer()
     spec = spec_of(folder)
     kind = None if spec is None else spec.kind
     outputs = outputs_of(kind, folder.parts)
@@ -166,22 +163,18 @@ def _write_onnx(
 
 
 def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path) -> None:
-    """Configuration, tokenizer and passport, so that the folder stands by itself."""
-    tokenizer, info = folder.tokenizer, dict(folder.info)
-    assert tokenizer is not None, "asked before"
+    """Writes configuration, tokenizer and metadata, so that the folder is complete by itself."""
+    tokenizer, metadata = folder.require_tokenizer(), folder.metadata
     if spec is not None:
-        info |= {"task": spec.kind, "spec": spec.to_dict()}
-        info |= {"labels": list(spec.labels)} if spec.labels else {}
-    check_labels(info, folder.tensors)
-    architecture = huggingface.architecture_of(parts_of(folder.tensors), info.get("task"))
-    write_json(partial / "config.json", huggingface.config_json(folder.config, architecture, "float32", info))
-    tokenizer.vocabulary.save(partial / "vocab.txt")
-    write_json(partial / "tokenizer.json", tokenizer_json(tokenizer))
-    longest = folder.config.max_position_embeddings
-    write_json(partial / "tokenizer_config.json", tokenizer_config(tokenizer, longest))
-    write_json(partial / "special_tokens_map.json", SPECIAL_TOKENS)
-    write_card(partial, folder.config, folder.tensors, tokenizer, info, "onnx")
-    write_passport(partial, tokenizer, info)
+        labels = spec.labels or metadata.labels
+        metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
+    metadata.check_labels(folder.tensors)
+    names = architecture_of(folder.config).names
+    architecture = huggingface.class_of(names, parts_of(folder.tensors), metadata.task)
+    write_json(partial / "config.json", huggingface.config_json(folder.config, architecture, "float32", metadata))
+    write_tokenizer(partial, tokenizer, folder.config)
+    write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx")
+    write_metadata(partial, tokenizer, metadata)
 
 
 def _carry_card(source: Path, partial: Path, to: str) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import CheckpointError
 from bertsmith.export.check import Runner
-from bertsmith.export.onnx_graph import INPUTS, build_graph, package
+from bertsmith.export.onnx_graph import build_graph, package
 from bertsmith.runtime import choose_inference
 
 MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
@@ -107,10 +107,11 @@ def session_runner(path: Path) -> Runner:
     except failures as error:
         raise refuse(error) from None
     names = [output.name for output in session.get_outputs()]
+    asked = [one.name for one in session.get_inputs()]
 
     def run(inputs: dict[str, npt.NDArray[np.int64]]) -> dict[str, npt.NDArray[np.float32]]:
         try:
-            found = session.run(names, {name: inputs[name] for name in INPUTS})
+            found = session.run(names, {name: inputs[name] for name in asked})
         except failures as error:
             raise refuse(error) from None
         return dict(zip(names, found, strict=True))

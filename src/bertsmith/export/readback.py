@@ -9,12 +9,13 @@ import numpy as np
 import torch
 
 from bertsmith.checkpoints import google, huggingface
+from bertsmith.checkpoints.architectures import read_config
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export.check import Runner, compare, library_model, library_runner
 from bertsmith.export.limits import require_equal
-from bertsmith.export.onnx_graph import INPUTS, Output, outputs_of
+from bertsmith.export.onnx_graph import Output, inputs_of, outputs_of
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
@@ -116,7 +117,7 @@ def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
     wrong += ["another configuration"] if back.config != folder.config else []
     if folder.tokenizer is not None:
         same = back.tokenizer is not None and back.tokenizer.vocabulary.digest == folder.tokenizer.vocabulary.digest
-        same = same and back.tokenizer is not None and back.tokenizer.rules == folder.tokenizer.rules
+        same = same and back.tokenizer is not None and back.tokenizer.settings == folder.tokenizer.settings
         wrong += [] if same else ["another tokenizer"]
     theirs, ours = spec_of(back), spec_of(folder)
     if theirs != ours and not wrong:
@@ -145,13 +146,14 @@ def transformers_runner(
     transformers: Any, partial: Path, outputs: tuple[Output, ...]
 ) -> tuple[Runner, tuple[Output, ...]]:
     """What runs the folder in `transformers`, and which of the outputs it gives."""
-    architecture = read_json(partial / "config.json")["architectures"][0]
+    values = read_json(partial / "config.json")
+    architecture, asked = values["architectures"][0], inputs_of(read_config(values))
     theirs = {output.name: output.name for output in outputs}
-    if architecture == "BertModel":
+    if architecture.endswith("Model"):
         known = ["last_hidden_state", "pooler_output"]
     else:
         known = ["logits", "seq_relationship_logits", "start_logits", "end_logits"]
-    if architecture == "BertForPreTraining":
+    if architecture.endswith("ForPreTraining"):
         theirs["logits"] = "prediction_logits"
     logging = transformers.utils.logging
     before, shows = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -168,7 +170,7 @@ def transformers_runner(
 
     @torch.inference_mode()
     def run(inputs: dict[str, Ints]) -> dict[str, Any]:
-        found = model(**{name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in INPUTS})
+        found = model(**{name: torch.from_numpy(np.ascontiguousarray(inputs[name])) for name in asked})
         return {output.name: found[theirs[output.name]].numpy() for output in given}
 
     return run, given

@@ -113,11 +113,11 @@ def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None
 
 def odd_rows(folder: ModelFolder) -> PackedRows:
     """Rows of random ids: of one token, of a few, of all positions of the model; the second half is segment 1."""
-    lengths = np.array([*ODD_LENGTHS, folder.config.max_position_embeddings], dtype=np.int32)
-    lengths = np.minimum(lengths, folder.config.max_position_embeddings)
+    lengths = np.array([*ODD_LENGTHS, folder.config.max_tokens], dtype=np.int32)
+    lengths = np.minimum(lengths, folder.config.max_tokens)
     draw = generator(0, "export check")
     within = np.concatenate([np.arange(length) / length for length in lengths])
-    last_segment = folder.config.type_vocab_size - 1
+    last_segment = max(folder.config.type_vocab_size - 1, 0)
     return PackedRows(
         draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32),
         np.where(within >= 0.5, min(1, last_segment), 0).astype(np.int32),
@@ -134,7 +134,7 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
         assert path is not None, "the examples come with the package"
         found = named_tasks.read_examples(name, path).examples[:NUM_BUILT_IN]
         texts += [example.first for example in found if isinstance(example, TextExample)]
-    limit = folder.config.max_position_embeddings
+    limit = folder.config.max_tokens
     if spec is not None:
         limit = min(limit, spec.settings.max_length)
     encoded = [tokenizer.encode(text) for text in texts]
@@ -190,7 +190,7 @@ def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
         warn(f"{data}: {note}")
     if not texts:
         raise InputError(expected=f"a text a line in '{data}'", found="none", fix="name another file with --data")
-    limit = folder.config.max_position_embeddings
+    limit = folder.config.max_tokens
     encoded = tokenizer.encode_batch(texts)
     rows = pack_rows(encoded, template=tokenizer.template, max_length=limit, model_limit=limit)
     about = {"data": data.name, "digest": digest_file(data), "texts": len(texts), "rows": len(rows)}

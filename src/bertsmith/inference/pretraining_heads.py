@@ -14,11 +14,11 @@ import numpy as np
 import torch
 
 from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.text.encoded import Encoded
@@ -60,7 +60,7 @@ class Continuation:
 class PretrainedPredictor:
     """A pre-trained model ready to answer."""
 
-    def __init__(self, model: BertForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
+    def __init__(self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device)
         self.tokenizer, self.runtime = tokenizer, runtime
 
@@ -86,11 +86,7 @@ class PretrainedPredictor:
                     fix="name a pre-trained model that has it",
                 )
         if loaded.tokenizer is None:
-            raise CheckpointError(
-                expected=f"a vocabulary beside the model in '{place}'",
-                found="no vocab.txt",
-                fix="put the vocab.txt of the model there",
-            )
+            raise no_vocabulary(place)
         runtime = choose_inference(device, precision)
         runtime.tell()
         prepare(loaded.model.to(runtime.torch_device), runtime)
@@ -145,7 +141,7 @@ class PretrainedPredictor:
             )
         if not texts:
             return []
-        vocabulary, limit = self.tokenizer.vocabulary, self.model.config.max_position_embeddings
+        vocabulary, limit = self.tokenizer.vocabulary, self.model.encoder.max_tokens
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
             raise wrong[1]
@@ -184,7 +180,7 @@ class PretrainedPredictor:
                 raise InputError(
                     expected=f"two texts in pair {number}", found="an empty one", fix="give both sentences"
                 )
-        limit = self.model.config.max_position_embeddings
+        limit = self.model.encoder.max_tokens
         firsts, seconds = zip(*pairs, strict=True)
         rows = pack_rows(
             self.tokenizer.encode_batch(firsts),
@@ -209,7 +205,7 @@ class PretrainedPredictor:
         self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
     ) -> tuple[int, InputError] | None:
         """The number of the first text that cannot be filled, from 0, and why; None where all can."""
-        room = self.model.config.max_position_embeddings - self.tokenizer.template.num_special(1)
+        room = self.model.encoder.max_tokens - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
         has_gap = np.diff(masks_before[encoded.offsets]) > 0
         unfit = np.flatnonzero(~has_gap | (encoded.lengths > room))

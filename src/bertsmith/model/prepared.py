@@ -2,8 +2,8 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-The encoder stays the one of `bert.py`; `prepare` swaps its linear layers in place. Products of a token do not depend on
-the tokens beside it: int8 activations have a scale of their own for each token.
+The encoder stays the one of `transformer.py`; `prepare` swaps its linear layers in place. The products of a token do
+not depend on the tokens around it: int8 activations have one scale per token.
 
 int8: weights have one scale an output (symmetric), activations one a token; oneDNN multiplies unsigned activations by
 signed weights and adds up in int32. Processors without VNNI add pairs of products in 16 bits, which only weights of 7
@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, nearest
-from bertsmith.model.bert import BertModel, Layer, PreparedLinear, activation
+from bertsmith.model.layers import PreparedLinear, activation
+from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
@@ -115,7 +116,7 @@ def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> n
     In fp32 and fp64 nothing is swapped: the plain layers are the fastest there.
 
     Args:
-        model: a BertModel, or a model that has one.
+        model: a `TransformerEncoder`, or a model that has one.
         runtime: precision of the products and of the activations.
         kept: with int8, the linear layers that stay in the type of the activations: "output" for those of all layers,
             "11.output" for one.
@@ -127,7 +128,7 @@ def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> n
     if runtime.precision in ("fp32", "fp64"):
         return model
     for module in list(model.modules()):
-        if isinstance(module, BertModel):
+        if isinstance(module, TransformerEncoder):
             known = {*LINEAR_LAYERS, *(f"{n}.{name}" for n in range(len(module.layers)) for name in LINEAR_LAYERS)}
             if unknown := sorted(set(kept) - known):
                 raise CheckpointError(

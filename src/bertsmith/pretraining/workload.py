@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from bertsmith.corpus.checks import entropy
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
-from bertsmith.model.heads import BertForPreTraining, PreTrainingOutput
+from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import noise_for
+from bertsmith.model.parameter_names import part_of
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
@@ -98,7 +99,7 @@ class PretrainingTask:
 
     def __init__(
         self,
-        model: BertForPreTraining,
+        model: EncoderForPreTraining,
         documents: Documents,
         held_out: Documents | None,
         vocabulary: Vocabulary,
@@ -144,8 +145,7 @@ class PretrainingTask:
     @property
     def trained_parts(self) -> tuple[str, ...]:
         """The parts beside the encoder that the objective trains."""
-        pair_parts = ("pooler", "nsp") if self.data.pairs else ()
-        return pair_parts if self.data.objective == "nsp" else ("mlm", *pair_parts)
+        return trained_parts(self.data)
 
     def rate_factor(self, name: str) -> float:
         """1: all parameters share one rate."""
@@ -330,11 +330,16 @@ def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: d
     return nll
 
 
-def _freeze_unused(model: BertForPreTraining, data: PretrainingDataSettings) -> None:
+def trained_parts(data: PretrainingDataSettings) -> tuple[str, ...]:
+    """The parts next to the encoder that an objective trains."""
+    pair_parts = ("pooler", "nsp") if data.pairs else ()
+    return pair_parts if data.objective == "nsp" else ("mlm", *pair_parts)
+
+
+def _freeze_unused(model: EncoderForPreTraining, data: PretrainingDataSettings) -> None:
     """Takes the parameters that the objective does not reach out of training."""
     model.requires_grad_(True)
-    if not data.pairs:
-        model.nsp.requires_grad_(False)
-        model.bert.pooler.requires_grad_(False)
-    if data.objective == "nsp":
-        model.mlm.requires_grad_(False)
+    unused = {"pooler", "mlm", "nsp"} - set(trained_parts(data))
+    for name, parameter in model.named_parameters():
+        if part_of(name) in unused:
+            parameter.requires_grad_(False)

@@ -185,7 +185,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
         InputError: a word alone is longer than the model reads.
     """
     choice = encoder.choice(layers)
-    limit = encoder.model.config.max_position_embeddings
+    limit = encoder.model.max_tokens
     room = room_for_text(limit, encoder.tokenizer.template, texts=1, model_limit=limit)
     texts, spans = [], []
     for occurrence in occurrences:

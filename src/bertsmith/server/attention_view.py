@@ -13,7 +13,7 @@ import torch
 from bertsmith.errors import InputError
 from bertsmith.library import Model
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import Trace
+from bertsmith.model.encoder import Trace
 from bertsmith.text.pack import pack_rows
 
 MOST_TOKENS = 128
@@ -45,7 +45,7 @@ def attention_of(model: Model, text: str, pair: str | None = None) -> dict[str, 
         if not one.strip():
             raise InputError(expected=f"a {name} to look at", found="an empty one", fix="write something")
     encoded = [encoder.tokenizer.encode(one, special_tokens=model.reads_specials()) for one in texts]
-    limit = min(MOST_TOKENS, encoder.model.config.max_position_embeddings)
+    limit = min(MOST_TOKENS, encoder.model.max_tokens)
     found = sum(map(len, encoded)) + encoder.tokenizer.template.num_special(len(texts))
     if found > limit:
         raise InputError(

@@ -73,7 +73,7 @@ class ChoiceTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row on the pooled [CLS]: the score of an ending."""
-        return Head(part="classifier", outputs=1, pooled=True, dropped=True)
+        return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if every example has endings to choose from, and with `gold` a label among them; see `Task.check`.

@@ -84,7 +84,7 @@ class ClassificationTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row a label on the pooled [CLS]."""
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, dropped=True)
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if texts and labels are there, and with `training` known; see `Task.check`."""

@@ -53,7 +53,7 @@ class RegressionTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row on the pooled [CLS]."""
-        return Head(part="classifier", outputs=1, pooled=True, dropped=True)
+        return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if texts are there and gold values are numbers; see `Task.check`."""

@@ -89,7 +89,7 @@ class SpanTask(Task):
     @property
     def head(self) -> Head:
         """Two outputs for each position: start and end."""
-        return Head(part="span", outputs=2, pooled=False, dropped=False)
+        return Head(part="span", outputs=2, pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if questions and contexts are there and answers stand where they should; see `Task.check`."""

@@ -103,7 +103,7 @@ class TaggingTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row a tag on the hidden states."""
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=False, dropped=True)
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if sentences have words, and as many tags as words; with `gold`, known ones. See `Task.check`.

@@ -38,6 +38,8 @@ class PipelineTokenizer(Tokenizer):
         VocabularyError: a special piece is missing.
     """
 
+    kind = "pieces"
+
     def __init__(self, description: dict[str, Any], special: SpecialPieces, *, source: str) -> None:
         self.description, self.source = description, source
         self._tokenizer = _build(description, source)

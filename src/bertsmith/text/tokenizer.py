@@ -6,7 +6,7 @@ WordPiece (`wordpiece.py`) is implemented here; any other model a `tokenizer.jso
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +25,14 @@ class Tokenizer(abc.ABC):
     """Text to the ids of pieces, and back. No method adds special tokens: `pack.py` does, by the template.
 
     Attributes:
+        kind: what people call its pieces.
         vocabulary: the pieces, with the ids of the special ones.
         rules: how text is cut into words where words are wanted (search by word, answers); of a WordPiece tokenizer
             also how it is cleaned before its words are looked up.
         template: the special tokens around the texts of a row.
     """
 
+    kind: ClassVar[str]
     vocabulary: Vocabulary
     rules: TextRules
     template: Template

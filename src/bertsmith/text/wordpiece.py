@@ -46,6 +46,8 @@ class WordPieceTokenizer(Tokenizer):
     ['un', '##want', '##ed', ',', 'runn', '##ing']
     """
 
+    kind = "WordPieces"
+
     def __init__(
         self,
         vocabulary: Vocabulary,

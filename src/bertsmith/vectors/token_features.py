@@ -88,7 +88,7 @@ class TokenFeatures:
         if unit not in UNITS:
             raise ConfigError(expected="a known unit", found=repr(unit), fix=nearest(unit, UNITS))
         self.encoder, self.unit, self.choice = encoder, unit, encoder.choice(layers)
-        self._limit = encoder.model.config.max_position_embeddings
+        self._limit = encoder.model.max_tokens
         self.max_length = self._limit if max_length is None else max_length
         self._room = room_for_text(self.max_length, encoder.tokenizer.template, texts=1, model_limit=self._limit)
         self.width = self.choice.width(encoder.hidden_size)
