@@ -61,7 +61,7 @@ def test_words_over_the_limit_are_unknown() -> None:
 def test_the_lines_are_a_table_with_one_row_for_each_text_and_the_total() -> None:
     report = vocabulary_report(VOCABULARY, {name: count_words(texts) for name, texts in TEXTS.items()})
     lines = report.lines()
-    assert [line.split()[0] for line in lines[:4]] == ["text", "one.txt", "two.txt", "in"]
+    assert [line.split()[0] for line in lines[:4]] == ["text", "one.txt", "two.txt", "total"]
     assert lines[1].split() == ["one.txt", "4", "2.3333", "1.7500", "0.0000%", "47.0588%", "25.00%", "tweet"]
     assert "2 spare [unused]" in lines[5]
     assert "characters that are no piece" in lines[7]

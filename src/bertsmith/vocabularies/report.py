@@ -13,7 +13,7 @@ from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 from bertsmith.vocabularies.word_counts import WordCounts
 
-TOTAL = "in all"
+TOTAL = "total"
 _LISTED = 5
 _COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
 _SPARE = re.compile(r"\[unused\d+\]")
