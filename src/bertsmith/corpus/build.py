@@ -232,7 +232,7 @@ class _Build:
         totals = self.main.totals()
         if totals["documents"] > 1:
             self._move(self._lowest[1], 0)
-            return "one document, that with the lowest hash of its content"
+            return "one document, the one with the lowest content hash"
         if totals["sentences"] > 1:
             moved = min(max(1, round(self.settings.held_out * totals["sentences"])), totals["sentences"] - 1)
             self._move(self._lowest[1], totals["sentences"] - moved)
