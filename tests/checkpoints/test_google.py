@@ -280,7 +280,7 @@ def test_damaged_values_are_refused_unless_not_verified(folder):
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="do not fit their checksum"):
+    with pytest.raises(CheckpointError, match="do not match their checksum"):
         read_google(folder)
     assert read_google(folder, verify=False).parts == ("pooler", "mlm", "nsp")
 

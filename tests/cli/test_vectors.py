@@ -356,4 +356,4 @@ def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path,
 def test_an_unknown_precision_is_answered_with_all_that_there_are(run, model, text, tmp_path):
     wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
     assert (wrong.code, wrong.err.count("\n")) == (1, 1)
-    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; name one of them" in wrong.err
+    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; use one of them" in wrong.err
