@@ -341,6 +341,8 @@ def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
         assert len(found) == 21
         for number, one in enumerate(found):
             wanted = found[number % 3 % 2]
+            if ask == model.next_sentence:  # whose answers also say what was asked
+                one, wanted = one.probability, wanted.probability
             is_array = isinstance(one, np.ndarray | torch.Tensor)
             assert np.array_equal(one, wanted) if is_array else one == wanted
     first, second = model.fill(["who [MASK]"] * 2)
@@ -390,7 +392,7 @@ def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base)
         ("pair", "classify", [("a", "b"), "a"], "a pair of texts in text 2"),
         ("choice", "choose", [("a", "b")], "a context and a list of endings as question 1"),
         ("choice", "choose", [("a", ["b"])], "two endings at least in question 1; found 1"),
-        ("tags", "tag", ["anna", " "], "a sentence in text 2; found no words"),
+        ("tags", "tag", ["anna", ["rome", " "]], "words in text 2"),
         ("tags", "tag", [{"text": "anna"}], "a list of words as text 1"),
         ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),
     ],
