@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith import Model, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.errors import InputError
-from bertsmith.library import Model, load
 from bertsmith.library.attention import MOST_TOKENS
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import Trace

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_passport
-from bertsmith.library import load
 from bertsmith.model.heads import BertForTask
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for

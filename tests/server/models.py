@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertsmith import Model, load
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.errors import InputError
-from bertsmith.library import Model, load
 from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith import Model
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.library import Model
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from bertsmith.library import Model
+from bertsmith import Model
 from bertsmith.server.app import create_app
 from bertsmith.server.routes import ROUTES
 from bertsmith.server.settings import ServerSettings

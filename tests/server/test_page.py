@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.library import load
 from bertsmith.model.heads import BertForTask
 from bertsmith.tasks.kinds import task_for
 from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from bertsmith import Model
 from bertsmith.errors import BertsmithError
-from bertsmith.library import Model
 from bertsmith.randomness import generator
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.app import create_app

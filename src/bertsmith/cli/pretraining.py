@@ -118,20 +118,8 @@ def report(
     stdout: the difference, its 95% interval, and whether it is more than noise. The page of several runs goes into the
     current folder, so that each run keeps its own. The last line is the place of the page.
     """
-    from bertsmith.errors import ConfigError
-    from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
-    from bertsmith.pretraining.report import write_report
+    from bertsmith.library.report import write_report
 
-    kinds = {is_finetuning(run): run for run in runs}
-    if len(kinds) > 1:
-        raise ConfigError(
-            expected="runs of one kind",
-            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is none",
-            fix="write a report of each kind",
-        )
-    if True in kinds:
-        page = write_finetuning_report(runs, out, on_line=typer.echo)
-    else:
-        page = write_report(runs, out=out)
+    page = write_report(runs, out, on_line=typer.echo)
     # Of a name that the program chose, the user is told where it is.
     typer.echo(str(page if out or len(runs) == 1 else page.resolve()))

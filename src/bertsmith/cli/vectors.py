@@ -70,31 +70,25 @@ def embed(
     lines among 2,048 that follow one another are computed once. X.json keeps what the vectors are made of. --resume
     goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
-    from bertsmith.datasets.text_lines import TextLines
-    from bertsmith.vectors.embedder import Embedder
-    from bertsmith.vectors.files import require_place
-    from bertsmith.vectors.jobs import TextVectors, write_vectors
+    from bertsmith.library.vector_files import embed_file
 
-    _require_one(resume, replace)
-    require(
-        not text or out.suffix.lower() == ".parquet",
-        expected="an output that ends in .parquet for --text",
-        found=f"'{out}'",
-        fix="leave out --text, or name a .parquet file",
-    )
-    require_place(out, resume=resume, replace=replace)
-    source = TextLines(file, column)
-    embedder = Embedder.load(
+    summary = embed_file(
+        file,
         model,
+        out,
         pooling=pooling,
         normalize=normalize,
         layers=layers,
         max_length=max_length,
+        column=column,
+        float16=float16,
+        text=text,
+        resume=resume,
+        replace=replace,
         device=device,
         precision=precision,
     )
-    job = TextVectors(embedder, text=text)
-    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+    _show(summary, json)
 
 
 def features(
@@ -121,25 +115,24 @@ def features(
     windows that overlap, so that no word is lost. Equal lines that are worked on together, of 512 that follow one
     another, are computed once. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
-    from bertsmith.datasets.text_lines import TextLines
-    from bertsmith.vectors.files import require_place
-    from bertsmith.vectors.jobs import TokenVectorsOfTexts, write_vectors
-    from bertsmith.vectors.token_features import TokenFeatures
+    from bertsmith.library.vector_files import embed_words_of_file
 
-    _require_one(resume, replace)
     require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
-    require_place(out, resume=resume, replace=replace)
-    source = TextLines(file, column)
-    found = TokenFeatures.load(
+    summary = embed_words_of_file(
+        file,
         model,
-        layers=layers,
+        out,
         unit="pieces" if pieces else words,
+        layers=layers,
         max_length=max_length,
+        column=column,
+        float16=float16,
+        resume=resume,
+        replace=replace,
         device=device,
         precision=precision,
     )
-    job = TokenVectorsOfTexts(found)
-    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+    _show(summary, json)
 
 
 def vectors(
@@ -221,10 +214,6 @@ def vectors(
             typer.echo(line)
     if picture is not None:
         write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
-
-
-def _require_one(resume: bool, replace: bool) -> None:
-    require(not (resume and replace), expected="--resume or --replace", found="both", fix="leave one out")
 
 
 def _show(summary: "VectorSummary", json: bool) -> None:

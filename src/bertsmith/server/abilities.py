@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bertsmith.library import Model
+    from bertsmith.library.model import Model
 
 
 @dataclasses.dataclass(frozen=True)

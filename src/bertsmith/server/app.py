@@ -17,7 +17,7 @@ from bertsmith.server.service import Hosts, Service
 from bertsmith.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from bertsmith.library import Model
+    from bertsmith.library.model import Model
 
 _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 

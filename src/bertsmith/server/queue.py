@@ -30,7 +30,7 @@ from bertsmith.server.refusal import RefusalError, of_user_error
 if TYPE_CHECKING:
     from torch import nn
 
-    from bertsmith.library import Model
+    from bertsmith.library.model import Model
 
 Options = tuple[tuple[str, Any], ...]
 

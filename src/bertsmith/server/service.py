@@ -14,7 +14,7 @@ from bertsmith.server.refusal import ClientGoneError, RefusalError
 from bertsmith.server.settings import ServerSettings
 
 if TYPE_CHECKING:
-    from bertsmith.library import Model
+    from bertsmith.library.model import Model
 
 
 class Host:
