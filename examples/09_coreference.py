@@ -17,13 +17,12 @@ from base_models import base_of_language, options
 from mentions import NEITHER, Mentions, encoded, meeting, read_gap, that_fit, told
 from pair_scorer import fit_scorer
 
+from bertsmith import Tokenizer, quiet
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.metrics.labels import accuracy, f1
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import BertForPreTraining
-from bertsmith.progress import quiet
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
 
 
 @torch.inference_mode()

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from toy import PLACES
 
+from bertsmith import Tokenizer
 from bertsmith.datasets.tables import read_table
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
 
 NEITHER = 2
 

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from mentions import Mentions, encoded
 from torch import Tensor, nn
 
+from bertsmith import Tokenizer
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.randomness import generator
-from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, train
 
 BATCH_SIZE = 16

@@ -90,13 +90,9 @@ def inspect(
     json: JsonOption = False,
 ) -> None:
     """Print what a checkpoint holds, and what becomes of each of its tensors here; nothing is written."""
-    from bertsmith.checkpoints import load
-    from bertsmith.checkpoints.google import inspect_google
+    from bertsmith.library.formats import inspect as inspect_checkpoint
 
-    if load.kind_of(Path(source)) == "google":
-        report = inspect_google(source)
-    else:
-        report = load.load_any(source, allow_unknown=True).report
+    report = inspect_checkpoint(source)
     if json:
         print_json(report.to_dict())
         return

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import settings_from
+from bertsmith.cli.options import given, settings_from
 from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
@@ -79,20 +79,10 @@ def pretrain(
 
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume goes on from there.
     """
-    from bertsmith.pretraining import run
-    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.library.training import pretrain as run_pretraining
     from bertsmith.runtime import Rank
-    from bertsmith.training.settings import TrainSettings
 
-    before = run.settings_of_run(out)[1:] if resume else (None, None, None)
-    result = run.pretrain(
-        corpus,
-        out,
-        settings_from(run.PretrainingRunSettings, values, before[0]),
-        settings_from(PretrainingDataSettings, values, before[1]),
-        settings_from(TrainSettings, values, before[2]),
-        resume=resume,
-    )
+    result = run_pretraining(corpus, out, resume=resume, **given(values))
     if Rank.from_environment().index == 0:
         seconds = counted(round(result.seconds), "second")
         typer.echo(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")

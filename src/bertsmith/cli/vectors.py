@@ -162,18 +162,9 @@ def vectors(
 
     Changes are made in the order of the options. Removing directions and whitening take the mean away too.
     """
-    from bertsmith.metrics.vectors import describe, in_words, sample_rows
-    from bertsmith.progress import warn
-    from bertsmith.reports.pictures import cosine_histogram, require_picture, write_picture
-    from bertsmith.vectors.changes import (
-        ChangeSettings,
-        VectorChange,
-        fit_change,
-        read_vectors,
-        report_rows,
-        require_finite,
-        write_npy,
-    )
+    from bertsmith.library.vector_space import change_vectors
+    from bertsmith.reports.pictures import require_picture
+    from bertsmith.vectors.changes import ChangeSettings
 
     settings = ChangeSettings(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
@@ -188,32 +179,15 @@ def vectors(
     written = [one for one in (out, save_changes, picture) if one is not None]
     for number, one in enumerate(written):
         require_new(one, [*read, *written[:number]], replace)
-    given = read_vectors(source)
-    require_finite(given, f"'{source}'")
-    change = None
-    if changes is not None:
-        change = VectorChange.load(changes)
-    elif not settings.is_nothing:
-        fitted_on = given if fit_on is None else read_vectors(fit_on)
-        require_finite(fitted_on, f"'{fit_on or source}'")
-        change = fit_change(fitted_on, settings)
-    before, after = describe(given), None
-    if change is not None:
-        if change.warning:
-            warn(change.warning)
-        after = describe(change.apply(given[sample_rows(len(given))]))
-        if out is not None:
-            write_npy(out, change.stream(given), (len(given), change.width))
-        if save_changes is not None:
-            change.save(save_changes)
+    found = change_vectors(source, settings, fit_on=fit_on, changes=changes, out=out, save_changes=save_changes)
     if json:
-        print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
+        print_json(found.to_dict())
     else:
-        print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
-        for line in in_words(after or before, may_praise=change is None or not change.warning):
+        print_table(("", "vectors") if found.after is None else ("", "before", "after"), found.rows())
+        for line in found.lines():
             typer.echo(line)
     if picture is not None:
-        write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
+        found.draw(picture)
 
 
 def _show(summary: "VectorSummary", json: bool) -> None:

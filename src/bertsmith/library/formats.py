@@ -1,9 +1,11 @@
-"""A model in another format, compared with itself before it is written."""
+"""What a checkpoint holds, and a model in another format, compared with itself before it is written."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.google import inspect_google
+from bertsmith.checkpoints.load import kind_of, load_any
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.export.conversion import export
 from bertsmith.library.training import split_settings
@@ -77,3 +79,17 @@ def convert(
         replace=replace,
     )
     return Conversion(path=Path(destination), tensors=report, comparisons=tuple(lines))
+
+
+def inspect(source: str | Path) -> LoadReport:
+    """Which tensors of a checkpoint are taken, left out or unknown; nothing is written.
+
+    Args:
+        source: anything that `load` takes; of a Google checkpoint only the names are read.
+
+    Raises:
+        CheckpointError: there is none, or it cannot be read.
+    """
+    if kind_of(Path(source)) == "google":
+        return inspect_google(source)
+    return load_any(source, allow_unknown=True).report

@@ -11,7 +11,7 @@ from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import TABLE_FILE, tune
-from bertsmith.pretraining.run import PretrainingRunSettings
+from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.settings import help_lines
@@ -81,7 +81,7 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
     Args:
         corpus: a folder that `build_corpus` wrote.
         out: the run folder; new, unless `resume`.
-        resume: go on with the run in `out`.
+        resume: resume the run in `out`; settings that are not given are those it was started with.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
             size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 
@@ -89,14 +89,17 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
         BertsmithError: corpus, settings or run folder do not fit; the message says which.
     """
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
-    return run_pretraining(
-        corpus,
-        out,
-        PretrainingRunSettings(**parts[PretrainingRunSettings]),
-        PretrainingDataSettings(**parts[PretrainingDataSettings]),
-        TrainSettings(**parts[TrainSettings]),
-        resume=resume,
-    )
+    run, data, train = parts[PretrainingRunSettings], parts[PretrainingDataSettings], parts[TrainSettings]
+    if resume:
+        _, run_before, data_before, train_before = settings_of_run(out)
+        chosen = (
+            dataclasses.replace(run_before, **run),
+            dataclasses.replace(data_before, **data),
+            dataclasses.replace(train_before, **train),
+        )
+    else:
+        chosen = PretrainingRunSettings(**run), PretrainingDataSettings(**data), TrainSettings(**train)
+    return run_pretraining(corpus, out, *chosen, resume=resume)
 
 
 def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
