@@ -20,7 +20,8 @@ from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import index_passages
 from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.search.rankings import shortened
-from bertsmith.search.retrieval import DEPTH, VECTORS, Retriever, reranked, score_search
+from bertsmith.search.retrieval import Retriever, reranked, score_search
+from bertsmith.search.settings import DEPTH, VECTORS
 from bertsmith.vectors.embedder import Embedder
 
 

@@ -26,7 +26,7 @@ from encode_texts import LONG, SHORT, packaged_model, read_pools, write_base_mod
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 from server_process import Process, Reply, ask_all, request_bytes, served
 
-from bertsmith.library import Model, load
+from bertsmith import Model, load
 from bertsmith.progress import quiet
 
 MIXES = {"short": SHORT, "long": LONG}

@@ -11,18 +11,9 @@ from pathlib import Path
 import numpy as np
 from toy import village
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.readers import read_documents
+import bertsmith
 from bertsmith.files import write_json
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.progress import quiet
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.settings import TrainSettings
-from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary
 
 GAPS = ("the gardeners [MASK] the roses .", "the gardener [MASK] the roses .")
 NEXT = ("the baker stirs the soup .", "then she slices the bread .", "then they row the boat .")
@@ -35,27 +26,30 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
     text.write_text("\n\n".join("\n".join(d) for d in village(documents, np.random.default_rng(1))), encoding="utf-8")
 
     # A vocabulary, learned from the words of the text.
-    rules = TextRules()
-    counter = WordCounter(rules, threads=1)
-    for document in read_documents([text]):
-        counter.add(document.sentences)
-    tokenizer = WordPieceTokenizer(learn_vocabulary(counter.counts, 80), rules)
+    tokenizer = bertsmith.learn_vocabulary([text], 80).tokenizer
     print("pieces:", " ".join(tokenizer.tokenize(GAPS[0], special_tokens=True)))
 
     # A corpus: token ids in shards, with some documents held out.
-    manifest = build_corpus([text], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.05), workers=1)
+    manifest = bertsmith.build_corpus([text], tokenizer, folder / "corpus", held_out=0.05, workers=1)
     print(f"corpus: {manifest['documents']} documents, {manifest['tokens']} tokens")
 
     # A model, pre-trained from nothing. For one of a usual size leave `config` out and name a `size`.
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
     config = BertConfig(vocab_size=80, max_position_embeddings=64, initializer_range=0.1, **shape)
     write_json(folder / "config.json", config.to_dict())
-    result = pretrain(
+    result = bertsmith.pretrain(
         folder / "corpus",
         folder / "run",
-        PretrainingRunSettings(config=str(folder / "config.json"), dropout=0.0, rows_per_step=64, precision="fp32"),
-        PretrainingDataSettings(max_length=24, dynamic=True),
-        TrainSettings(steps=steps, learning_rate=1e-3, warmup_share=0.1, evaluate_every=steps),
+        config=str(folder / "config.json"),
+        dropout=0.0,
+        rows_per_step=64,
+        precision="fp32",
+        max_length=24,
+        dynamic=True,
+        steps=steps,
+        learning_rate=1e-3,
+        warmup_share=0.1,
+        evaluate_every=steps,
     )
     scores = {name: value for name, value in result.metrics.items() if name.startswith("held_out_")}
     print(f"held out: masked-LM loss {scores['held_out_mlm_loss']:.2f} nats", end=" ")
@@ -63,18 +57,18 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
     print(f"next sentence {scores['held_out_nsp_accuracy']:.0%} right")
 
     # The model folder answers; every tool that reads BERT could read it too.
-    predictor = PretrainedPredictor.load(str(folder / "run" / "model"), device="cpu")
+    model = bertsmith.load(folder / "run", device="cpu")
     best = []
-    for gap in GAPS:
-        guesses = predictor.fill(gap, top=3)[0]
+    for gap, filled in zip(GAPS, model.fill(GAPS, top=3), strict=True):
+        guesses = filled[0]
         best.append(guesses[0].piece)
         print(f"{gap}  ->  {', '.join(f'{guess.piece} {guess.probability:.0%}' for guess in guesses)}")
-    continuations = predictor.next_sentence(NEXT[0], NEXT[1:])
+    continuations = model.next_sentence([(NEXT[0], second) for second in NEXT[1:]])
     for one in continuations:
         print(f"{NEXT[0]}  then  {one.text}  {one.probability:.0%}")
     return scores, best, [one.probability for one in continuations]
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary, quiet():
+    with tempfile.TemporaryDirectory() as temporary, bertsmith.quiet():
         main(Path(temporary))

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from toy import corpus_of, fit, small_model
 
-from bertsmith.corpus.shards import Corpus
+from bertsmith import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from toy import corpus_of, fit, small_model
 
-from bertsmith.corpus.shards import Corpus
+from bertsmith import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig

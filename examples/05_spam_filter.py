@@ -10,11 +10,11 @@ from pathlib import Path
 
 from base_models import base_of_presets, options
 
+from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.predictor import Predictor
-from bertsmith.progress import quiet
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings

@@ -14,6 +14,7 @@ import numpy as np
 from base_models import base_of_presets, options
 from sklearn.linear_model import LogisticRegression
 
+from bertsmith import quiet
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
@@ -21,7 +22,6 @@ from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.predictor import Predictor
-from bertsmith.progress import quiet
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task

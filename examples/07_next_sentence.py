@@ -13,8 +13,7 @@ import numpy as np
 from base_models import base_of_language, options
 from toy import PLACES, village
 
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
-from bertsmith.progress import quiet
+import bertsmith
 
 FIRST = "the baker stirs the soup ."
 CANDIDATES = (
@@ -36,9 +35,9 @@ def kind(sentence: str) -> tuple[int, bool]:
 def main(folder: Path, model: str | None = None, steps: int = 600, stories: int = 100) -> tuple[str, float, float]:
     """Prints, and returns the choice, how often it is right in new stories, and how often pairs pass turned round."""
     model = model or base_of_language(village(1500, np.random.default_rng(1)), folder, steps)
-    predictor = PretrainedPredictor.load(model, device="cpu", needs=["nsp"])
+    loaded = bertsmith.load(model, device="cpu")
 
-    answers = predictor.next_sentence(FIRST, CANDIDATES)
+    answers = loaded.next_sentence([(FIRST, candidate) for candidate in CANDIDATES])
     print(FIRST)
     for answer in sorted(answers, key=lambda one: -one.probability):
         print(f"  {answer.probability:4.0%}  {answer.text}")
@@ -48,8 +47,9 @@ def main(folder: Path, model: str | None = None, steps: int = 600, stories: int 
     rows = []
     for first, second, *_ in tales:
         elsewhere = [other for _, other, *_ in tales if kind(other) != kind(second)]
-        inside, *outside = predictor.next_sentence(first, [second, *rng.choice(elsewhere, 3)])
-        turned = predictor.next_sentence(second, [first])[0]
+        candidates = [second, *rng.choice(elsewhere, 3).tolist()]
+        inside, *outside = loaded.next_sentence([(first, candidate) for candidate in candidates])
+        turned = loaded.next_sentence([(second, first)])[0]
         rows.append([inside.probability, max(one.probability for one in outside), turned.probability])
     found = np.array(rows)
     right, taken = float((found[:, 0] > found[:, 1]).mean()), (found > 0.5).mean(0)
@@ -60,5 +60,5 @@ def main(folder: Path, model: str | None = None, steps: int = 600, stories: int 
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary, quiet():
+    with tempfile.TemporaryDirectory() as temporary, bertsmith.quiet():
         main(Path(temporary), options(__doc__).parse_args().model)

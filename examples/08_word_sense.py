@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from base_models import base_of_language, options
 
+from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.finetuning.frozen_tagging import word_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.predictor import Predictor
-from bertsmith.progress import quiet
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec

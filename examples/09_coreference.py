@@ -17,17 +17,16 @@ from base_models import base_of_language, options
 from mentions import NEITHER, Mentions, encoded, meeting, read_gap, that_fit, told
 from pair_scorer import fit_scorer
 
+from bertsmith import WordPieceTokenizer, quiet
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.metrics.labels import accuracy, f1
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.progress import quiet
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.tokenizer import Tokenizer
 
 
 @torch.inference_mode()
-def by_masks(model: EncoderForPreTraining, tokenizer: Tokenizer, one: Mentions) -> int:
+def by_masks(model: EncoderForPreTraining, tokenizer: WordPieceTokenizer, one: Mentions) -> int:
     """The candidate whose pieces are likelier in the place of the pronoun, by the mean of their log-probabilities."""
     fits = []
     for name in one.words()[1:]:

@@ -10,14 +10,12 @@ from pathlib import Path
 
 from toy import corpus_of, fit, small_model
 
+from bertsmith import Corpus, WordPieceTokenizer, build_corpus
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
-from bertsmith.corpus.shards import Corpus
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.tasks.named_tasks import bundled_examples, read_examples
-from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 
@@ -29,7 +27,7 @@ def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str
     ]
     tokenizer = WordPieceTokenizer(learn_vocabulary(count_words(texts, threads=1), 500))
     documents = [Document(f"text {number}", [text]) for number, text in enumerate(texts)]
-    build_corpus(documents, tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    build_corpus(documents, tokenizer, folder / "corpus", held_out=0.1, workers=1)
     return _pretrained(Corpus.open(folder / "corpus"), folder / "base", "mlm", steps)
 
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from toy import PLACES
 
+from bertsmith import WordPieceTokenizer
 from bertsmith.datasets.tables import read_table
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.tokenizer import Tokenizer
 
 NEITHER = 2
 
@@ -78,7 +78,7 @@ def read_gap(path: Path) -> list[Mentions]:
     return found
 
 
-def encoded(group: Sequence[Mentions], tokenizer: Tokenizer) -> tuple[Batch, torch.Tensor]:
+def encoded(group: Sequence[Mentions], tokenizer: WordPieceTokenizer) -> tuple[Batch, torch.Tensor]:
     """The texts as a batch, and the tokens (start, end) of their spans, int64 [E, 3, 2]."""
     texts = [tokenizer.encode_with_offsets(one.text) for one in group]
     rows = pack_rows(
@@ -92,7 +92,7 @@ def encoded(group: Sequence[Mentions], tokenizer: Tokenizer) -> tuple[Batch, tor
     return Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), places
 
 
-def that_fit(group: Sequence[Mentions], tokenizer: Tokenizer, config: BertConfig) -> list[Mentions]:
+def that_fit(group: Sequence[Mentions], tokenizer: WordPieceTokenizer, config: BertConfig) -> list[Mentions]:
     """Those that a model of this shape can read, with the pronoun or with a candidate in its place."""
     room = min(config.max_position_embeddings, MODEL_LIMIT) - 2
     return [one for one in group if all(len(tokenizer.encode(one.around(words))) <= room for words in one.words())]

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from mentions import Mentions, encoded
 from torch import Tensor, nn
 
+from bertsmith import WordPieceTokenizer
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.randomness import generator
-from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, train
 
 BATCH_SIZE = 16
@@ -37,7 +37,7 @@ class PairScorer(nn.Module):
 class Scoring:
     """What the loop is given; see `bertsmith.training.Workload`."""
 
-    def __init__(self, model: PairScorer, tokenizer: Tokenizer, group: Sequence[Mentions]) -> None:
+    def __init__(self, model: PairScorer, tokenizer: WordPieceTokenizer, group: Sequence[Mentions]) -> None:
         self.model, self.tokenizer, self.group = model, tokenizer, group
 
     def rate_factor(self, name: str) -> float:
@@ -70,7 +70,7 @@ class Scoring:
 
 
 def fit_scorer(
-    bert: BertModel, tokenizer: Tokenizer, group: Sequence[Mentions], epochs: int, rate: float
+    bert: BertModel, tokenizer: WordPieceTokenizer, group: Sequence[Mentions], epochs: int, rate: float
 ) -> PairScorer:
     """A scorer that has learned from some texts, together with the encoder, which is changed in place."""
     torch.manual_seed(1)  # for the first parameters of the scorer

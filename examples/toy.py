@@ -6,18 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith import Corpus, WordPieceTokenizer, build_corpus, quiet
 from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
-from bertsmith.corpus.shards import Corpus
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import PretrainingTask
-from bertsmith.progress import quiet
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
@@ -53,7 +50,7 @@ def corpus_of(documents: list[list[str]], folder: Path, held_out: float = 0.1) -
     given = [Document(f"document {number}", sentences) for number, sentences in enumerate(documents)]
     with quiet():
         tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
-        build_corpus(given, tokenizer, folder, settings=CorpusSettings(held_out=held_out), workers=1)
+        build_corpus(given, tokenizer, folder, held_out=held_out, workers=1)
     return Corpus.open(folder)
 
 

@@ -18,11 +18,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
+from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, RunError
-from bertsmith.library import load
 from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer, LabelError
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer

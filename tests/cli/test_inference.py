@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith import load
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.runtime import BATCH_TOLERANCE
 
@@ -28,10 +29,19 @@ def test_every_gap_has_its_own_list(run, model: Path) -> None:
     assert text.startswith("[MASK] 1 of 2\n")
 
 
+def test_json_is_what_the_library_says(run, model: Path) -> None:
+    loaded = load(model)
+    filled = json.loads(run("fill", "--model", model, "the [MASK] went", "--top", 2, "--json").out)
+    assert filled == loaded.fill(["the [MASK] went"], top=2)[0].to_dict()
+    assert filled["masks"] == filled["gaps"]
+    judged = json.loads(run("next", "--model", model, "the man", "he bought", "--json").out)
+    assert judged == loaded.next_sentence([("the man", "he bought")])[0].to_dict()
+
+
 def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
     run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.cli.inference._LINES", 2)
+    monkeypatch.setattr("bertsmith.library.lines.LINES", 2)
     sizes: list[int] = []
     fill_texts = PretrainedPredictor.fill_texts
 

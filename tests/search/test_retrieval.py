@@ -18,7 +18,8 @@ from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, index_passages, query_vectors
 from bertsmith.search.passages import TextSet
 from bertsmith.search.rankings import Ranking, best
-from bertsmith.search.retrieval import BY_WORDS, HYBRID, VECTORS, Retriever, reranked, score_search
+from bertsmith.search.retrieval import Retriever, reranked, score_search
+from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.embedder import Embedder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER

@@ -6,7 +6,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("prometheus_client", reason="needs the extra serve")
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
-from bertsmith.library import Model
+from bertsmith import Model
 from server.models import load_models
 
 

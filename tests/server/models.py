@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertsmith import Model, load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
-from bertsmith.library import Model, load
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model

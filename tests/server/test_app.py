@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith import Model
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.library import Model
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app
-from bertsmith.server.files import read_page
+from bertsmith.server.documents import read_page
 from bertsmith.server.process import load_models, read_key
 from bertsmith.server.refusal import json_bytes
 from bertsmith.server.settings import ServerSettings

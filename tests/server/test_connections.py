@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.library import Model
+from bertsmith import Model
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import EXTRA, ConnectionLimit
 from bertsmith.server.prometheus import Metrics

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from bertsmith.library import Model
+from bertsmith import Model
 from bertsmith.server.app import create_app
 from bertsmith.server.documents import EXAMPLES
 from bertsmith.server.settings import ServerSettings

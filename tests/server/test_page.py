@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.library import load
 from bertsmith.model.heads import EncoderForTask
-from bertsmith.server.attention_view import attention_of
 from bertsmith.tasks.kinds import task_for
 from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
@@ -669,7 +668,7 @@ def test_vectors_pieces_and_attention_are_those_of_the_library(browser, tiny_mod
         section = visit.open("attention")
         section.get_by_label("Model").select_option("base")
         visit.answered(section)
-        looked = attention_of(tiny_models["base"], *_written(section, "Text"))
+        looked = tiny_models["base"].attention(*_written(section, "Text")).to_dict()
         assert _lines(section, ".from .piece") == looked["pieces"]
         for layer, head, at in ((0, 0, 3), (1, 1, 5), (0, 1, 0)):
             section.get_by_role("button", name=f"Layer {layer + 1}, head {head + 1}").click()

@@ -463,6 +463,8 @@ def test_a_prediction_is_plain_values_and_one_line() -> None:
         "n_best": [{"text": "b\u2028c", "start": 0, "end": 3, "probability": 0.5}],
         "null_score_diff": -1.5,
         "has_answer": True,
+        "answers": [{"text": "b\u2028c", "begin": 0, "end": 3, "probability": 0.5}],
+        "cut_tokens": 0,
     }
     assert found.line() == "b c\t50%"
     assert answered("", 1.0).line() == "(no answer)\t50%"

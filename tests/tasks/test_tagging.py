@@ -300,7 +300,8 @@ def test_entities_have_their_words_and_their_exact_characters() -> None:
     assert text[8:16] == "New\tYork"
     assert prediction.line() == 'He saw " New/B-LOC York/I-LOC " , d/B-PER ./I-PER'
     assert prediction.to_dict()["entities"][1] == {
-        "type": "PER", "start": 7, "end": 9, "text": "d.", "characters": (19, 21),
+        "type": "PER", "start": 7, "end": 9, "text": "d.", "characters": (19, 21), "words": [7, 9],
+        "probability": min(prediction.probabilities[7:9]),
     }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.finetuning import evaluate_settings
-from bertsmith.cli.options import JsonOption, print_json, print_table, settings_from
+from bertsmith.cli.options import JsonOption, given, print_json, print_table
 
 SourceArgument = Annotated[
     str,
@@ -65,26 +65,23 @@ def convert(
     by more than the limit, or the score on labelled examples falls by more than 0.001 (one changed answer is let pass),
     DST is not written and the exit code is 1. DST/export.json tells what was compared.
     """
-    from bertsmith.export.conversion import export
-    from bertsmith.tasks.named_tasks import ColumnSettings
-    from bertsmith.text.normalize import TextRules
+    from bertsmith.library.formats import convert as write_converted
 
-    report, lines = export(
+    converted = write_converted(
         source,
         destination,
         to=to,
         int8=int8,
         data=data,
         task=task,
-        columns=settings_from(ColumnSettings, values),
         limit=limit,
-        rules=None if cased is None else TextRules(lowercase=not cased),
+        cased=cased,
         allow_unknown=allow_unknown,
         replace=replace,
+        **given(values),
     )
-    for line in (*report.lines(), *lines):
+    for line in converted.lines():
         typer.echo(line)
-    typer.echo(f"written: {destination}")
 
 
 def inspect(
@@ -93,13 +90,9 @@ def inspect(
     json: JsonOption = False,
 ) -> None:
     """Print what a checkpoint holds, and what becomes of each of its tensors here; nothing is written."""
-    from bertsmith.checkpoints import load
-    from bertsmith.checkpoints.google import inspect_google
+    from bertsmith.library.formats import inspect as inspect_checkpoint
 
-    if load.kind_of(Path(source)) == "google":
-        report = inspect_google(source)
-    else:
-        report = load.load_any(source, allow_unknown=True).report
+    report = inspect_checkpoint(source)
     if json:
         print_json(report.to_dict())
         return

@@ -85,6 +85,11 @@ def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Set
     return settings(**{**before, **given})
 
 
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given; the others keep their defaults."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def print_json(value: Any) -> None:
     """Writes `value` to stdout as one line of JSON."""
     typer.echo(json.dumps(value, ensure_ascii=False))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import settings_from
+from bertsmith.cli.options import given, settings_from
 from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
@@ -79,20 +79,10 @@ def pretrain(
 
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume goes on from there.
     """
-    from bertsmith.pretraining import run
-    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.library.training import pretrain as run_pretraining
     from bertsmith.runtime import Rank
-    from bertsmith.training.settings import TrainSettings
 
-    before = run.settings_of_run(out)[1:] if resume else (None, None, None)
-    result = run.pretrain(
-        corpus,
-        out,
-        settings_from(run.PretrainingRunSettings, values, before[0]),
-        settings_from(PretrainingDataSettings, values, before[1]),
-        settings_from(TrainSettings, values, before[2]),
-        resume=resume,
-    )
+    result = run_pretraining(corpus, out, resume=resume, **given(values))
     if Rank.from_environment().index == 0:
         seconds = counted(round(result.seconds), "second")
         typer.echo(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")
@@ -118,20 +108,8 @@ def report(
     stdout: the difference, its 95% interval, and whether it is more than noise. The page of several runs goes into the
     current folder, so that each run keeps its own. The last line is the place of the page.
     """
-    from bertsmith.errors import ConfigError
-    from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
-    from bertsmith.pretraining.report import write_report
+    from bertsmith.library.report import write_report
 
-    kinds = {is_finetuning(run): run for run in runs}
-    if len(kinds) > 1:
-        raise ConfigError(
-            expected="runs of one kind",
-            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is none",
-            fix="write a report of each kind",
-        )
-    if True in kinds:
-        page = write_finetuning_report(runs, out, on_line=typer.echo)
-    else:
-        page = write_report(runs, out=out)
+    page = write_report(runs, out, on_line=typer.echo)
     # Of a name that the program chose, the user is told where it is.
     typer.echo(str(page if out or len(runs) == 1 else page.resolve()))

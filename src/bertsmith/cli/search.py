@@ -1,5 +1,6 @@
 """Commands that compare vectors: search passages, look at the senses of a word."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,16 +16,12 @@ from bertsmith.cli.options import (
     require_new,
 )
 from bertsmith.files import require_file_place, require_outside
-from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
-    from bertsmith.search.passages import Judgements, TextSet
-    from bertsmith.search.rankings import Ranking
-    from bertsmith.search.retrieval import Retriever
+    from bertsmith.search.retrieval import SearchScores
 
 _SHOWN = 100  # characters of a text in a line for people
-_AROUND = 60  # characters on both sides of a word
 
 PictureOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="draw it: .png, .svg or .html")]
 
@@ -78,9 +75,8 @@ def search(
     side by side, by words alone with --bm25: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean
     average precision. The best 100 passages count, of what is read again the best --depth.
     """
-    from bertsmith.search.index import tell_crowded
-    from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
-    from bertsmith.search.retrieval import BY_WORDS, DEPTH, HYBRID, VECTORS
+    from bertsmith.library import retrieval
+    from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
 
     if bool(query) == (queries is not None):
         raise typer.BadParameter("give --query or --queries")
@@ -115,36 +111,38 @@ def search(
     top, depth = top or 10, depth or DEPTH
     if top > depth and (hybrid or again) and not scored:
         raise typer.BadParameter(f"--top {top} is more than the {depth} that are fused or read again; raise --depth")
-    system = BY_WORDS if bm25 else HYBRID if hybrid else VECTORS
-    asked = (
-        read_text_set(queries, what="queries", text_column=query_column, option="--query-column")
-        if queries is not None
-        else TextSet(ids=tuple(str(number) for number in range(1, len(query or ()) + 1)), texts=tuple(query or ()))
-    )
-    judged = judgements_for(read_judgements(judgements), asked, judged_by) if judgements is not None else None
-    retriever = _retriever(
-        read_text_set(passages, text_column=text_column),
-        model=model,
-        needs_words=by_words,
-        needs_vectors=not bm25,
-        pieces=pieces,
-        k1=k1,
-        b=b,
-        rerank=rerank,
-        depth=depth,
-        index=index,
-        changes=changes,
-        approximate=approximate,
-        pooling=pooling,
-        device=device,
-        precision=precision,
-    )
-    if retriever.index is not None and not hybrid:
-        tell_crowded(retriever.index, is_changed=changes is not None)
-    if judged is not None:
-        _print_scores(retriever, asked, judged, system, json)
+    settings: dict[str, Any] = {
+        "model": model,
+        "system": BY_WORDS if bm25 else HYBRID if hybrid else VECTORS,
+        "rerank": rerank,
+        "depth": depth,
+        "index": index,
+        "changes": changes,
+        "approximate": approximate,
+        "bm25_words": bm25_words,
+        "k1": k1,
+        "b": b,
+        "text_column": text_column,
+        "query_column": query_column,
+        "pooling": pooling,
+        "device": device,
+        "precision": precision,
+    }
+    asked = query or [] if queries is None else queries
+    if judgements is not None:
+        scores = retrieval.score_searches(passages, asked, judgements, judged_by=judged_by, **settings)
+        _print_scores(scores, json)
         return
-    _print_hits(retriever, asked, retriever.rank(asked.texts, system, top), json)
+    for result in (results := retrieval.search_passages(passages, asked, top=top, **settings)):
+        if json:
+            print_json(result.to_dict())
+            continue
+        if len(results) > 1:
+            typer.echo(f"{result.id}: {_short(result.query)}")
+        for hit in result.passages:
+            typer.echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {_short(hit.text)}")
+        if not result.passages:
+            typer.echo("no passage shares a word with the query", err=True)
 
 
 def senses(
@@ -170,114 +168,36 @@ def senses(
 
     Groups that are far apart hint at several senses. Printed are the contexts nearest to the centre of each group.
     """
-    from bertsmith.encoding.frozen import FrozenEncoder
-    from bertsmith.metrics.vectors import unit
-    from bertsmith.reports.pictures import require_picture, scatter, write_picture
-    from bertsmith.search.senses import find_words, group_senses, occurrence_vectors, read_sentences
+    from bertsmith.library.word_senses import find_senses
+    from bertsmith.reports.pictures import require_picture
 
     if not (clusters == "auto" or clusters.isdecimal()):
         raise typer.BadParameter("--clusters is a number or auto")
     if out is not None:
         require_picture(out)
         require_new(out, [text], replace)
-    encoder = FrozenEncoder.load(model, device=device, precision=precision)
-    wanted = [word] if beside is None else [word, beside]
-    found, *rest = find_words(read_sentences(text), wanted, encoder.tokenizer.rules, most=most, seed=seed)
-    others = rest[0] if rest else []
-    vectors = occurrence_vectors(encoder, found, layers)
-    number = None if clusters == "auto" else int(clusters)
-    result = group_senses(found, vectors, clusters=number, method=method, seed=seed)
-    other_vectors = occurrence_vectors(encoder, others, layers) if others else vectors[:0]
-    near = (result.centres @ unit(other_vectors.astype("float64")).mean(axis=0)).tolist() if others else None
-    groups = [
-        {
-            "occurrences": int((result.groups == group).sum()),
-            "contexts": [one.context(_AROUND) for one in result.central(group, contexts)],
-            **({} if near is None else {"beside": near[group]}),
-        }
-        for group in range(len(result.centres))
-    ]
-    if json:
-        print_json({"word": word, "occurrences": len(found), "silhouettes": result.silhouettes, "groups": groups})
-    else:
-        tried = ", ".join(f"{number}: {value:.2f}" for number, value in result.silhouettes.items())
-        typer.echo(
-            f"{word}: {counted(len(found), 'occurrence')}, {counted(len(groups), 'group')}"
-            + (f" (silhouette of {tried})" if tried else "")
-        )
-        for group, about in enumerate(groups, start=1):
-            close = "" if near is None else f", mean cosine with {beside!r} {about['beside']:.2f}"
-            typer.echo(f"group {group}: {counted(about['occurrences'], 'occurrence')}{close}")
-            for context in about["contexts"]:
-                typer.echo(f"  {context['left']}[{context['word']}]{context['right']}")
-    if out is not None:
-        from bertsmith.reports.html import section, table
-        from bertsmith.search.senses import plane_beside
-
-        names = [f"{word}, group {group + 1} ({about['occurrences']:,})" for group, about in enumerate(groups)]
-        points, shown, colours = result.points, result.shown, result.groups
-        if others:
-            points, shown, colours = plane_beside(result, vectors, other_vectors)
-            names.append(f"{beside} ({len(others):,})")
-        below = "".join(
-            section(name, table([[f"{one['left']}[{one['word']}]{one['right']}"] for one in about["contexts"]]))
-            for name, about in zip(names, groups, strict=False)
-        )
-        write_picture(out, scatter(points, colours, names, shown), f"Senses of {word}", below)
-        typer.echo(f"picture: {out}", err=True)
-
-
-def _retriever(
-    passages: "TextSet",
-    *,
-    model: str | None,
-    needs_words: bool,
-    needs_vectors: bool,
-    pieces: bool,
-    k1: float,
-    b: float,
-    rerank: str | None,
-    depth: int,
-    index: Path | None,
-    changes: Path | None,
-    approximate: bool,
-    pooling: str | None,
-    device: str,
-    precision: str,
-) -> "Retriever":
-    """The ways to search that are needed."""
-    from bertsmith.inference.pair_scorer import PairScorer
-    from bertsmith.inference.predictor import Predictor
-    from bertsmith.progress import tell, warn
-    from bertsmith.search.bm25 import BM25, Words
-    from bertsmith.search.index import index_passages
-    from bertsmith.search.retrieval import Retriever
-    from bertsmith.vectors.changes import VectorChange
-    from bertsmith.vectors.embedder import Embedder
-
-    change = None if changes is None else VectorChange.load(changes)
-    if change is not None and change.warning:
-        warn(change.warning)
-    embedder = None
-    if model is not None and (needs_vectors or pieces):
-        embedder = Embedder.load(model, pooling=pooling, device=device, precision=precision)
-    words = Words(embedder.encoder.tokenizer if pieces and embedder is not None else None)
-    scorer = None
-    if rerank is not None:
-        scorer = PairScorer(Predictor.load(rerank, device=device, precision=precision))
-        tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
-    made = None
-    if needs_vectors and embedder is not None:
-        made = index_passages(passages.texts, embedder, change=change, path=index, approximate=approximate)
-    return Retriever(
-        passages=passages,
-        bm25=BM25(passages.texts, words=words, k1=k1, b=b) if needs_words else None,
-        embedder=embedder,
-        index=made,
-        change=change,
-        scorer=scorer,
-        depth=depth,
+    found = find_senses(
+        word,
+        text,
+        model,
+        clusters=None if clusters == "auto" else int(clusters),
+        method=method,
+        layers=layers,
+        most=most,
+        contexts=contexts,
+        beside=beside,
+        seed=seed,
+        device=device,
+        precision=precision,
     )
+    if json:
+        print_json(found.to_dict())
+    else:
+        for line in found.lines():
+            typer.echo(line)
+    if out is not None:
+        found.draw(out)
+        typer.echo(f"picture: {out}", err=True)
 
 
 def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
@@ -292,41 +212,14 @@ def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
         raise typer.BadParameter(f"{', '.join(given)} {verb} nothing {when}; leave that out")
 
 
-def _print_hits(retriever: "Retriever", queries: "TextSet", ranking: "Ranking", json: bool) -> None:
-    for number, (id, text) in enumerate(zip(queries.ids, queries.texts, strict=True)):
-        hits = [
-            {
-                "rank": rank,
-                "id": retriever.passages.ids[place],
-                "score": score,
-                "text": retriever.passages.texts[place],
-            }
-            for rank, (place, score) in enumerate(ranking.row(number), start=1)
-        ]
-        if json:
-            print_json({"id": id, "query": text, "passages": hits})
-            continue
-        if len(queries) > 1:
-            typer.echo(f"{id}: {_short(text)}")
-        for hit in hits:
-            typer.echo(f"{hit['rank']:3}  {hit['score']:.4f}  {hit['id']}  {_short(str(hit['text']))}")
-        if not hits:
-            typer.echo("no passage shares a word with the query", err=True)
-
-
-def _print_scores(retriever: "Retriever", queries: "TextSet", judged: "Judgements", system: str, json: bool) -> None:
-    """Every search that can be made, side by side."""
-    from bertsmith.search.retrieval import score_search, tell_unjudged
-
-    tell_unjudged(queries, retriever.passages, judged)
-    rankings = retriever.side_by_side(queries.texts, system)
-    scored = {name: score_search(ranking, queries, retriever.passages, judged) for name, ranking in rankings.items()}
+def _print_scores(scored: "Mapping[str, SearchScores]", json: bool) -> None:
+    """Every search that can be made, in columns."""
     if json:
-        print_json({name: {"queries": found.num_queries, **found.scores} for name, found in scored.items()})
+        print_json({name: found.to_dict() for name, found in scored.items()})
         return
-    metrics = list(next(iter(scored.values())).scores)
-    print_table(("search", *metrics), [(name, *found.scores.values()) for name, found in scored.items()])
-    typer.echo(f"queries: {next(iter(scored.values())).num_queries:,}; passages: {len(retriever.passages):,}")
+    first = next(iter(scored.values()))
+    print_table(("search", *first.scores), [(name, *found.scores.values()) for name, found in scored.items()])
+    typer.echo(f"queries: {first.num_queries:,}; passages: {first.num_passages:,}")
 
 
 def _short(text: str) -> str:

@@ -70,31 +70,25 @@ def embed(
     lines among 2,048 that follow one another are computed once. X.json keeps what the vectors are made of. --resume
     goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
-    from bertsmith.datasets.text_lines import TextLines
-    from bertsmith.vectors.embedder import Embedder
-    from bertsmith.vectors.files import require_place
-    from bertsmith.vectors.jobs import TextVectors, write_vectors
+    from bertsmith.library.vector_files import embed_file
 
-    _require_one(resume, replace)
-    require(
-        not text or out.suffix.lower() == ".parquet",
-        expected="an output that ends in .parquet for --text",
-        found=f"'{out}'",
-        fix="leave out --text, or name a .parquet file",
-    )
-    require_place(out, resume=resume, replace=replace)
-    source = TextLines(file, column)
-    embedder = Embedder.load(
+    summary = embed_file(
+        file,
         model,
+        out,
         pooling=pooling,
         normalize=normalize,
         layers=layers,
         max_length=max_length,
+        column=column,
+        float16=float16,
+        text=text,
+        resume=resume,
+        replace=replace,
         device=device,
         precision=precision,
     )
-    job = TextVectors(embedder, text=text)
-    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+    _show(summary, json)
 
 
 def features(
@@ -121,25 +115,24 @@ def features(
     windows that overlap, so that no word is lost. Equal lines that are worked on together, of 512 that follow one
     another, are computed once. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
     """
-    from bertsmith.datasets.text_lines import TextLines
-    from bertsmith.vectors.files import require_place
-    from bertsmith.vectors.jobs import TokenVectorsOfTexts, write_vectors
-    from bertsmith.vectors.token_features import TokenFeatures
+    from bertsmith.library.vector_files import embed_words_of_file
 
-    _require_one(resume, replace)
     require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
-    require_place(out, resume=resume, replace=replace)
-    source = TextLines(file, column)
-    found = TokenFeatures.load(
+    summary = embed_words_of_file(
+        file,
         model,
-        layers=layers,
+        out,
         unit="pieces" if pieces else words,
+        layers=layers,
         max_length=max_length,
+        column=column,
+        float16=float16,
+        resume=resume,
+        replace=replace,
         device=device,
         precision=precision,
     )
-    job = TokenVectorsOfTexts(found)
-    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+    _show(summary, json)
 
 
 def vectors(
@@ -169,18 +162,9 @@ def vectors(
 
     Changes are made in the order of the options. Removing directions and whitening take the mean away too.
     """
-    from bertsmith.metrics.vectors import describe, in_words, sample_rows
-    from bertsmith.progress import warn
-    from bertsmith.reports.pictures import cosine_histogram, require_picture, write_picture
-    from bertsmith.vectors.changes import (
-        ChangeSettings,
-        VectorChange,
-        fit_change,
-        read_vectors,
-        report_rows,
-        require_finite,
-        write_npy,
-    )
+    from bertsmith.library.vector_space import change_vectors
+    from bertsmith.reports.pictures import require_picture
+    from bertsmith.vectors.changes import ChangeSettings
 
     settings = ChangeSettings(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
@@ -195,36 +179,15 @@ def vectors(
     written = [one for one in (out, save_changes, picture) if one is not None]
     for number, one in enumerate(written):
         require_new(one, [*read, *written[:number]], replace)
-    given = read_vectors(source)
-    require_finite(given, f"'{source}'")
-    change = None
-    if changes is not None:
-        change = VectorChange.load(changes)
-    elif not settings.is_nothing:
-        fitted_on = given if fit_on is None else read_vectors(fit_on)
-        require_finite(fitted_on, f"'{fit_on or source}'")
-        change = fit_change(fitted_on, settings)
-    before, after = describe(given), None
-    if change is not None:
-        if change.warning:
-            warn(change.warning)
-        after = describe(change.apply(given[sample_rows(len(given))]))
-        if out is not None:
-            write_npy(out, change.stream(given), (len(given), change.width))
-        if save_changes is not None:
-            change.save(save_changes)
+    found = change_vectors(source, settings, fit_on=fit_on, changes=changes, out=out, save_changes=save_changes)
     if json:
-        print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
+        print_json(found.to_dict())
     else:
-        print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
-        for line in in_words(after or before, may_praise=change is None or not change.warning):
+        print_table(("", "vectors") if found.after is None else ("", "before", "after"), found.rows())
+        for line in found.lines():
             typer.echo(line)
     if picture is not None:
-        write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
-
-
-def _require_one(resume: bool, replace: bool) -> None:
-    require(not (resume and replace), expected="--resume or --replace", found="both", fix="leave one out")
+        found.draw(picture)
 
 
 def _show(summary: "VectorSummary", json: bool) -> None:

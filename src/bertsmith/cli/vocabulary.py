@@ -23,25 +23,16 @@ def vocab(
     The report says, for each file, how many pieces a word takes, which share of the words is unknown, which share of
     the characters is covered, and which share of the words is one piece.
     """
-    from bertsmith.corpus.words import count_files
-    from bertsmith.text.normalize import TextRules
-    from bertsmith.vocabularies.learn import learn_vocabulary
-    from bertsmith.vocabularies.report import vocabulary_report
-    from bertsmith.vocabularies.word_counts import WordCounts
+    from bertsmith.library.vocabulary import learn_vocabulary
 
     for place in (out, report):
         if place is not None:
             require_file_place(place)
-    rules = TextRules(lowercase=not cased)
-    counts, notes = count_files(texts, rules, column)
-    for note in notes:
+    learned = learn_vocabulary(texts, size, cased=cased, column=column)
+    for note in learned.notes:
         typer.echo(f"bertsmith: {note}", err=True)
-    vocabulary = learn_vocabulary(
-        WordCounts.merged(counts.values()), size, max_word_characters=rules.max_word_characters
-    )
-    vocabulary.save(out)
-    figures = vocabulary_report(vocabulary, counts, max_word_characters=rules.max_word_characters)
+    learned.tokenizer.vocabulary.save(out)
     if report is not None:
-        write_json(report, dataclasses.asdict(figures))
-    for line in figures.lines():
+        write_json(report, dataclasses.asdict(learned.report))
+    for line in learned.report.lines():
         typer.echo(line)

@@ -52,12 +52,14 @@ class FinetuningResult:
         runs: one result for each seed.
         best: the place in `runs` of the model that was kept.
         report: what report.json holds.
+        trials: of the search over settings, the best first; empty where there was none.
     """
 
     spec: TaskSpec
     runs: Sequence[SeedResult]
     best: int
     report: Mapping[str, Any]
+    trials: Sequence[Mapping[str, Any]] = ()
 
 
 def finetune(

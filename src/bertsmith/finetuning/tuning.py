@@ -31,6 +31,52 @@ GRID: Mapping[str, tuple[float, ...]] = {
 TABLE_FILE, JOURNAL_FILE, SEARCH_FILE = "trials.json", "journal.log", "search.json"
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """The result of a search.
+
+    Attributes:
+        settings, recipe: those of the best trial.
+        table: what trials.json holds, the best trial first.
+    """
+
+    settings: FinetuningSettings
+    recipe: RecipeSettings
+    table: Sequence[Mapping[str, Any]]
+
+
+def tune(
+    source: Path | str,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path,
+    settings: FinetuningSettings,
+    recipe: RecipeSettings,
+    *,
+    trials: int,
+    resume: bool = False,
+) -> Tuning:
+    """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
+
+    Args:
+        out: of the run that is to use the settings; new, unless `resume`.
+        trials, resume: as of `search_settings`.
+
+    Raises:
+        ConfigError, RunError: as `search_settings`, or `out` holds something already.
+    """
+    if not resume and out.exists() and any(out.iterdir()):
+        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
+    folder = search_folder(out)
+    settings, recipe = search_settings(source, spec, data, folder, settings, recipe, trials=trials, resume=resume)
+    return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
+
+
+def search_folder(out: Path) -> Path:
+    """The folder of the search for a run in `out`."""
+    return out.resolve().with_name(f"{out.resolve().name}-search")
+
+
 def search_settings(
     source: Path | str,
     spec: TaskSpec,

@@ -79,12 +79,15 @@ class Predictor:
         Raises:
             InputError: an example cannot be read by this task; the message names it.
         """
-        if not examples:
-            return []
-        self.task.check(examples, gold=False)
-        features = self.task.encode(examples, self.tokenizer)
+        known = [self.task.answer_without_model(example) for example in examples]
+        asked = [example for example, answer in zip(examples, known, strict=True) if answer is None]
+        if not asked:
+            return [answer for answer in known if answer is not None]
+        self.task.check(asked, gold=False)
+        features = self.task.encode(asked, self.tokenizer)
         logits = task_logits(self.model, features, self.runtime, advance=advance)
-        return list(self.task.decode(examples, features, logits, self.tokenizer))
+        found = iter(self.task.decode(asked, features, logits, self.tokenizer))
+        return [next(found) if answer is None else answer for answer in known]
 
     def stream(
         self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
@@ -127,9 +130,10 @@ class Predictor:
         """How many examples stand before the first that cannot be read; one cannot."""
 
         def fails(count: int) -> bool:
+            part = [example for example in examples[:count] if self.task.answer_without_model(example) is None]
             try:
-                self.task.check(examples[:count], gold=False)
-                self.task.encode(examples[:count], self.tokenizer)
+                self.task.check(part, gold=False)
+                self.task.encode(part, self.tokenizer)
             except InputError:
                 return True
             return False

@@ -9,6 +9,7 @@ Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ _GAP = 8  # tokens that a gap counts for: its logits are as many numbers as the 
 
 @dataclasses.dataclass(frozen=True)
 class Filling:
-    """One candidate for a gap.
+    """One candidate for a masked position.
 
     Attributes:
         piece: the word piece.
@@ -42,6 +43,23 @@ class Filling:
     probability: float
 
 
+class FilledText(list[list[Filling]]):
+    """For each [MASK] of a text its candidates, the likeliest first.
+
+    Args:
+        text: with its [MASK].
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the text, and the same candidates twice, as "masks" and as "gaps"."""
+        masks = [[{"piece": one.piece, "probability": one.probability} for one in mask] for mask in self]
+        return {"text": self.text, "masks": masks, "gaps": masks}
+
+
 @dataclasses.dataclass(frozen=True)
 class Continuation:
     """How likely one text follows another.
@@ -50,11 +68,22 @@ class Continuation:
         text: the second text.
         probability: that it follows, by the next-sentence head.
         cut_tokens: tokens of the pair that did not fit and were cut.
+        first: the first text.
     """
 
     text: str
     probability: float
     cut_tokens: int
+    first: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "first": self.first,
+            "second": self.text,
+            "probability": self.probability,
+            "cut_tokens": self.cut_tokens,
+        }
 
 
 class PretrainedPredictor:
@@ -92,7 +121,7 @@ class PretrainedPredictor:
         prepare(loaded.model.to(runtime.torch_device), runtime)
         return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
-    def fill(self, text: str, top: int = 5) -> list[list[Filling]]:
+    def fill(self, text: str, top: int = 5) -> FilledText:
         """The `top` pieces for each [MASK] of a text, the likeliest first; gaps are filled independently.
 
         Raises:
@@ -109,7 +138,7 @@ class PretrainedPredictor:
         """
         return self.judge_pairs([(first, second) for second in seconds])
 
-    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[list[list[Filling]]]:
+    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[FilledText]:
         """As `fill_texts`, but what stands before a text that cannot be filled is answered before the error.
 
         Args:
@@ -126,7 +155,7 @@ class PretrainedPredictor:
             raise wrong[1]
 
     @torch.inference_mode()
-    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
+    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
         """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; gaps are filled independently.
 
         Raises:
@@ -162,7 +191,10 @@ class PretrainedPredictor:
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
-        return [[list(gap) for gap in found[row]] for row in which.tolist()]
+        filled = [FilledText(text) for text in texts]
+        for answer, row in zip(filled, which.tolist(), strict=True):
+            answer.extend(list(mask) for mask in found[row])
+        return filled
 
     @torch.inference_mode()
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
@@ -197,8 +229,10 @@ class PretrainedPredictor:
             assert output.nsp_logits is not None
             chances[part] = output.nsp_logits.float().softmax(-1)[:, 0].cpu().numpy()
         return [
-            Continuation(second, chance, cut)
-            for second, chance, cut in zip(seconds, chances[which].tolist(), rows.cut_by_row.tolist(), strict=True)
+            Continuation(second, chance, cut, first)
+            for first, second, chance, cut in zip(
+                firsts, seconds, chances[which].tolist(), rows.cut_by_row.tolist(), strict=True
+            )
         ]
 
     def _first_unfit(

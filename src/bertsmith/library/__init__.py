@@ -1,8 +1,5 @@
-"""The handful of names for programmers: `load` a model and ask it, `finetune` one, `pretrain` one."""
+"""What programs and the command line call: a function for each thing to do, from loading a model to searching passages.
 
-from bertsmith.library.component import WordEncoder
-from bertsmith.library.loading import load
-from bertsmith.library.model import Model
-from bertsmith.library.training import finetune, pretrain
-
-__all__ = ["Model", "WordEncoder", "finetune", "load", "pretrain"]
+`bertsmith` itself offers the public names among them. Nothing is imported here, so that a function brings in only the
+rooms that it needs.
+"""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeGuard
 
-from bertsmith.datasets.examples import TaggedExample
+from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import counted, quiet
 from bertsmith.tasks.tagging import words_of
@@ -94,6 +94,28 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
         # Each text is a document of its own, whatever stands beside it.
         sentences.append(dataclasses.replace(sentence, document=number))
     return sentences
+
+
+def choice_examples(questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoiceExample]:
+    """Each context with its endings as an example; raises as `checked_texts`."""
+    examples = []
+    for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
+        place = f"question {number}"
+        context, endings = two(question, place, "a context and its endings")
+        if not is_list(endings):
+            raise wrong("a context and a list of endings", question, place)
+        context, *endings = (checked_text(text, place) for text in (context, *endings))
+        examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
+    return examples
+
+
+def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExample]:
+    """Each question with its context as an example; raises as `checked_texts`."""
+    given = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
+    return [
+        QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
+        for number, (question, context) in given
+    ]
 
 
 def checked_words(words: object, place: str) -> tuple[str, ...]:

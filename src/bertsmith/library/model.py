@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
+from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretraining_heads import Continuation, Filling, PretrainedPredictor
+from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
+from bertsmith.library.attention import Attention, attention_of
 from bertsmith.library.counting import tokens_of_texts, tokens_of_words
 from bertsmith.library.inputs import (
     Text,
@@ -27,16 +28,14 @@ from bertsmith.library.inputs import (
     checked_sentences,
     checked_text,
     checked_texts,
+    choice_examples,
     cut_counts,
-    is_list,
-    listed,
+    question_examples,
     require_count,
     silently,
     tagged_sentences,
     texts_or_pairs,
-    two,
     warn_cut,
-    wrong,
 )
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
@@ -75,7 +74,7 @@ class Model:
     Attributes:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "tagging", "span", or None.
-        abilities: the methods that answer here; `tokens` and `pieces` always do.
+        abilities: the methods that answer here; `tokens`, `pieces` and `attention` always do.
         labels: names of the classes or tags; empty where there are none.
         max_length: tokens of a row at most, as the head reads it; what does not fit is cut or read in windows.
         embed_length: tokens of a text that `embed` reads.
@@ -130,8 +129,8 @@ class Model:
         """The encoder below all heads."""
         return self._embedder.encoder
 
-    def fill(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
-        """For each text, for each [MASK] in it, the `top` likeliest pieces; gaps are filled independently.
+    def fill(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
+        """For each text, for each [MASK] in it, the `top` likeliest pieces; each mask is filled independently.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -178,18 +177,12 @@ class Model:
             InputError: there are less than two endings.
         """
         self._require("choose")
-        examples = []
-        for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
-            place = f"question {number}"
-            context, endings = two(question, place, "a context and its endings")
-            if not is_list(endings):
-                raise wrong("a context and a list of endings", question, place)
-            context, *endings = (checked_text(text, place) for text in (context, *endings))
-            examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
-        return self._predict(examples, ChoicePrediction)
+        return self._predict(choice_examples(questions), ChoicePrediction)
 
     def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction]:
         """The tags and entities of each text; those of a plain text with their characters in it.
+
+        A text without words has an empty answer.
 
         Args:
             texts: plain texts, which are cut into words at white space, around punctuation and around Chinese
@@ -197,7 +190,7 @@ class Model:
 
         Raises:
             CheckpointError: the model cannot do this.
-            InputError: a text has no words.
+            InputError: a word is nothing but white space.
         """
         self._require("tag")
         return self._predict(tagged_sentences(texts), TagsPrediction)
@@ -216,12 +209,7 @@ class Model:
         """
         self._require("answer")
         require_count(n_best, "n_best")
-        given = checked_pairs(questions, "a question and its context", "question")
-        examples = [
-            QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
-            for number, (question, context) in enumerate(given, start=1)
-        ]
-        found = self._predict(examples, AnswerPrediction)
+        found = self._predict(question_examples(questions), AnswerPrediction)
         return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in found]
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
@@ -285,6 +273,19 @@ class Model:
             features = self._features[layers]
         with silently():
             return features.word_vectors(checked)
+
+    def attention(self, text: str, pair: str | None = None) -> Attention:
+        """How the tokens of a text or pair attend to one another, in every head of every layer.
+
+        Args:
+            text: of at most 128 tokens, with [CLS] and [SEP]. [MASK] in it is a mask where `pieces` shows one.
+            pair: a second text, in the same row.
+
+        Raises:
+            InputError: a text is empty, or there are too many tokens.
+        """
+        given = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
+        return attention_of(self.encoder, *given, special_tokens=self.reads_specials())
 
     def tokens(self, texts: Sequence[Text | Sequence[str]], ability: str | None = None) -> list[int]:
         """The tokens that each text or pair has before anything is cut, [CLS] and [SEP] included.
@@ -389,6 +390,6 @@ class Model:
         assert self._predictor is not None
         with silently():
             found = self._predictor.predict(examples)
-        warn_cut(*cut_counts(getattr(one, "cut_tokens", 0) for one in found))
+        warn_cut(*cut_counts(one.cut_tokens for one in found))
         assert all(isinstance(one, kind) for one in found), kind
         return cast("list[Found]", found)

@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
+from bertsmith.files import write_json
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.pretraining.run import PretrainingRunSettings
+from bertsmith.finetuning.tuning import TABLE_FILE, tune
+from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.settings import help_lines
@@ -28,6 +30,8 @@ def finetune(
     dev: str | Path | None = None,
     seeds: int | None = None,
     limit: int | None = None,
+    search: bool = False,
+    trials: int = 12,
     resume: bool = False,
     **settings: Any,
 ) -> FinetuningResult:
@@ -40,8 +44,10 @@ def finetune(
         train: the training file; presets have examples of their own.
         dev: the file to choose by; a tenth of the training examples if not given.
         seeds: trainings; three for less than 10,000 examples, else one.
-        limit: draw so many training examples only.
-        resume: go on with the run in `out`.
+        limit: draw that many training examples only.
+        search: first search the grid of learning rates, batch sizes and epochs (needs optuna), in OUT-search.
+        trials: with `search`, settings to try.
+        resume: resume the run in `out`, or its search.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -57,16 +63,16 @@ def finetune(
         settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
         limit=limit,
     )
-    return run_finetuning(
-        source,
-        spec,
-        data,
-        out,
-        FinetuningSettings(**parts[FinetuningSettings]),
-        RecipeSettings(**parts[RecipeSettings]),
-        seeds=seeds,
-        resume=resume,
-    )
+    chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    out = Path(out)
+    if not search:
+        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume)
+    found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume)
+    # A search that was stopped has no run yet.
+    begun = resume and (out / "settings.json").exists()
+    result = run_finetuning(source, spec, data, out, found.settings, found.recipe, seeds=seeds, resume=begun)
+    write_json(out / TABLE_FILE, list(found.table))
+    return dataclasses.replace(result, trials=found.table)
 
 
 def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any) -> TrainResult:
@@ -75,7 +81,7 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
     Args:
         corpus: a folder that `build_corpus` wrote.
         out: the run folder; new, unless `resume`.
-        resume: go on with the run in `out`.
+        resume: resume the run in `out`; settings that are not given are those it was started with.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
             size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 
@@ -83,14 +89,17 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
         BertsmithError: corpus, settings or run folder do not fit; the message says which.
     """
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
-    return run_pretraining(
-        corpus,
-        out,
-        PretrainingRunSettings(**parts[PretrainingRunSettings]),
-        PretrainingDataSettings(**parts[PretrainingDataSettings]),
-        TrainSettings(**parts[TrainSettings]),
-        resume=resume,
-    )
+    run, data, train = parts[PretrainingRunSettings], parts[PretrainingDataSettings], parts[TrainSettings]
+    if resume:
+        _, run_before, data_before, train_before = settings_of_run(out)
+        chosen = (
+            dataclasses.replace(run_before, **run),
+            dataclasses.replace(data_before, **data),
+            dataclasses.replace(train_before, **train),
+        )
+    else:
+        chosen = PretrainingRunSettings(**run), PretrainingDataSettings(**data), TrainSettings(**train)
+    return run_pretraining(corpus, out, *chosen, resume=resume)
 
 
 def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:

@@ -16,11 +16,9 @@ from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, query_vectors
 from bertsmith.search.passages import Judgements, TextSet
 from bertsmith.search.rankings import NOBODY, Ranking, best, fused, joined, shortened
+from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.embedder import Embedder
-
-VECTORS, BY_WORDS, HYBRID = SYSTEMS = ("vectors", "bm25", "hybrid")
-DEPTH = 100  # passages that a first search hands on, and that recall@100 looks at
 
 
 def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
@@ -109,12 +107,18 @@ class SearchScores:
     Attributes:
         scores: the mean over the queries, by the names of RANKING_METRICS.
         num_queries: queries that have a relevant passage; only they count.
+        num_passages: passages that were searched.
         by_query: the scores of each of them.
     """
 
     scores: Mapping[str, float]
     num_queries: int
+    num_passages: int
     by_query: Mapping[str, Mapping[str, float]]
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain values for JSON: the number of queries and the mean scores."""
+        return {"queries": self.num_queries, **self.scores}
 
 
 def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgements: Judgements) -> SearchScores:
@@ -138,7 +142,7 @@ def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgemen
             expected="judgements of a relevant passage for these queries", found="none", fix="check both files"
         )
     means = {name: float(np.mean([scores[name] for scores in by_query.values()])) for name in RANKING_METRICS}
-    return SearchScores(scores=means, num_queries=len(by_query), by_query=by_query)
+    return SearchScores(scores=means, num_queries=len(by_query), num_passages=len(passages), by_query=by_query)
 
 
 def tell_unjudged(queries: TextSet, passages: TextSet, judgements: Judgements) -> None:

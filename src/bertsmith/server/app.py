@@ -2,27 +2,27 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
 
 from bertsmith import __version__
-from bertsmith.library import Model
-from bertsmith.server import documents, schemas
-from bertsmith.server.files import page_router
-from bertsmith.server.gate import Gate
-from bertsmith.server.hosts import Hosts
+from bertsmith.server import schemas
+from bertsmith.server.documents import document_router, page_router
+from bertsmith.server.gate import OPEN_PATHS, Gate
 from bertsmith.server.prometheus import CONTENT_TYPE, Metrics
 from bertsmith.server.refusal import json_response, refused
 from bertsmith.server.routes import ROUTES
-from bertsmith.server.service import Service
+from bertsmith.server.service import Hosts, Service
 from bertsmith.server.settings import ServerSettings
 
-_STYLE_SECONDS = 3600
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
+
 _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 
 
-def create_app(models: Mapping[str, Model], settings: ServerSettings | None = None, key: str | None = None) -> Gate:
+def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = None, key: str | None = None) -> Gate:
     """The server of some models, as an ASGI application.
 
     Args:
@@ -56,7 +56,8 @@ def create_app(models: Mapping[str, Model], settings: ServerSettings | None = No
     for route in ROUTES:
         app.add_api_route(route.path, endpoints[route.path], **route.document())
     app.include_router(_watch_router(service))
-    app.include_router(_document_router(app, has_key=key is not None))
+    bodies = [route.asked for route in ROUTES]
+    app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS))
     app.include_router(page_router())
     for status, sentence in (
         (404, "there is no such route; GET /docs lists all"),
@@ -121,29 +122,5 @@ def _watch_router(service: Service) -> APIRouter:
     @router.get("/metrics", summary="Counters for Prometheus.", response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-    return router
-
-
-def _document_router(app: FastAPI, has_key: bool) -> APIRouter:
-    """The OpenAPI document, and the page that shows it."""
-    router = APIRouter(include_in_schema=False)
-
-    def document() -> dict[str, object]:
-        if app.openapi_schema is None:
-            app.openapi_schema = documents.with_bodies(app, [route.asked for route in ROUTES], has_key)
-        return app.openapi_schema
-
-    @router.get("/openapi.json")
-    async def openapi() -> Response:
-        return json_response(document())
-
-    @router.get("/docs")
-    async def docs() -> Response:
-        return HTMLResponse(documents.page_of(document(), has_key))
-
-    @router.get("/docs.css")
-    async def style() -> Response:
-        return Response(documents.STYLE, headers={"cache-control": f"max-age={_STYLE_SECONDS}"}, media_type="text/css")
 
     return router

@@ -3,14 +3,16 @@
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
 from bertsmith.server.connections import EXTRA
 from bertsmith.server.refusal import refused
-from bertsmith.server.routes import Endpoint
-from bertsmith.server.service import Service
+
+if TYPE_CHECKING:
+    from bertsmith.server.routes import Endpoint
+    from bertsmith.server.service import Service
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -54,9 +56,9 @@ class Gate:
     def __init__(
         self,
         app: Application,
-        endpoints: Mapping[str, Endpoint],
+        endpoints: "Mapping[str, Endpoint]",
         *,
-        service: Service,
+        service: "Service",
         key: str | None,
         paths: Iterable[str],
     ) -> None:

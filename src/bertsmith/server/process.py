@@ -13,17 +13,20 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.library import Model, load
+from bertsmith.library.loading import load
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import ConnectionLimit, limited_protocol
 from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection, so that it is they who close it
 _BACKLOG = 2048
@@ -32,7 +35,7 @@ _NAMED = re.compile(r"([\w.-]+)=(.+)")
 _SHORTEST_KEY = 16
 
 
-def load_models(sources: Sequence[str], *, device: str = "auto", precision: str = "fp32") -> dict[str, Model]:
+def load_models(sources: Sequence[str], *, device: str = "auto", precision: str = "fp32") -> "dict[str, Model]":
     """The models by the names under which they are served.
 
     Args:
@@ -80,7 +83,7 @@ def read_key(path: Path) -> str:
 
 
 def serve(
-    models: Mapping[str, Model],
+    models: "Mapping[str, Model]",
     *,
     host: str = "127.0.0.1",
     port: int = 8000,

@@ -4,31 +4,62 @@ Nothing waits for company: an idle model begins with what is there, and while it
 batch is of one ability with one set of options. It takes the texts of requests in their order until the budget of
 tokens is full; a request that is larger goes to the end of the line with the rest of its texts, so that it does not
 keep small ones waiting. The event loop hands over work and takes answers; counting tokens and computing happen in the
-thread of the model. Work that nobody waits for any more ends with the pass through the model that is under way.
+thread of the model.
+
+One call of a model is many passes through its encoder, where a text is long or there are many. A pass cannot be
+interrupted; before the next one it is asked whether somebody still waits for the answer.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.library import Model
-from bertsmith.server.abilities import ABILITIES, cut_by_length, read_at_most, tokens_of
-from bertsmith.server.cancellation import ComputeCancelledError, cancelled_unless
+from bertsmith.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most, tokens_of
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertsmith.library.model import Model
 
 Options = tuple[tuple[str, Any], ...]
 
 _LONGEST_RETRY = 60  # seconds
 _FORGETTING = 0.8  # share that the seconds of a text keep of what they were, with each batch
+
+
+class ComputeCancelledError(Exception):
+    """Nobody waits for what is computed."""
+
+
+@contextlib.contextmanager
+def cancelled_unless(encoder: "nn.Module", is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """Within this block, passes of this thread through an encoder begin only while somebody waits.
+
+    Raises:
+        ComputeCancelledError: from the pass that would have been the first in vain.
+    """
+    thread = threading.get_ident()
+
+    def ask(*_: object) -> None:
+        if threading.get_ident() == thread and not is_wanted():
+            raise ComputeCancelledError
+
+    hook = encoder.register_forward_pre_hook(ask)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @dataclasses.dataclass(eq=False)
@@ -64,7 +95,7 @@ class Work:
     def usage(self) -> dict[str, int]:
         """Tokens that came in, were used, and were cut; of finished work."""
         came = sum(map(sum, self.lengths))
-        cut = self.cut + sum(getattr(answer, "cut_tokens", 0) for answer in self.answers)
+        cut = self.cut + cut_by_answers(self.ability, self.answers)
         return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
 
     @property
@@ -100,7 +131,7 @@ class WorkQueue:
     """
 
     def __init__(
-        self, model: Model, name: str, *, batch_tokens: int, max_waiting: int, max_tokens: int, metrics: Metrics
+        self, model: "Model", name: str, *, batch_tokens: int, max_waiting: int, max_tokens: int, metrics: Metrics
     ) -> None:
         self.model, self.name, self.metrics = model, name, metrics
         self.batch_tokens, self.max_waiting, self.max_tokens = batch_tokens, max_waiting, max_tokens

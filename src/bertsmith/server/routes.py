@@ -1,14 +1,17 @@
 """The routes that ask a model: each reads its body, has the work done, and shapes the answers."""
 
 import asyncio
+import base64
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from bertsmith.server import replies, schemas
+from bertsmith.server import schemas
 from bertsmith.server.queue import Work
 from bertsmith.server.refusal import ClientGoneError, RefusalError, json_bytes
 from bertsmith.server.service import Service
@@ -16,6 +19,7 @@ from bertsmith.server.service import Service
 CLIENT_GONE = 499  # nobody sees this status; the metrics count it
 _LARGE = 32  # values from which on a reply is written in another thread
 _SMALL = 8  # words, candidates or pieces that are written at least as fast as one vector
+_UNIT = 1e-3  # how far the length of a vector may be from 1 to count as normalized
 _ALL_ANSWERS = 1000  # more than any model keeps
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
@@ -135,7 +139,7 @@ async def embeddings(service: Service, request: Request, asked: schemas.Embeddin
     texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
     work = await service.work(request, host, ability, texts)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
-    shown = replies.embeddings(work.answers, asked.encoding_format, asked.dimensions)
+    shown = _openai_embeddings(work.answers, asked.encoding_format, asked.dimensions)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
 
 
@@ -173,7 +177,7 @@ async def predict(service: Service, request: Request, asked: schemas.PredictAske
         assert asked.texts is not None, "one of both, says the schema"
         host, ability = service.hosts.find(asked.model, "classify", "score")
         work = await service.work(request, host, ability, asked.texts)
-    return _listed("predictions", map(replies.prediction, work.answers), work, host.name)
+    return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
@@ -182,7 +186,7 @@ async def tag(service: Service, request: Request, asked: schemas.TagAsked) -> Li
     host, ability = service.hosts.find(asked.model, "tag")
     work = await service.work(request, host, ability, asked.texts)
     words = sum(len(found.words) for found in work.answers)
-    return _listed("predictions", map(replies.tags, work.answers), work, host.name, words)
+    return _listed("predictions", map(_tags, _plain(work.answers)), work, host.name, words)
 
 
 @_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
@@ -191,7 +195,7 @@ async def answer(service: Service, request: Request, asked: schemas.AnswerAsked)
     host, ability = service.hosts.find(asked.model, "answer")
     questions = [(question.question, question.context) for question in asked.questions]
     work = await service.work(request, host, ability, questions, (("n_best", _ALL_ANSWERS),))
-    shown = (replies.answers(found, asked.n_best) for found in work.answers)
+    shown = (_answers(found, asked.n_best) for found in _plain(work.answers))
     return _listed("predictions", shown, work, host.name)
 
 
@@ -201,7 +205,7 @@ async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> 
     host, ability = service.hosts.find(asked.model, "fill")
     work = await service.work(request, host, ability, asked.texts, (("top", asked.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
-    return _listed("predictions", map(replies.gaps, work.answers), work, host.name, candidates)
+    return _listed("predictions", _plain(work.answers), work, host.name, candidates)
 
 
 @_post("/next", schemas.NextAsked, schemas.NextReply)
@@ -209,7 +213,7 @@ async def next_sentence(service: Service, request: Request, asked: schemas.NextA
     """How likely the second text of a pair follows the first."""
     host, ability = service.hosts.find(asked.model, "next_sentence")
     work = await service.work(request, host, ability, asked.pairs)
-    return _listed("predictions", map(replies.follows, work.answers), work, host.name)
+    return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
@@ -218,7 +222,7 @@ async def rerank(service: Service, request: Request, asked: schemas.RerankAsked)
     host, ability = service.hosts.find(asked.model, "rerank")
     pairs = [(asked.query, passage) for passage in asked.passages]
     work = await service.work(request, host, ability, pairs, (("query", asked.query),))
-    return _listed("results", replies.ranked(work.answers, asked.top), work, host.name)
+    return _listed("results", _ranked(work.answers, asked.top), work, host.name)
 
 
 @_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
@@ -238,3 +242,54 @@ async def attention(service: Service, request: Request, asked: schemas.Attention
     work = await service.work(request, host, ability, [item])
     found = dict(work.answers[0])
     return Listed("attention", found.pop("attention"), {"model": host.name, **found, "usage": work.usage}, _LARGE)
+
+
+def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The answers as the library gives them for JSON."""
+    return (answer.to_dict() for answer in answers)
+
+
+def _tags(found: dict[str, Any]) -> dict[str, Any]:
+    """Entities and words with their characters; here each word is an object, and an entity ends at a character."""
+    places = found["offsets"] or [(None, None)] * len(found["words"])
+    entities = []
+    for entity in found["entities"]:
+        begin, end = entity["characters"] or (None, None)
+        shown = {name: value for name, value in entity.items() if name != "start"}
+        entities.append({**shown, "begin": begin, "end": end})
+    columns = zip(found["words"], places, found["tags"], found["probabilities"], strict=True)
+    words = [
+        {"text": word, "begin": begin, "end": end, "tag": tag, "probability": chance}
+        for word, (begin, end), tag, chance in columns
+    ]
+    return {"entities": entities, "words": words, "cut_tokens": found["cut_tokens"]}
+
+
+def _answers(found: dict[str, Any], n_best: int) -> dict[str, Any]:
+    """The answer to a question with its first candidates."""
+    return {**found, "n_best": found["n_best"][:n_best], "answers": found["answers"][:n_best]}
+
+
+def _ranked(scores: Sequence[float], top: int | None) -> list[dict[str, Any]]:
+    """The passages, the best first; equal ones in their order."""
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    return [{"index": index, "score": scores[index]} for index in order[:top]]
+
+
+def _openai_embeddings(
+    vectors: Iterable[npt.NDArray[np.float32]], encoding: str, dimensions: int | None
+) -> Iterator[dict[str, Any]]:
+    """Vectors in OpenAI's form; shortened ones have length 1 again where the whole ones have."""
+    for index, whole in enumerate(vectors):
+        vector = whole if dimensions is None else _shortened(whole, dimensions)
+        value: Any = (
+            base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else vector.tolist()
+        )
+        yield {"object": "embedding", "index": index, "embedding": value}
+
+
+def _shortened(vector: npt.NDArray[np.float32], dimensions: int) -> npt.NDArray[np.float32]:
+    is_unit = abs(float(np.linalg.norm(vector)) - 1) < _UNIT
+    short = vector[:dimensions]
+    length = float(np.linalg.norm(short))
+    return short / np.float32(length) if is_unit and length > 0 else short

@@ -152,7 +152,10 @@ class EmbeddingsReply(BaseModel):
 
 
 class PredictReply(Reply):
-    """For each text {label, chosen, probabilities} or {value}; for each question {index, text, probabilities}."""
+    """For each text {label, chosen, probabilities} or {value}; for each question {index, text, probabilities}.
+
+    Each of them also has its cut_tokens, those that were not read.
+    """
 
     predictions: list[dict[str, Any]]
 
@@ -164,6 +167,7 @@ class Entity(BaseModel):
     text: str
     begin: int | None
     end: int | None
+    characters: tuple[int, int] | None = Field(description="`begin` and `end` together")
     words: tuple[int, int]
     probability: float | None
 
@@ -183,6 +187,7 @@ class Tags(BaseModel):
 
     entities: list[Entity]
     words: list[Word]
+    cut_tokens: int
 
 
 class TagReply(Reply):
@@ -200,11 +205,27 @@ class Answer(BaseModel):
     probability: float | None
 
 
+class Candidate(BaseModel):
+    """A candidate for the answer, with its characters in the context; empty where it is no answer."""
+
+    text: str
+    start: int
+    end: int
+    probability: float | None
+
+
 class Answers(BaseModel):
     """What answers a question, the likeliest first; with `has_answer` false the model says that nothing does."""
 
+    text: str = Field(description="the answer that is given; empty where there is none")
+    start: int = Field(description="its first character in the context")
+    end: int
+    probability: float | None
     answers: list[Answer]
+    n_best: list[Candidate] = Field(description="the same, and among them no answer, where that is possible")
     has_answer: bool
+    null_score_diff: float | None = Field(description="score of no answer minus that of the best answer")
+    cut_tokens: int = Field(description="tokens of the question that were not read")
     no_answer_probability: float | None = None
 
 
@@ -215,15 +236,17 @@ class AnswerReply(Reply):
 
 
 class Piece(BaseModel):
-    """A candidate for a gap."""
+    """A candidate for a masked position."""
 
     piece: str
     probability: float | None
 
 
 class Gaps(BaseModel):
-    """The candidates for each gap of a text."""
+    """The candidates for each [MASK] of a text, twice: as `bertsmith fill --json` names them, and as before."""
 
+    text: str
+    masks: list[list[Piece]]
     gaps: list[list[Piece]]
 
 
@@ -236,11 +259,14 @@ class FillReply(Reply):
 class Follows(BaseModel):
     """How likely the second text follows the first."""
 
+    first: str
+    second: str
     probability: float | None
+    cut_tokens: int
 
 
 class NextReply(Reply):
-    """For each pair."""
+    """The answer for each pair."""
 
     predictions: list[Follows]
 

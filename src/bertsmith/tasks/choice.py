@@ -38,13 +38,12 @@ class ChoicePrediction(Prediction):
         index: its number, from 0.
         probabilities: of every ending; they add up to 1.
         text: the ending itself.
-        cut_tokens: tokens of the example that were not read, over all its rows.
+        cut_tokens: over all rows of the example.
     """
 
     index: int
     probabilities: tuple[float, ...]
     text: str
-    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -43,7 +43,6 @@ class LabelPrediction(Prediction):
         probabilities: of every label, in the order of the model; with one label a text they add up to 1.
         labels: the names of `probabilities`.
         chosen: the labels given: the likeliest, or with several labels a text all above the threshold.
-        cut_tokens: tokens of the text that were not read.
     """
 
     label: str
@@ -51,7 +50,6 @@ class LabelPrediction(Prediction):
     probabilities: tuple[float, ...]
     labels: tuple[str, ...]
     chosen: tuple[str, ...]
-    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

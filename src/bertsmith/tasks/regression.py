@@ -29,11 +29,9 @@ class NumberPrediction(Prediction):
 
     Attributes:
         value: the number.
-        cut_tokens: tokens of the text that were not read.
     """
 
     value: float
-    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -32,6 +32,9 @@ from bertsmith.text.tokenizer import Tokenizer
 Value = TypeVar("Value")
 
 DEFAULT_THRESHOLD = 0.0
+# Two names for the same numbers: `n_best` is as the original scorer writes it, `answers` as entities are shown.
+_CANDIDATE = ("text", "start", "end", "probability")
+_ANSWER = ("text", "begin", "end", "probability")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,8 @@ class AnswerPrediction(Prediction):
         n_best: the kept candidates as (text, start, end, probability), the likeliest first.
         null_score_diff: score of no answer minus that of the best answer; None where every question has one.
         has_answer: whether `text` is an answer.
-        cut_tokens: tokens of the question that were not read.
+        no_answer_probability: the share of no answer; None where every question has one, or that was no candidate.
+        cut_tokens: of the question; a context is read whole.
     """
 
     text: str
@@ -55,7 +59,7 @@ class AnswerPrediction(Prediction):
     n_best: tuple[tuple[str, int, int, float], ...]
     null_score_diff: float | None
     has_answer: bool
-    cut_tokens: int = 0
+    no_answer_probability: float | None = None
 
     @property
     def best_answer(self) -> str:
@@ -63,11 +67,24 @@ class AnswerPrediction(Prediction):
         return next((text for text, _, _, _ in self.n_best if text), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, of the answer alone."""
-        names = ("text", "start", "end", "probability")
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del values["cut_tokens"]
-        return {**values, "n_best": [dict(zip(names, candidate, strict=True)) for candidate in self.n_best]}
+        """Plain values for JSON; "answers" are the candidates that have a text, the likeliest first.
+
+        The key "no_answer_probability" is absent where that is None.
+        """
+        values: dict[str, Any] = {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            "probability": self.probability,
+            "n_best": [dict(zip(_CANDIDATE, candidate, strict=True)) for candidate in self.n_best],
+            "null_score_diff": self.null_score_diff,
+            "has_answer": self.has_answer,
+            "answers": [dict(zip(_ANSWER, candidate, strict=True)) for candidate in self.n_best if candidate[0]],
+            "cut_tokens": self.cut_tokens,
+        }
+        if self.no_answer_probability is not None:
+            values["no_answer_probability"] = self.no_answer_probability
+        return values
 
     def line(self) -> str:
         r"""The answer with its probability.
@@ -175,6 +192,7 @@ class SpanTask(Task):
             n_best=tuple((*answer[:3], share) for answer, share in zip(kept, probabilities, strict=True)),
             null_score_diff=difference,
             has_answer=bool(text),
+            no_answer_probability=None if null_score is None or empty is None else probabilities[empty],
             cut_tokens=cut_tokens,
         )
 

@@ -76,12 +76,21 @@ class TagsPrediction(Prediction):
     offsets: tuple[tuple[int, int], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; an entity also has its "words" (start, end) and their lowest "probability"."""
         return {
             "words": list(self.words),
             "tags": list(self.tags),
             "probabilities": list(self.probabilities),
-            "entities": [dataclasses.asdict(entity) for entity in self.entities],
+            "entities": [
+                {
+                    **dataclasses.asdict(entity),
+                    "words": [entity.start, entity.end],
+                    "probability": min(self.probabilities[entity.start : entity.end]),
+                }
+                for entity in self.entities
+            ],
+            "offsets": None if self.offsets is None else [list(span) for span in self.offsets],
+            "cut_tokens": self.cut_tokens,
         }
 
     def line(self) -> str:
@@ -215,6 +224,11 @@ class TaggingTask(Task):
                 )
             )
         return predictions
+
+    def answer_without_model(self, example: Example) -> TagsPrediction | None:
+        """The empty prediction of a sentence without words; None for all others."""
+        assert isinstance(example, TaggedExample), "sentences for a task on words"
+        return None if example.words else TagsPrediction(words=(), tags=(), probabilities=(), offsets=example.offsets)
 
     def score(self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]) -> dict[str, float]:
         """Precision, recall and F1 of entities and the accuracy of words; without a scheme the accuracy alone."""

@@ -105,8 +105,15 @@ class TaskSpec:
         return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction(abc.ABC):
-    """What a task says about one example."""
+    """What a task says about one example.
+
+    Attributes:
+        cut_tokens: tokens of the example that were not read.
+    """
+
+    cut_tokens: int = 0
 
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -197,6 +204,10 @@ class Task(abc.ABC):
         return [
             name for name in names if name not in used and getattr(self.spec.settings, name) != getattr(plain, name)
         ]
+
+    def answer_without_model(self, example: Example) -> Prediction | None:
+        """The prediction of an example that leaves the model nothing to read; None for all others, the default."""
+        return None
 
     @property
     def selection_metric(self) -> str:

@@ -1,0 +1,93 @@
+"""Attention: where every head of every layer of an encoder looks, for one text or pair.
+
+Letters: L layers, A heads, s tokens of the row.
+
+The whole answer has L*A*s*s numbers, so rows are short; a longer text is refused, never cut.
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.errors import InputError
+from bertsmith.model.batch import Batch
+from bertsmith.model.encoder import Trace
+from bertsmith.text.pack import pack_rows
+
+MOST_TOKENS = 128
+DIGITS = 4  # after the decimal point, in JSON
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Attention:
+    """The tokens of the row [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], and how they attend to one another.
+
+    Attributes:
+        pieces: s of them.
+        segments: 0 for the text, 1 for the pair; s of them.
+        weights: float64 [L, A, s, s]; head h of layer l, at piece i, looks at piece j with `weights[l, h, i, j]`. Each
+            row over j sums to 1.
+    """
+
+    pieces: tuple[str, ...]
+    segments: tuple[int, ...]
+    weights: npt.NDArray[np.float64]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the weights as lists [L][A][s][s], rounded to four digits."""
+        return {
+            "pieces": list(self.pieces),
+            "segments": list(self.segments),
+            "layers": self.weights.shape[0],
+            "heads": self.weights.shape[1],
+            "attention": np.round(self.weights, DIGITS).tolist(),
+        }
+
+
+@torch.inference_mode()
+def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special_tokens: bool) -> Attention:
+    """The attention of an encoder over a text or pair.
+
+    Args:
+        text: of at most 128 tokens, with [CLS] and [SEP], or what the encoder reads if that is less.
+        pair: a second text, in the same row.
+        special_tokens: [MASK] in a text is a mask.
+
+    Raises:
+        InputError: a text is empty, or there are too many tokens.
+    """
+    texts = [text] if pair is None else [text, pair]
+    for name, one in zip(("text", "pair"), texts, strict=False):
+        if not one.strip():
+            raise InputError(expected=f"a {name} to look at", found="an empty one", fix="write something")
+    encoded = [encoder.tokenizer.encode(one, special_tokens=special_tokens) for one in texts]
+    limit = min(MOST_TOKENS, encoder.model.max_tokens)
+    found = sum(map(len, encoded)) + encoder.tokenizer.template.num_special(len(texts))
+    if found > limit:
+        raise InputError(
+            expected=f"at most {limit} tokens for the attention view, with [CLS] and [SEP]",
+            found=f"{found}",
+            fix="shorten the text",
+        )
+    vocabulary = encoder.tokenizer.vocabulary
+    rows = pack_rows(
+        [encoded[0]],
+        None if pair is None else [encoded[1]],
+        template=encoder.tokenizer.template,
+        max_length=limit,
+        model_limit=limit,
+        truncation="error",
+    )
+    device, dtype = encoder.runtime.torch_device, encoder.runtime.dtype
+    batch = Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths, device=device)
+    trace = Trace(with_attentions=True)
+    encoder.model(batch, dtype=dtype, trace=trace)
+    return Attention(
+        pieces=tuple(vocabulary.pieces[id] for id in rows.token_ids.tolist()),
+        segments=tuple(rows.segment_ids.tolist()),
+        weights=torch.stack([layer[0] for layer in trace.attentions]).double().cpu().numpy(),
+    )
