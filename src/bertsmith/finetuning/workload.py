@@ -23,13 +23,13 @@ from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
 from bertsmith.text.wordpiece import Tokenizer
-from bertsmith.training.workload import StepPlan
+from bertsmith.training.workload import StepPlan, Workload
 
 _LAYER = re.compile(r"^bert\.layers\.(\d+)\.")
 
 
-class Finetuning:
-    """What the training loop is given to fine-tune a model on a task.
+class Finetuning(Workload):
+    """What the training loop receives to fine-tune a model on a task.
 
     Args:
         model: the encoder with the task's head.
@@ -42,6 +42,8 @@ class Finetuning:
         seed: of the order of the examples and of dropout.
         on_scores: is told the scores of every evaluation.
     """
+
+    model: BertForTask
 
     def __init__(
         self,
@@ -74,9 +76,6 @@ class Finetuning:
             return float(decay ** (depth + 1))
         match = _LAYER.match(name)
         return 1.0 if match is None else float(decay ** (depth - int(match[1])))
-
-    def fix_steps(self, total: int) -> None:
-        """Nothing here depends on the length of the run."""
 
     def units_of_step(self, step: int) -> Ints:
         """The units of a step, int64 [batch]; a function of (seed, step)."""
