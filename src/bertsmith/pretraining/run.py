@@ -13,9 +13,10 @@ from typing import Any
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.model_folder import fit_vocabulary
+from bertsmith.checkpoints.weights import digest_of_tensors, not_finite
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import TrainingError, VocabularyError
-from bertsmith.files import digest_bytes, digest_file, read_json
+from bertsmith.files import digest_file, read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -211,7 +212,7 @@ def _first_model(
                 fix="build the corpus again with the vocab.txt of that model",
             )
         _check_fit(loaded.model.config, settings, data, corpus)
-        return loaded.model, {"init": _digest_of_weights(loaded.model)}
+        return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
     return untrained(config, seed), {}
@@ -248,15 +249,9 @@ def _check_fit(
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
 
 
-def _digest_of_weights(model: BertForPreTraining) -> str:
-    parts = (f"{name} {digest_bytes(tensor.numpy().tobytes())}" for name, tensor in sorted(model.state_dict().items()))
-    return digest_bytes("\n".join(parts).encode())
-
-
 def _require_finite(model: BertForPreTraining) -> None:
     """Refuses to write a model that no longer computes anything."""
-    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
-    if broken:
+    if broken := not_finite(model.state_dict()):
         raise TrainingError(
             expected="finite parameters",
             found=f"others in {len(broken)} tensors, such as {broken[0]}",
