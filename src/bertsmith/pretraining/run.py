@@ -19,8 +19,9 @@ from bertsmith.errors import TrainingError, VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import BertForPreTraining
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.training.distributed import process_group
@@ -139,7 +140,7 @@ def pretrain(
     }
     with process_group(rank, runtime.torch_device):
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
-        task = PretrainingTask(
+        workload = Pretraining(
             model,
             source,
             source.held_out(),
@@ -165,9 +166,9 @@ def pretrain(
                 "scores": {name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
             }
             _require_finite(model)
-            save_pretrained(folder, model, tokenizer, info, trained=task.trained_parts, replace=True)
+            save_pretrained(folder, model, tokenizer, info, trained=workload.objective.trained_parts, replace=True)
 
-        result = train(task, training, run, rank=rank, write_model=write_model)
+        result = train(workload, training, run, rank=rank, write_model=write_model)
         if rank.index == 0:
             from bertsmith.pretraining.report import write_report  # loads matplotlib
 
@@ -198,9 +199,7 @@ def _first_model(
     settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
 ) -> tuple[BertForPreTraining, dict[str, str]]:
     """The model at its start, and the digest of what it came from."""
-    changes: dict[str, Any] = {
-        "is_causal": data.objective == "left-to-right",
-    }
+    changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
     if settings.dropout is not None:
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
