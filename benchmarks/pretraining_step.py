@@ -25,11 +25,12 @@ from transformers import BertForPreTraining as PeerModel
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.pretraining.masking import MaskedRows, Masker
+from bertsmith.model.heads import BertForPreTraining, EncoderForPreTraining
+from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream, Rows
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.targets import Targets
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime, choose
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.optimizer import BertAdam, clip, global_norm
@@ -91,7 +92,7 @@ def published_shape() -> Vocabulary:
 VOCABULARY = published_shape()
 
 
-def our_step(task: PretrainingTask, optimizer: BertAdam) -> Callable[[], float]:
+def our_step(task: Pretraining, optimizer: BertAdam) -> Callable[[], float]:
     """One of our steps, data work included; returns its loss."""
 
     def step() -> float:
@@ -108,12 +109,12 @@ def our_step(task: PretrainingTask, optimizer: BertAdam) -> Callable[[], float]:
     return step
 
 
-def padded(rows: Rows, masked: MaskedRows) -> dict[str, Tensor]:
+def padded(rows: Rows, masked: Targets) -> dict[str, Tensor]:
     """The same rows as transformers takes them, padded to the longest."""
     shape = (len(rows.lengths), int(rows.lengths.max()))
     real = torch.from_numpy(np.arange(shape[1]) < rows.lengths[:, None])
     flat_labels = torch.full((len(rows.token_ids),), -100)
-    flat_labels[masked.positions] = torch.from_numpy(masked.original_ids.astype(np.int64))
+    flat_labels[masked.positions] = torch.from_numpy(masked.target_ids.astype(np.int64))
     inputs = {"input_ids": masked.token_ids, "token_type_ids": rows.segment_ids, "labels": flat_labels.numpy()}
     out = {"attention_mask": real.long(), "next_sentence_label": torch.from_numpy(rows.labels)}
     for name, flat in inputs.items():
@@ -165,12 +166,12 @@ def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> 
         return {"ours": ours, "transformers": float(peer(**padded(*rows_of(case, rows))).loss)}
 
 
-def task_of(case: str, model: EncoderForPreTraining, rows: int, runtime: Runtime) -> PretrainingTask:
+def task_of(case: str, model: BertForPreTraining, rows: int, runtime: Runtime) -> Pretraining:
     """The task of a case."""
-    return PretrainingTask(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
+    return Pretraining(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
 
 
-def rows_of(case: str, number: int) -> tuple[Rows, MaskedRows]:
+def rows_of(case: str, number: int) -> tuple[Rows, Targets]:
     """The rows of the step that is timed, and their masks."""
     rows = PretrainingStream(CASES[case], DATA, VOCABULARY, rows_per_step=number).step_rows(0)
     return rows, Masker(VOCABULARY, DATA).mask_rows(rows.token_ids, rows.lengths, rows.keys)

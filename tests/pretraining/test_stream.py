@@ -10,7 +10,8 @@ from hypothesis import given
 
 from bertsmith.errors import ConfigError, CorpusError
 from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.spans import (
     OPEN,
     random_ends,
@@ -98,13 +99,13 @@ def test_an_epoch_is_what_the_obvious_generator_makes_of_the_same_draws(document
     assert found == [expected[place] for place in shuffle]
 
 
-@given(shape=SHAPES, objective=st.sampled_from(OBJECTIVES), max_length=st.integers(5, 40), seed=st.integers(0, 99))
+@given(shape=SHAPES, objective=st.sampled_from([*OBJECTIVES]), max_length=st.integers(5, 40), seed=st.integers(0, 99))
 def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
     shape: list[list[int]], objective: str, max_length: int, seed: int
 ) -> None:
     """Also empty documents, empty sentences, one document, one sentence, one token, a huge sentence."""
     source = numbered(shape)
-    smallest = 2 if objective == "mlm+sop" else 1
+    smallest = OBJECTIVES[objective].shortest_document
     if source.document_lengths.max() < smallest:
         with pytest.raises(CorpusError, match="none with enough tokens"):
             stream(source, objective=objective)

@@ -1,16 +1,15 @@
 """What every reader of checkpoints gives back, and the checks that do not depend on the format."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.plan import LoadReport
+from bertsmith.checkpoints.weights import not_finite
 from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.parameter_names import PARTS, part_of
@@ -107,13 +106,7 @@ def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
             found=", ".join(wrong),
             fix="use the model before it was quantised",
         )
-    # A finite sum has only finite terms, and is had far sooner than an answer for each term.
-    broken = [
-        name
-        for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
-    ]
-    if broken:
+    if broken := not_finite(tensors):
         raise CheckpointError(
             expected=f"weights that are finite numbers in {source}",
             found=f"others in {', '.join(broken)}",

@@ -12,7 +12,6 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,7 +23,8 @@ from torch import Tensor
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, computed
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.encoding.units import Features, Ints, TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.files import digest_file
 from bertsmith.model.encoder import Encoder, Trace
@@ -91,7 +91,7 @@ class FrozenEncoder:
         if weights.is_file():
             base_digest = functools.partial(digest_file, weights)
         else:
-            base_digest = functools.partial(str, _digest_parameters(loaded.model.encoder))
+            base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
         has_pooler = "pooler" not in loaded.new_parts
         kept = folder.metadata.kept_layers(folder.path)
         prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept)
@@ -152,7 +152,7 @@ class FrozenEncoder:
             CheckpointError: the pooler is asked for and was never trained.
         """
         self.require_pooling(pooling, choice)
-        features = _rows_by_first(rows)
+        features = rows_by_first(rows)
         # One position a row is read, so the positions of the features are its rows.
         return self._vectors(
             features,
@@ -173,7 +173,7 @@ class FrozenEncoder:
         Raises:
             ConfigError: the vectors take too much memory.
         """
-        features = dataclasses.replace(_rows_by_first(rows), read=read)
+        features = dataclasses.replace(rows_by_first(rows), read=read)
         width = (choice.width(self.hidden_size),)
         return self._vectors(
             features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True
@@ -279,27 +279,6 @@ class FrozenEncoder:
             found=max_length,
             fix="lower max_length",
         )
-
-
-def _digest_parameters(model: Encoder) -> str:
-    """The digest of all parameters, for models that do not lie in one file."""
-    whole = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        whole.update(name.encode())
-        whole.update(tensor.contiguous().view(torch.uint8).numpy())
-    return f"sha256:{whole.hexdigest()}"
-
-
-def _rows_by_first(rows: PackedRows) -> Features:
-    """Rows that are units of their own, of which [CLS] is read."""
-    return Features(
-        rows=rows,
-        rows_per_unit=np.ones(len(rows), dtype=np.int64),
-        example_of_row=np.arange(len(rows)),
-        read=rows.offsets[:-1],
-        targets=None,
-        targets_per=PER_ROW,
-    )
 
 
 def _require_room(shape: tuple[int, ...], what: str) -> int:

@@ -19,10 +19,9 @@ from bertsmith.finetuning.tuning import table_cells
 from bertsmith.progress import counted, duration
 from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS, Series, line_chart
+from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
 from bertsmith.training.run_folder import RunFolder, flat
-
-_HELD_OUT = "held_out_"
 
 
 def is_finetuning(run: Path) -> bool:
@@ -182,7 +181,7 @@ def _curves(shown: Sequence[FinishedRun]) -> str:
     scores = dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"]))
     charts = [_curve("training loss", "train", "loss", shown)]
     charts += [
-        _curve(f"{html.words(name)} on the dev examples", "evaluation", _HELD_OUT + name, shown)
+        _curve(f"{html.words(name)} on the dev examples", "evaluation", HELD_OUT + name, shown)
         for name in scores
         if not name.endswith(("_thresh", *COUNTS))
     ]
@@ -205,5 +204,5 @@ def _curve(caption: str, kind: str, key: str, shown: Sequence[FinishedRun]) -> s
             keys.append(html.Key(style, color, f"{run.name}, {folder}" if len(shown) > 1 else folder))
     if not series:
         return ""
-    label = "loss" if kind == "train" else html.words(key.removeprefix(_HELD_OUT))
+    label = "loss" if kind == "train" else html.words(key.removeprefix(HELD_OUT))
     return html.figure(caption, line_chart(series, x_label="steps", y_label=label), keys)

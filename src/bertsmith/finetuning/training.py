@@ -16,12 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import ConfigError
@@ -181,9 +180,7 @@ class FinetuningJob:
 
     @functools.cached_property
     def _computed_digests(self) -> dict[str, str]:
-        tensors = sorted(self.folder.tensors.items())
-        names = [f"{name} {digest_bytes(tensor.view(torch.uint8).numpy().tobytes())}" for name, tensor in tensors]
-        found = {"base": digest_bytes("\n".join(names).encode())}
+        found = {"base": digest_of_tensors(self.folder.tensors)}
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
                 gold = b"" if features.targets is None else features.targets.tobytes()

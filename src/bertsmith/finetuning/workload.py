@@ -23,11 +23,11 @@ from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.training.workload import StepPlan
+from bertsmith.training.workload import StepPlan, Workload
 
 
-class Finetuning:
-    """What the training loop is given to fine-tune a model on a task.
+class Finetuning(Workload):
+    """What the training loop receives to fine-tune a model on a task.
 
     Args:
         model: the encoder with the task's head.
@@ -40,6 +40,8 @@ class Finetuning:
         seed: of the order of the examples and of dropout.
         on_scores: is told the scores of every evaluation.
     """
+
+    model: EncoderForTask
 
     def __init__(
         self,
@@ -78,9 +80,6 @@ class Finetuning:
         """Whether a parameter belongs to the embeddings or to a layer."""
         encoder = self.model.encoder
         return name.startswith(PREFIX) and encoder.height(plain(name)) <= encoder.num_layers
-
-    def fix_steps(self, total: int) -> None:
-        """Nothing here depends on the length of the run."""
 
     def units_of_step(self, step: int) -> Ints:
         """The units of a step, int64 [batch]; a function of (seed, step)."""
