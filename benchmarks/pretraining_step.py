@@ -25,7 +25,7 @@ from transformers import BertForPreTraining as PeerModel
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining, EncoderForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream, Rows
@@ -166,7 +166,7 @@ def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> 
         return {"ours": ours, "transformers": float(peer(**padded(*rows_of(case, rows))).loss)}
 
 
-def task_of(case: str, model: BertForPreTraining, rows: int, runtime: Runtime) -> Pretraining:
+def task_of(case: str, model: EncoderForPreTraining, rows: int, runtime: Runtime) -> Pretraining:
     """The task of a case."""
     return Pretraining(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
 

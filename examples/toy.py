@@ -12,7 +12,7 @@ from bertsmith.corpus.readers import Document
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.training.loop import train
@@ -76,7 +76,7 @@ def fit(
     model: EncoderForPreTraining, corpus: Corpus, data: PretrainingDataSettings, steps: int, learning_rate: float = 2e-3
 ) -> dict[str, float]:
     """The scores on held-out documents after training `model` in place for `steps` steps of 64 rows."""
-    task = PretrainingTask(
+    task = Pretraining(
         model, corpus, corpus.held_out(), corpus.vocabulary, data, choose("cpu", "fp32"), rows_per_step=64
     )
     settings = TrainSettings(
