@@ -49,7 +49,7 @@ def write_int8(
         CheckpointError: the graph is not valid ONNX.
     """
     onnx, quantization = package("onnx"), package("onnxruntime.quantization")
-    # The decoder of a masked-LM head is transposed and quantized per column, so it can no longer be the word table.
+    # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.
     graph = build_graph(folder.config, folder.tensors, kind, tied=False)
     # There is nothing to fold or fuse beforehand; without this mark onnxruntime advises to try.
     onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
