@@ -172,12 +172,12 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and squad/, or a file of lines")
-    parser.add_argument("--model", action="append", required=True, help="folder, or NAME=FOLDER; may be repeated")
+    parser.add_argument("--model", action="append", required=True, help="FOLDER or NAME=FOLDER; repeatable")
     parser.add_argument("--precision", default="fp32", help="[fp32]")
     parser.add_argument("--minutes", type=float, default=10, help="[10]")
     parser.add_argument("--clients", type=int, default=64, help="[64]")
     parser.add_argument("--texts", type=int, default=1000, help="texts per mix [1000]")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="threads per model [all cores]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="per model [all cores]")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

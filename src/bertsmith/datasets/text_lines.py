@@ -145,9 +145,7 @@ class TextLines:
                     expected=f"JSON in {place}", found=f"{brief(line.strip())} ({error})", fix="fix this line"
                 ) from None
             if not isinstance(record, dict):
-                raise InputError(
-                    expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="fix this line"
-                )
+                raise InputError(expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="fix this line")
             column = column or self._column(list(record))
             if column not in record:
                 raise InputError(

@@ -308,10 +308,7 @@ def report_rows(before: VectorReport, after: VectorReport | None) -> list[tuple[
         ("  standard deviation", *(report.deviation for report in reports)),
         *((f"  {share:.0%} are below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
         ("shared component, fraction of the squared length", *(report.shared for report in reports)),
-        *(
-            (f"variance in the top {top}", *(report.top_shares[top] for report in reports))
-            for top in before.top_shares
-        ),
+        *((f"variance in the top {top}", *(report.top_shares[top] for report in reports)) for top in before.top_shares),
         ("effective rank", *(report.effective_rank for report in reports)),
         ("partition ratio (1: no special direction)", *(report.partition_ratio for report in reports)),
     ]

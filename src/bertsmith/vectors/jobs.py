@@ -256,9 +256,7 @@ def write_vectors(
                         fix="start over with --replace when the file is complete",
                     )
                 if not done:
-                    raise InputError(
-                        expected=f"texts in '{source.path}'", found="none", fix="name a file with texts"
-                    )
+                    raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file with texts")
                 file.finish()
     return VectorSummary(
         out=out,
