@@ -280,7 +280,7 @@ def _full_disk_in_words(out: Path) -> Iterator[None]:
         raise RunError(
             expected=f"disk space for '{out}'",
             found="none left; complete blocks are kept",
-            fix="free some space and continue with --resume",
+            fix="free some space and resume with --resume",
         ) from None
 
 
