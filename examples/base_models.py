@@ -1,7 +1,7 @@
-"""Base models for the examples that fine-tune a model or look inside one: small, and made in seconds.
+"""Small base models, made in seconds, for the examples that fine-tune a model or look inside one.
 
-They stand in for a model that was pre-trained on much text. Examples that use them take the folder of such a model with
-`--model` instead, and only then do their numbers say something about English.
+They replace a model pre-trained on a large corpus. The examples that use them accept the folder of such a model with
+`--model`; only then do their numbers say something about English.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 
 def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:
-    """A model folder: 500 pieces and a masked language model, both learned from the example texts of presets."""
+    """A model folder with 500 pieces and a masked language model, both learned from the example texts of presets."""
     files = [path for path in map(bundled_examples, names) if path]
     texts = [
         example.first for name, path in zip(names, files, strict=True) for example in read_examples(name, path).examples
@@ -32,7 +32,7 @@ def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str
 
 
 def base_of_language(documents: list[list[str]], folder: Path, steps: int = 600, objective: str = "mlm+nsp") -> str:
-    """A model folder: whole words as pieces, and a model trained to fill gaps and, as a rule, to tell what follows."""
+    """A model folder with whole words as pieces, trained on masked words and, by default, next-sentence prediction."""
     return _pretrained(corpus_of(documents, folder / "corpus"), folder / "base", objective, steps)
 
 
@@ -48,7 +48,7 @@ def _pretrained(corpus: Corpus, folder: Path, objective: str, steps: int) -> str
 
 
 def options(about: str | None) -> argparse.ArgumentParser:
-    """The options of an example, which may add its own."""
+    """A parser with the options shared by the examples; an example may add its own."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
-    parser.add_argument("--model", metavar="DIR", help="a pre-trained model [a small one is made]")
+    parser.add_argument("--model", metavar="DIR", help="a pre-trained model [default: train a small one]")
     return parser

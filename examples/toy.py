@@ -1,4 +1,4 @@
-"""What the examples share: a village to talk about, and the few lines that train a small model on a small text."""
+"""Shared by the examples: sentences about a village, and the few lines that train a small model on a small text."""
 
 import tempfile
 from pathlib import Path
@@ -19,7 +19,7 @@ from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
-# Who works where, and what they do there to which things.
+# Who works where, and what they do there with which things.
 PLACES = (
     (("gardener", "neighbour"), {"water": ("roses", "herbs"), "cut": ("hedge", "grass")}),
     (("baker", "cook"), {"stir": ("soup", "sauce"), "slice": ("bread", "cake")}),
@@ -28,7 +28,7 @@ PLACES = (
 
 
 def village(documents: int, rng: np.random.Generator) -> list[list[str]]:
-    """Documents of four sentences about the same people at one place; verbs and pronouns agree with them in number."""
+    """Documents of four sentences about the same people in one place; verbs and pronouns agree with them in number."""
     return [_one_place(rng) for _ in range(documents)]
 
 
@@ -45,7 +45,7 @@ def _one_place(rng: np.random.Generator) -> list[str]:
 
 
 def corpus_of(documents: list[list[str]], folder: Path, held_out: float = 0.1) -> Corpus:
-    """A corpus folder made of documents (lists of sentences), whose vocabulary is simply all their words."""
+    """A corpus folder made from documents (lists of sentences); its vocabulary is all their words."""
     words = sorted({word for sentences in documents for sentence in sentences for word in sentence.split()})
     given = [Document(f"document {number}", sentences) for number, sentences in enumerate(documents)]
     with quiet():
@@ -55,10 +55,10 @@ def corpus_of(documents: list[list[str]], folder: Path, held_out: float = 0.1) -
 
 
 def small_model(corpus: Corpus, seed: int = 1, **changes: Any) -> EncoderForPreTraining:
-    """An untrained model of two layers, 32 wide, for the words of a corpus.
+    """An untrained model with two layers of width 32 for the words of a corpus.
 
-    Its first parameters are drawn ten times as wide as those of the paper: 0.02 suits a width of 768, and so few units
-    would take long to leave it.
+    The standard deviation of its initial parameters is ten times that of the paper: 0.02 suits a width of 768, and so
+    few units would need a long time to grow from there.
     """
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
     more = {

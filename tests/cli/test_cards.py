@@ -157,7 +157,7 @@ def test_a_card_of_somebody_else_stays_where_it_can_be_read(tmp_path, run):
     assert run("convert", folder, tmp_path / "same", "--to", "huggingface").code == 0
     assert (tmp_path / "same" / CARD).read_bytes() == (folder / CARD).read_bytes()
     told = run("convert", folder, tmp_path / "other", "--to", "google")
-    assert "README.md of the source is not a card of bertsmith" in told.out
+    assert "README.md of the source is not a bertsmith model card" in told.out
     assert parts(tmp_path / "other")[0]["library_name"] == "tf"
 
 

@@ -117,7 +117,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
 
 def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
-    assert "queries longer than the 64 tokens that are read: 1, 8 tokens cut" in capsys.readouterr().err
+    assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
     assert capsys.readouterr().err == ""
 
@@ -182,5 +182,5 @@ def test_a_search_is_scored_over_the_queries_that_have_an_answer() -> None:
     assert found.by_query["1"]["mrr@10"] == 0.5
     assert found.by_query["2"]["recall@10"] == 0.5, "one relevant passage is not in the collection"
     assert found.scores["mrr@10"] == 0.75
-    with pytest.raises(InputError, match="judgements of a relevant passage"):
+    with pytest.raises(InputError, match="judgements with a relevant passage"):
         score_search(ranking, queries, PASSAGES, {"3": {"d": 0.0}})

@@ -389,7 +389,7 @@ def test_tags_that_break_their_scheme_are_warned_about_once(capsys: pytest.Captu
     many = [sentence("a b", "B-LOC I-LOC"), sentence("a b", "O I-LOC"), sentence("a b", "I-PER O")]
     task().check(many, gold=True)
     assert capsys.readouterr().err.splitlines() == [
-        "warning: 2 of 3 sentences with tags that break IOB2; they are scored as conlleval reads them",
+        "warning: 2 of 3 sentences with tags that violate IOB2; scored as conlleval reads them",
         "warning: names.conll, line 7, word 2: expected 'B-LOC'; found 'I-LOC'",
         "warning: names.conll, line 7, word 1: expected 'B-PER'; found 'I-PER'",
     ]
