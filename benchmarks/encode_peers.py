@@ -23,7 +23,7 @@ from peer_models import ModelFiles, graph_inputs
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import fast_precisions
 from bertsmith.text.pack import PackedRows
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 Vectors = npt.NDArray[np.float32]
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -120,7 +120,7 @@ class Ours(System):
     def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
         super().__init__(files, precision, threads)
         try:
-            self.embedder = Embedder.load(
+            self.embedder = load_embedder(
                 files.folder, pooling=files.pooling, normalize=False, device="cpu", precision=precision
             )
         except ConfigError as error:

@@ -22,6 +22,7 @@ from typing import Any
 from harness import machine, machine_label, write_result
 
 from bertsmith.encoding.frozen import POOLINGS, FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.files import write_json
 from bertsmith.finetuning.frozen_tagging import TAGGER_RECIPE, TaggerSettings, train_tagger
 from bertsmith.finetuning.probe import PROBES, FeatureProbe
@@ -164,7 +165,7 @@ def main() -> None:
     task = task_for(spec)
     if not isinstance(task, TaggingTask | ClassificationTask):
         raise SystemExit(f"this benchmark compares tags or classes; {name} is a {spec.kind} task")
-    encoder = FrozenEncoder.load(arguments.model, precision=arguments.precision)
+    encoder = load_frozen_encoder(arguments.model, precision=arguments.precision)
     rows: dict[str, dict[str, Any]] = {}
     for row in (*CHOICES, FINE_TUNED):
         start = time.monotonic()

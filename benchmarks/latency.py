@@ -31,7 +31,7 @@ from peer_models import ModelFiles
 from bertsmith.checkpoints.load import load_any
 from bertsmith.progress import quiet
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 LENGTH, ASKED = 32, 20
 TEXT = "the film is a charming and often affecting journey through the lives of people who never meet"
@@ -51,7 +51,7 @@ SCRIPTS = {
     "ours": TORCH_BEGIN
     + """
 from bertsmith.vectors.embedder import Embedder
-embedder = Embedder.load(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
+embedder = load_embedder(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 """,
     "transformers": TORCH_BEGIN
@@ -125,7 +125,7 @@ def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options
     """Seconds from process start to the first vector, for every system that ran warm, and the ratios."""
     asked: list[type[System]] = [Ours, *PEERS]
     commands, checks, left_out = {}, {}, {}
-    reference = Embedder.load(files.folder, pooling=files.pooling, normalize=False, device="cpu").embed([TEXT])
+    reference = load_embedder(files.folder, pooling=files.pooling, normalize=False, device="cpu").embed([TEXT])
     for kind in asked:
         name = f"{kind.engine} {precision}"
         if not any(system.startswith(name) for system in warm["systems"]):

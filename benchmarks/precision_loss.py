@@ -19,7 +19,7 @@ from harness import machine, machine_label, write_result
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.tasks.named_tasks import read_examples
 from bertsmith.tasks.spec_of_model import spec_of
@@ -30,7 +30,7 @@ PRECISIONS = ("fp32", "bf16", "int8")
 def scored(folder: Path, examples: list[Example], precision: str) -> dict[str, Any]:
     """The scores in one precision, the seconds and the precision that ran; or the reason why there are none."""
     try:
-        predictor = Predictor.load(folder, device="cpu", precision=precision)
+        predictor = load_predictor(folder, device="cpu", precision=precision)
     except ConfigError as error:
         return {"left_out": str(error)}
     if predictor.runtime.precision != precision:

@@ -14,15 +14,15 @@ from typing import Any
 
 from harness import machine, machine_label, write_result
 
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.inference.predictor import Predictor
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import index_passages
 from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.search.rankings import shortened
 from bertsmith.search.retrieval import Retriever, reranked, score_search
 from bertsmith.search.settings import DEPTH, VECTORS
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 
 def main() -> None:
@@ -33,14 +33,14 @@ def main() -> None:
     passages = read_text_set(folder / "cran.all.1400.xml")
     queries = read_text_set(folder / "cran.qry.xml", what="queries")
     judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
-    embedder = Embedder.load(options.model, device="cpu")
+    embedder = load_embedder(options.model, device="cpu")
     start = time.process_time()
     index = index_passages(passages.texts, embedder)
     seconds = {"vectors of the passages": round(time.process_time() - start, 1)}
     retriever = Retriever(passages=passages, bm25=BM25(passages.texts), embedder=embedder, index=index)
     rankings = retriever.side_by_side(queries.texts, VECTORS)
     if options.rerank:
-        scorer = PairScorer(Predictor.load(options.rerank, device="cpu"))
+        scorer = PairScorer(load_predictor(options.rerank, device="cpu"))
         start = time.process_time()
         first = shortened(rankings[VECTORS], options.depth)
         name = f"{VECTORS}, first {options.depth} re-ranked"

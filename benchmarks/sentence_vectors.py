@@ -29,7 +29,7 @@ from bertsmith.files import write_json
 from bertsmith.metrics.numbers import spearman
 from bertsmith.metrics.vectors import cosines, describe
 from bertsmith.vectors.changes import ChangeSettings, fit_change
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 CHANGES = {
     "centred": ChangeSettings(center=True),
@@ -64,7 +64,7 @@ def encoder_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[fl
     if not layers and "pooler" in load_any(path).parts:
         poolings.append("pooler")
     for pooling in poolings:
-        embedder = Embedder.load(path, pooling=pooling, normalize=False, layers=layers or "last")
+        embedder = load_embedder(path, pooling=pooling, normalize=False, layers=layers or "last")
         vectors = embedder.embed(texts)
         rows[f"{name}, {pooling}"] = score(vectors, gold)
         for change, settings in CHANGES.items():
@@ -75,7 +75,7 @@ def encoder_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[fl
 
 def sentence_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[float]) -> dict[str, dict[str, Any]]:
     """The rows of a sentence-trained model, with the pooling of its folder, unchanged and changed."""
-    vectors = Embedder.load(source).embed(texts)
+    vectors = load_embedder(source).embed(texts)
     rows = {name: score(vectors, gold)}
     for change in ("centred", "whitened"):
         rows[f"{name}, {change}"] = score(fit_change(vectors, CHANGES[change]).apply(vectors), gold)

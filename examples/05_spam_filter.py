@@ -14,7 +14,7 @@ from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
@@ -45,7 +45,7 @@ def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float
         print(job.lines()[0])
         job.train_once(folder / name, seed=1)
 
-        predictor = Predictor.load(folder / name)
+        predictor = load_predictor(folder / name)
         scores, _ = predictor.evaluate(data.dev)
         print(f"{scores['accuracy']:.0%} of the {len(data.dev)} mails that were set aside are right")
         predictions = predictor.predict([TextExample(id=mail, first=mail) for mail in mails])

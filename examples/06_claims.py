@@ -17,11 +17,11 @@ from sklearn.linear_model import LogisticRegression
 from bertsmith import quiet
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.datasets.examples import TextExample
-from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
@@ -60,14 +60,14 @@ def main(
         job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
         job.train_once(folder / "fine-tuned", seed=1)
         claim_model = str(folder / "fine-tuned")
-    predictor = Predictor.load(claim_model)
+    predictor = load_predictor(claim_model)
     is_claim = predictor.task.spec.labels.index("Claim")
     dev_scores, _ = predictor.evaluate(data.dev)
     found = {"fine-tuned": np.array([answer.probabilities[is_claim] for answer in predictor.predict(sentences)])}
     right = {"fine-tuned": dev_scores["accuracy"]}
 
     # Only the regression is trained, on the mean of the last hidden states of a sentence.
-    task, encoder = ClassificationTask(spec), FrozenEncoder.load(model)
+    task, encoder = ClassificationTask(spec), load_frozen_encoder(model)
 
     def vectors(examples: Sequence[TextExample]) -> np.ndarray:
         return text_vectors(encoder, task, examples, encoder.choice("last"))

@@ -22,10 +22,11 @@ from base_models import base_of_language, options
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.frozen_tagging import word_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
@@ -76,7 +77,7 @@ def main(
     if model is None:
         model = base_of_language(documents(1500, np.random.default_rng(1)), folder, steps)
         recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
-    encoder, rng = FrozenEncoder.load(model), np.random.default_rng(2)
+    encoder, rng = load_frozen_encoder(model), np.random.default_rng(2)
 
     # Questions and labelled sentences share no words except the ambiguous one.
     gold = np.repeat(np.arange(len(SENSES)), 8)
@@ -106,7 +107,7 @@ def main(
     settings = FinetuningSettings(epochs=epochs, batch_size=16, precision="fp32")
     job = FinetuningJob.prepare(model, spec, TaskData(train=pairs(labelled), dev=()), settings, recipe)
     job.train_once(folder / "glosses", seed=1)
-    answers = Predictor.load(folder / "glosses").predict(pairs(asked))
+    answers = load_predictor(folder / "glosses").predict(pairs(asked))
     fits = np.array([answer.probabilities[1] for answer in answers]).reshape(-1, 2)
     by_gloss = float((fits.argmax(1) == gold % 2).mean())
     print(f"by which gloss fits: {by_gloss:.0%}")

@@ -26,7 +26,7 @@ from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputErro
 from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer, LabelError
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import CONFIG, examples_of, write_base_model
 
 NUMBERS = [f"{letter}{digit}" for letter in "abcdefghijklmnopqrst" for digit in range(10)]
@@ -134,7 +134,7 @@ def test_vectors_are_those_of_the_embedder(base):
     texts, _ = sample(9)
     for options in ({}, {"pooling": "cls", "normalize": True, "max_length": 5}, {"layers": "-1,-2"}):
         vectorizer = BertsmithVectorizer(base, device="cpu", **options)
-        wanted = Embedder.load(base, device="cpu", **options).embed(texts)
+        wanted = load_embedder(base, device="cpu", **options).embed(texts)
         cuts = pytest.warns(CutWarning) if "max_length" in options else contextlib.nullcontext()
         with cuts:
             np.testing.assert_array_equal(vectorizer.transform(texts), wanted)
@@ -169,7 +169,7 @@ def test_a_changed_parameter_is_heeded_without_a_new_fit(base):
     assert vectorizer._load() is first
     vectorizer.set_params(pooling="max")
     np.testing.assert_array_equal(
-        vectorizer.transform(texts), Embedder.load(base, pooling="max", device="cpu").embed(texts)
+        vectorizer.transform(texts), load_embedder(base, pooling="max", device="cpu").embed(texts)
     )
 
 

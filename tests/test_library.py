@@ -14,15 +14,13 @@ from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untra
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.library.inputs import silently
 from bertsmith.progress import quiet, tell
 from bertsmith.runtime import BATCH_TOLERANCE, INFERENCE_TOKENS
 from bertsmith.tasks.kinds import task_for
-from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.vectors.loading import load_embedder, load_token_features
 from model.examples import shake
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
@@ -92,7 +90,7 @@ def test_a_fine_tuned_model_answers_as_its_predictor(folders, kind):
     model = load(folders[kind], device="cpu")
     options = {"n_best": 100} if METHODS[kind] == "answer" else {}
     answers = getattr(model, METHODS[kind])(items, **options)
-    assert answers == Predictor.load(folders[kind], device="cpu").predict(examples)
+    assert answers == load_predictor(folders[kind], device="cpu").predict(examples)
     assert type(answers) is list
 
 
@@ -131,7 +129,7 @@ def require_same_gaps(found, wanted):
 
 
 def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
-    alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
+    alone = load_pretraining_heads(str(folders["base"]), device="cpu")
     for tokens in (4096, 12):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
         together = base.fill(GAPS * 3, top=4)
@@ -141,7 +139,7 @@ def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
 
 
 def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
-    alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
+    alone = load_pretraining_heads(str(folders["base"]), device="cpu")
     pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
     for tokens in (4096, 12):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
@@ -158,11 +156,11 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
 def test_vectors_are_those_of_the_embedder_and_the_features(folders, kind):
     model = load(folders[kind], device="cpu")
     for pooling, normalize in ((None, None), ("cls", True), ("max", False), ("mean", None)):
-        wanted = Embedder.load(folders[kind], pooling=pooling, normalize=normalize, device="cpu").embed(TEXTS)
+        wanted = load_embedder(folders[kind], pooling=pooling, normalize=normalize, device="cpu").embed(TEXTS)
         np.testing.assert_array_equal(model.embed(TEXTS, pooling=pooling, normalize=normalize), wanted)
     words = [text.split() for text in TEXTS]
     for layers in ("last", "-1,-2"):
-        wanted = TokenFeatures.load(folders[kind], layers=layers, device="cpu").word_vectors(words)
+        wanted = load_token_features(folders[kind], layers=layers, device="cpu").word_vectors(words)
         found = model.features(words, layers=layers)
         assert all(torch.equal(one, other) for one, other in zip(found, wanted, strict=True))
         assert [vectors.shape[0] for vectors in found] == [len(sentence) for sentence in words]
@@ -189,7 +187,7 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     with pytest.warns(CutWarning, match="lost tokens: 1, 2 tokens in all") as caught:
         vectors = model.embed(TEXTS)
     assert caught[0].filename == __file__
-    np.testing.assert_array_equal(vectors, Embedder.load(folder, device="cpu").embed(TEXTS))
+    np.testing.assert_array_equal(vectors, load_embedder(folder, device="cpu").embed(TEXTS))
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert model.tokens(["the [SEP] film"]) == [5]
     assert (model.pair, model.reads_at_most("rerank"), model.reads_at_most("features")) == (None, 7, None)
@@ -220,7 +218,7 @@ def test_a_text_that_is_cut_is_told_where_the_caller_stands(folders, base):
 def test_a_model_of_pairs_reranks_by_its_last_label_and_an_encoder_by_the_cosine(folders, base):
     passages = ["good film", "", "rome"]
     pairs = load(folders["pair"], device="cpu")
-    wanted = PairScorer(Predictor.load(folders["pair"], device="cpu")).scores("a film", passages)
+    wanted = PairScorer(load_predictor(folders["pair"], device="cpu")).scores("a film", passages)
     assert pairs.rerank("a film", passages) == wanted
     vectors = base.embed(["a film", *passages]).astype(np.float64)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -271,7 +269,7 @@ def test_texts_and_pairs_may_come_together_where_the_model_takes_both(folders, t
     )
     model = load(tmp_path / "m", device="cpu")
     mixed = ["the film", ("the film", "good"), "anna", ("it", "was")]
-    alone = Predictor.load(tmp_path / "m", device="cpu")
+    alone = load_predictor(tmp_path / "m", device="cpu")
     for item, found in zip(mixed, model.classify(mixed), strict=True):
         first, second = (item, None) if isinstance(item, str) else item
         (wanted,) = alone.predict([TextExample(id="0", first=first, second=second)])
@@ -300,7 +298,7 @@ def test_tokens_are_counted_as_each_method_reads_them(base, folders):
     assert base.tokens([("[MASK]", "a")], "next_sentence") == [3 + 1 + 3]
     texts = ["[MASK] " * 30, "the [SEP] film", ""]
     counted = base.tokens(texts, "embed")
-    embedder = Embedder.load(folders["base"], device="cpu")
+    embedder = load_embedder(folders["base"], device="cpu")
     assert counted == base.tokens(texts, "rerank") == (embedder.encode(texts).lengths + 2).tolist()
     cut = embedder.embed_counting(texts)[1].tolist()
     assert cut == [max(count - base.embed_length, 0) for count in counted] == [28, 0, 0]
@@ -329,7 +327,7 @@ def test_a_question_that_is_cut_is_told(folders):
     found = model.answer([("who ?", context)])
     assert [one.cut_tokens for one in found] == [0]
     spec = dataclasses.replace(SPECS["answer"], settings=dataclasses.replace(SPECS["answer"].settings, max_question=9))
-    small = Predictor.load(folders["answer"], device="cpu")
+    small = load_predictor(folders["answer"], device="cpu")
     small.task = task_for(spec)
     model = Model("small", predictor=small)
     with pytest.warns(CutWarning, match="lost tokens: 2, ") as caught:
@@ -457,16 +455,16 @@ def test_columns_and_arrays_are_lists_too(base):
 def test_other_precisions_answer_all_that_is_asked(folders, base, precision):
     options = {"device": "cpu", "precision": precision}
     model = load(folders["base"], **options)
-    wanted = PretrainedPredictor.load(str(folders["base"]), **options).fill(GAPS[1], top=3)
+    wanted = load_pretraining_heads(str(folders["base"]), **options).fill(GAPS[1], top=3)
     assert [[one.piece for one in gap] for gap in model.fill(GAPS, top=3)[1]] == [
         [f.piece for f in gap] for gap in wanted
     ]
-    np.testing.assert_array_equal(model.embed(TEXTS), Embedder.load(folders["base"], **options).embed(TEXTS))
+    np.testing.assert_array_equal(model.embed(TEXTS), load_embedder(folders["base"], **options).embed(TEXTS))
     assert np.abs(model.embed(TEXTS) - base.embed(TEXTS)).max() < 0.2
     assert model.features([["anna", "was"]])[0].dtype == torch.float32
     examples = examples_of("pair", 6)
     pairs = load(folders["pair"], **options)
-    assert pairs.classify([item_of(example) for example in examples]) == Predictor.load(
+    assert pairs.classify([item_of(example) for example in examples]) == load_predictor(
         folders["pair"], **options
     ).predict(examples)
     assert pairs.embed(TEXTS).shape == (6, 32)
@@ -488,7 +486,7 @@ def test_a_gpu_says_the_same(folders, base):
     for kind in ("single", "pair", "number", "choice", "tags"):
         examples = examples_of(kind, 4)
         found = getattr(load(folders[kind], device="cuda"), METHODS[kind])([item_of(example) for example in examples])
-        for one, wanted in zip(found, Predictor.load(folders[kind], device="cpu").predict(examples), strict=True):
+        for one, wanted in zip(found, load_predictor(folders[kind], device="cpu").predict(examples), strict=True):
             assert numbers_of(one) == pytest.approx(numbers_of(wanted), abs=1e-3)
 
 
@@ -557,7 +555,7 @@ def test_words_of_a_batch_are_a_layer_of_another_model(folders, base):
     assert (vectors.shape, vectors.dtype, layer.width) == ((3, 4, 64), torch.float32, 64)
     assert mask.tolist() == [[True] * 4, [False] * 4, [True] + [False] * 3]
     assert not vectors[~mask].any()
-    wanted = TokenFeatures.load(folders["base"], layers="-1,-2", unit="mean", device="cpu")
+    wanted = load_token_features(folders["base"], layers="-1,-2", unit="mean", device="cpu")
     torch.testing.assert_close(vectors[mask], torch.cat(wanted.word_vectors(sentences)))
     whole = torch.nn.ModuleDict({"words": layer, "head": torch.nn.Linear(64, 2)})
     assert set(whole.state_dict()) == {"head.weight", "head.bias"}

@@ -26,6 +26,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import MASK, PretrainedPredictor
 from bertsmith.pretraining.report import Samples, write_report
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
@@ -192,7 +193,7 @@ def _train(out: Path, minutes: float, seed: int) -> TrainResult:
 
 def _samples(model: Path, corpus: Corpus, seed: int) -> tuple[list[Gap], list[Samples]]:
     """Masked held-out sentences, and true and random next sentences, for the report."""
-    predictor = PretrainedPredictor.load(str(model))
+    predictor = load_pretraining_heads(str(model))
     held_out = corpus.held_out() or corpus
     gaps = [_gap(predictor, ids, place) for ids, place in _hidden_words(held_out, seed, 20)]
     filled = Samples(

@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from bertsmith import load
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.runtime import BATCH_TOLERANCE
 
 
 def test_a_gap_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
     result = run("fill", "--model", model, "the man went to the [MASK] .", "--top", 3)
-    (gap,) = PretrainedPredictor.load(str(model)).fill("the man went to the [MASK] .", 3)
+    (gap,) = load_pretraining_heads(str(model)).fill("the man went to the [MASK] .", 3)
     assert result == (0, "".join(f"{found.probability:.4f}  {found.piece}\n" for found in gap), "")
 
 
@@ -83,7 +84,7 @@ def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
 def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
     result = run("next", "--model", model, "the man went to the store .", "he bought", "a b c", "--json")
     answers = [json.loads(line) for line in result.out.splitlines()]
-    found = PretrainedPredictor.load(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
+    found = load_pretraining_heads(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
     told = [(answer["second"], answer["probability"]) for answer in answers]
     assert told == [(one.text, one.probability) for one in found]
     assert all(0 < answer["probability"] < 1 for answer in answers)

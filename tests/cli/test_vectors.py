@@ -18,7 +18,7 @@ from bertsmith.datasets import text_lines
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.vectors import jobs as vector_jobs
 from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.vectors.loading import load_embedder, load_token_features
 from bertsmith.vectors.writers import NpyWriter, ParquetWriter
 
 LINES = ["the man went to the store", "", "he bought a tweet", "a b c " * 20, "the man went to the store", "d e"]
@@ -42,7 +42,7 @@ def test_row_i_is_line_i_also_where_it_is_empty(run, model, text, tmp_path):
     result = run("embed", text, "--model", model, "--out", out)
     assert (result.code, result.out) == (0, f"{out}: 6 vectors of 32 numbers, of 6 texts\n")
     vectors = np.load(out, mmap_mode="r", allow_pickle=False)
-    np.testing.assert_allclose(vectors, Embedder.load(model).embed(LINES), atol=2e-6)
+    np.testing.assert_allclose(vectors, load_embedder(model).embed(LINES), atol=2e-6)
     again = run("embed", text, "--model", model, "--out", out)
     assert (again.code, "--replace" in again.err, again.err.count("\n")) == (1, True, 1)
 
@@ -57,11 +57,11 @@ def test_settings_of_the_command_are_those_of_the_library(run, model, text, tmp_
     ):
         out = tmp_path / f"{number}.npy"
         assert run("embed", text, "--model", model, "--out", out, *flags).code == 0
-        np.testing.assert_allclose(np.load(out), Embedder.load(model, **settings).embed(LINES), atol=2e-6)
+        np.testing.assert_allclose(np.load(out), load_embedder(model, **settings).embed(LINES), atol=2e-6)
 
 
 def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
-    embedder = Embedder.load(model)
+    embedder = load_embedder(model)
     embedder.embed(LINES)
     result = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--json")
     summary = json.loads(result.out)
@@ -89,7 +89,7 @@ def test_a_line_that_is_not_utf_8_and_a_very_long_one_have_their_vectors(run, mo
     vectors = np.load(out)
     # What could not be read is dropped from the text by the rules of the tokenizer.
     np.testing.assert_array_equal(vectors[0], vectors[1])
-    alone = Embedder.load(model).embed(["the store " * 15])[0]
+    alone = load_embedder(model).embed(["the store " * 15])[0]
     np.testing.assert_allclose(vectors[2], alone, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
 
 
@@ -113,7 +113,7 @@ def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
     assert run("embed", text, "--model", model, "--out", out, "--text").code == 0
     table = pq.read_table(out)
     assert table["text"].to_pylist() == LINES
-    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), Embedder.load(model).embed(LINES), atol=2e-6)
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), load_embedder(model).embed(LINES), atol=2e-6)
     refused = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--text")
     assert (refused.code, ".parquet" in refused.err) == (1, True)
 
@@ -238,7 +238,7 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
     out = tmp_path / "w.parquet"
     result = run("features", text, "--model", model, "--out", out, "--layers", "-1,0", "--words", "mean", "--json")
     summary = json.loads(result.out)
-    (found,) = list(TokenFeatures.load(model, layers="-1,0", unit="mean").read(LINES))
+    (found,) = list(load_token_features(model, layers="-1,0", unit="mean").read(LINES))
     assert (summary["rows"], summary["width"], summary["empty_texts"]) == (len(found.token), 64, 1)
     assert summary["long_texts"] == 1
     table = pq.read_table(out)
@@ -252,7 +252,7 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
 def test_pieces_of_a_file_lie_in_an_array_with_an_index_beside_it(run, model, text, tmp_path):
     out = tmp_path / "w.npy"
     assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
-    (found,) = list(TokenFeatures.load(model, unit="pieces").read(LINES))
+    (found,) = list(load_token_features(model, unit="pieces").read(LINES))
     vectors = np.load(out)
     assert vectors.dtype == np.float16
     np.testing.assert_allclose(vectors, found.vectors, atol=2e-3, rtol=1e-3)
@@ -277,7 +277,7 @@ def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, nam
     assert run("embed", text, "--model", model, "--out", out, "--float16").code == 0
     found = np.load(out) if name == "x.npy" else np.stack(pq.read_table(out)["vector"].to_numpy())
     assert found.dtype == np.float16
-    np.testing.assert_allclose(found, Embedder.load(model).embed(LINES), atol=2e-3, rtol=1e-3)
+    np.testing.assert_allclose(found, load_embedder(model).embed(LINES), atol=2e-3, rtol=1e-3)
     other = run("embed", text, "--model", model, "--out", out, "--resume")
     assert (other.code, "float16; found float32" in other.err) == (1, True)
 

@@ -25,7 +25,7 @@ from bertsmith.export.onnx_graph import INPUTS, outputs_of
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import DataFile, odd_rows, sample_for
 from bertsmith.files import digest_file
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.tasks.named_tasks import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
@@ -66,7 +66,7 @@ def test_an_export_is_scored_on_labelled_examples_on_both_sides(kind: str, name:
     assert record["sample"]["examples"] == 20
     found = record["files"]["model.onnx"]
     assert found["digest"] == digest_file(tmp_path / "out" / "model.onnx")
-    scores, _ = Predictor.load(source).evaluate(examples)
+    scores, _ = load_predictor(source).evaluate(examples)
     metric = SPECS[kind].metric
     assert found["metric"]["name"] == metric
     assert found["metric"]["library"] == pytest.approx(scores[metric], abs=1e-9)

@@ -24,7 +24,7 @@ from bertsmith.export.onnx_graph import outputs_of
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import digest_file
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.tasks.named_tasks import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
@@ -51,7 +51,7 @@ def one_line(error: BertsmithError) -> str:
 def write_agreed(source: Path, path: Path, count: int) -> Path:
     """Examples with the labels that the model gives them, so that every changed answer lowers its score."""
     examples = examples_of("single", count)
-    predictions = Predictor.load(source).predict(examples)
+    predictions = load_predictor(source).predict(examples)
     pairs = zip(examples, predictions, strict=True)
     return write_data(path, [dataclasses.replace(one, label=found.label) for one, found in pairs])
 
@@ -133,7 +133,7 @@ def test_a_labelled_file_is_scored_on_both_sides(kind: str, to: str, record: str
     export(source, tmp_path / "out", to=to, data=data)
     values = record_of(tmp_path / "out")
     found = values[record]["model.onnx"] if to == "onnx" else values[record]
-    scores, _ = Predictor.load(source).evaluate(examples)
+    scores, _ = load_predictor(source).evaluate(examples)
     expected = pytest.approx(scores[SPECS[kind].metric], abs=1e-9)
     assert found["metric"] == {
         "name": SPECS[kind].metric,
@@ -305,7 +305,7 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
     assert not (tmp_path / "out").exists()
     export(source, tmp_path / "out", to="google", data=data, task=task, columns=columns)
     record = record_of(tmp_path / "out")
-    scores, _ = Predictor.load(source).evaluate(examples_of(kind, 12))
+    scores, _ = load_predictor(source).evaluate(examples_of(kind, 12))
     assert record["read_back"]["metric"]["library"] == pytest.approx(scores[SPECS[kind].metric], abs=1e-9)
     said = {"pair": {"text_column": "body", "pair_column": "other", "label_column": "verdict"}}
     said["tags"] = {"word_column": 2, "tag_column": 0}

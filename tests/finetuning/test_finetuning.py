@@ -15,7 +15,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings, table_cells
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
@@ -102,7 +102,7 @@ def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_p
     assert result.report["temperature"] == result.spec.temperature
     assert result.report["threshold"] is None
     plain = dataclasses.replace(result.spec, temperature=1.0)
-    predictor = Predictor.load(tmp_path / "run" / "model")
+    predictor = load_predictor(tmp_path / "run" / "model")
     assert predictor.task.spec == result.spec
     soft = predictor.predict(data.dev)
     predictor.task = task_for(plain)

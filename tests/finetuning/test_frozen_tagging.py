@@ -15,6 +15,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.encoding import frozen as frozen_encoder
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import CheckpointError, ConfigError, InputError, RunError
 from bertsmith.finetuning.frozen_tagging import (
     TAGGER_RECIPE,
@@ -337,7 +338,7 @@ def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(
     model = EncoderForPreTraining(new_encoder(CONFIG))
     shake(model)
     save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict({}))
-    loaded = FrozenEncoder.load(tmp_path / "model", device="cpu")
+    loaded = load_frozen_encoder(tmp_path / "model", device="cpu")
     assert set(loaded.digests) == {"base", "vocabulary"}
     direct = FrozenEncoder(model.encoder, TOKENIZER, choose("cpu", "fp32"))
     vectors = [word_vectors(one, tagging(), sentences(5), one.choice("sum-all")).vectors for one in (loaded, direct)]
@@ -345,7 +346,7 @@ def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(
     for name in ("vocab.txt", "tokenizer.json"):
         (tmp_path / "model" / name).unlink()
     with pytest.raises(CheckpointError, match="vocabulary"):
-        FrozenEncoder.load(tmp_path / "model", device="cpu")
+        load_frozen_encoder(tmp_path / "model", device="cpu")
 
 
 LABELS = ("no", "yes", "never")

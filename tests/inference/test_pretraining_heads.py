@@ -8,6 +8,7 @@ import torch
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
@@ -41,7 +42,7 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def predictor(folder) -> PretrainedPredictor:
-    return PretrainedPredictor.load(str(folder), device="cpu")
+    return load_pretraining_heads(str(folder), device="cpu")
 
 
 def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
@@ -86,9 +87,9 @@ def test_a_model_without_the_head_that_is_needed_says_so(folder, tmp_path):
     loaded = load_pretrained(folder)
     save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=("mlm",))
     assert load_pretrained(tmp_path / "mlm").new_heads == ("nsp", "pooler")
-    PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["mlm"])
+    load_pretraining_heads(str(tmp_path / "mlm"), needs=["mlm"])
     with pytest.raises(CheckpointError, match="trained nsp head"):
-        PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["nsp"])
+        load_pretraining_heads(str(tmp_path / "mlm"), needs=["nsp"])
 
 
 def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(folder, tmp_path):

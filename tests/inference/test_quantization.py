@@ -12,12 +12,12 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_metadata
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 pytestmark = pytest.mark.skipif(
@@ -40,10 +40,10 @@ def test_what_is_noted_is_what_int8_keeps_to_from_then_on(tmp_path: Path) -> Non
     examples = examples_of("single", 30)
     exact, trials = quantize(load_any(folder), examples, limit=1.0)
     assert [trial.kept for trial in trials] == [LADDER[0]]
-    assert exact == Predictor.load(folder).evaluate(examples)[0]["accuracy"]
+    assert exact == load_predictor(folder).evaluate(examples)[0]["accuracy"]
     note_kept_layers(folder, "accuracy", exact, trials)
     assert json.loads((folder / "bertsmith.json").read_text())["int8"]["kept"] == []
-    assert len(Predictor.load(folder, precision="int8").predict(examples)) == 30
+    assert len(load_predictor(folder, precision="int8").predict(examples)) == 30
 
 
 def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,7 +54,7 @@ def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pyte
     assert exact == 0.9
     assert [trial.kept for trial in trials] == list(LADDER[:3])
     note_kept_layers(folder, "accuracy", exact, trials)
-    model = Predictor.load(folder, precision="int8").model
+    model = load_predictor(folder, precision="int8").model
     kinds = [type(model.encoder.layers[0].get_submodule(name)).__name__ for name in ("output", "intermediate")]
     assert kinds == ["CastLinear", "Int8Linear"]
 
@@ -62,9 +62,9 @@ def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pyte
 def test_vectors_keep_to_the_note_too(tmp_path: Path) -> None:
     folder, texts = saved(tmp_path / "model"), ["the gate", "a map of the old house"]
     path = folder / "bertsmith.json"
-    plain = Embedder.load(folder, precision="int8").embed(texts)
+    plain = load_embedder(folder, precision="int8").embed(texts)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"int8": {"kept": ["output", "intermediate"]}}))
-    noted = Embedder.load(folder, precision="int8")
+    noted = load_embedder(folder, precision="int8")
     assert noted.settings["int8"] == [choose_inference("cpu", "int8").int8_bits, "output", "intermediate"]
     assert not np.array_equal(noted.embed(texts), plain)
     model = load(folder, precision="int8")
@@ -89,13 +89,13 @@ def test_a_note_that_is_none_is_told(note: object, tmp_path: Path) -> None:
     path = folder / "bertsmith.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"int8": note}))
     with pytest.raises(CheckpointError, match="linear layers"):
-        Predictor.load(folder, precision="int8")
+        load_predictor(folder, precision="int8")
 
 
 @pytest.mark.parametrize("kind", ["pair", "number", "choice", "tags", "answer"])
 def test_every_kind_of_task_answers_in_int8_nearly_as_in_fp32(kind: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", kind)
     examples = examples_of(kind, 8)
-    exact, found = (Predictor.load(folder, precision=precision).predict(examples) for precision in ("fp32", "int8"))
+    exact, found = (load_predictor(folder, precision=precision).predict(examples) for precision in ("fp32", "int8"))
     assert [type(prediction) for prediction in found] == [type(prediction) for prediction in exact]
     assert len(found) == len(examples)

@@ -18,7 +18,7 @@ from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
 from bertsmith.files import read_json_lines
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.normalize import TextRules
@@ -85,7 +85,7 @@ def test_a_run_makes_a_model_that_transformers_reads_and_agrees_with(corpus, tmp
         logits = peer(**inputs).prediction_logits[0]
     gap = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
     expected = logits[gap].softmax(-1)
-    predictor = PretrainedPredictor.load(str(folder), device="cpu")
+    predictor = load_pretraining_heads(str(folder), device="cpu")
     for guess in predictor.fill(text, top=len(VOCABULARY))[0]:
         assert guess.probability == pytest.approx(expected[VOCABULARY.index[guess.piece]].item(), abs=1e-6)
     pair = tokenizer("the man went to the store .", "a dog ate bread .", return_tensors="pt")
@@ -172,7 +172,7 @@ def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, 
     wanted = "nsp" if objective in ("mlm", "left-to-right") else "mlm"
     if objective != "mlm+sop":
         with pytest.raises(BertsmithError, match=f"trained {wanted} head"):
-            PretrainedPredictor.load(str(tmp_path / "run" / "model"), needs=[wanted])
+            load_pretraining_heads(str(tmp_path / "run" / "model"), needs=[wanted])
 
 
 def test_training_goes_on_from_a_model(corpus, tmp_path):

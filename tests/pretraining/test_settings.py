@@ -12,7 +12,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -147,7 +147,7 @@ def test_a_model_that_came_to_nothing_is_not_written(corpus, config_file, tmp_pa
 def test_a_precision_that_would_be_emulated_is_replaced_and_said(corpus, config_file, tmp_path, capsys):
     run(corpus, tmp_path / "run", config=str(config_file), precision="fp16")
     assert "fp16 would be emulated" in capsys.readouterr().err
-    PretrainedPredictor.load(str(tmp_path / "run" / "model"), device="cpu", precision="fp16")
+    load_pretraining_heads(str(tmp_path / "run" / "model"), device="cpu", precision="fp16")
     assert "so fp32 is used" in capsys.readouterr().err
 
 
@@ -161,7 +161,7 @@ def test_a_left_to_right_model_fills_no_masks(tmp_path):
         trained=("mlm",),
     )
     with pytest.raises(CheckpointError, match="left-to-right"):
-        PretrainedPredictor.load(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
+        load_pretraining_heads(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
 
 
 def test_the_held_out_line_is_the_loss_of_the_corpus_frequencies_on_held_out_text(corpus, config_file, tmp_path):

@@ -22,6 +22,7 @@ from bertsmith.search.retrieval import Retriever, reranked, score_search
 from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 TEXTS = ("anna was in rome", "the plot was awful", "a great film", "bert and carl in oslo", "good good film")
@@ -37,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def embedder(folder: Path) -> Embedder:
-    return Embedder.load(folder, device="cpu")
+    return load_embedder(folder, device="cpu")
 
 
 def predictor(kind: str) -> Predictor:
@@ -74,12 +75,12 @@ def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, fo
     path = tmp_path / "index.safetensors"
     index_passages(TEXTS, embedder, path=path)
     with pytest.raises(InputError, match=r"found others \(pooling\)"):
-        index_passages(TEXTS, Embedder.load(folder, pooling="cls", device="cpu"), path=path)
+        index_passages(TEXTS, load_embedder(folder, pooling="cls", device="cpu"), path=path)
     save_pretrained(
         tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
     )
     with pytest.raises(InputError, match=r"found others \(model\)"):
-        index_passages(TEXTS, Embedder.load(tmp_path / "other", device="cpu"), path=path)
+        index_passages(TEXTS, load_embedder(tmp_path / "other", device="cpu"), path=path)
     path.write_bytes(b"damaged")
     with pytest.raises(InputError, match="a damaged file"):
         index_passages(TEXTS, embedder, path=path)

@@ -19,6 +19,7 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
@@ -103,7 +104,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(kind: str, base
     lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
-    predictor = Predictor.load(tmp_path / "run" / "model")
+    predictor = load_predictor(tmp_path / "run" / "model")
     scores, predictions = predictor.evaluate(data.dev)
     best = result.runs[result.best].scores
     assert scores.keys() == best.keys()
@@ -112,7 +113,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(kind: str, base
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
         "from bertsmith.inference.predictor import Predictor;"
-        "p = Predictor.load(sys.argv[1]).predict(examples_of(sys.argv[3], 24, seed=1));"
+        "p = load_predictor(sys.argv[1]).predict(examples_of(sys.argv[3], 24, seed=1));"
         "print(json.dumps([one.to_dict() for one in p]))"
     )
     folder = str(Path(__file__).parent.parent)

@@ -10,7 +10,7 @@ from bertsmith.datasets.glue import GLUE
 from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import write_base_model
@@ -119,7 +119,7 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
     job = FinetuningJob.prepare(base, spec, data, settings, RecipeSettings())
     result = job.train_once(tmp_path / "run", seed=1)
     assert result.steps == 1
-    predictor = Predictor.load(tmp_path / "run" / "model", device="cpu")
+    predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
     scores, predictions = predictor.evaluate(data.dev)
     assert len(predictions) == COUNT
     assert scores.keys() == result.scores.keys() >= {spec.metric, *spec.metrics}

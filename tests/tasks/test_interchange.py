@@ -14,7 +14,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
@@ -91,12 +91,12 @@ def test_a_model_of_transformers_answers_here(kind: str, tmp_path: Path) -> None
     theirs = CLASSES[spec.kind].from_pretrained(tmp_path / "ours", attn_implementation="eager")
     theirs.save_pretrained(tmp_path / "theirs")
     TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
-    predictor = Predictor.load(tmp_path / "theirs")
+    predictor = load_predictor(tmp_path / "theirs")
     assert predictor.task.spec.kind == spec.kind
     assert predictor.task.spec.labels == spec.labels
     assert predictor.task.spec.multi_label == spec.multi_label
     examples = examples_of(kind, 6)
-    mine = Predictor.load(tmp_path / "ours").predict(examples)
+    mine = load_predictor(tmp_path / "ours").predict(examples)
     for one, other in zip(mine, predictor.predict(examples), strict=True):
         for name in ("label", "value", "index", "tags", "text"):
             assert one.to_dict().get(name) == other.to_dict().get(name)
@@ -107,9 +107,9 @@ def test_a_fine_tuned_model_comes_back_from_googles_format(kind: str, tmp_path: 
     write_model(tmp_path / "ours", kind)
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     examples = examples_of(kind, 6)
-    there = Predictor.load(tmp_path / "google").predict(examples)
+    there = load_predictor(tmp_path / "google").predict(examples)
     assert [one.to_dict() for one in there] == [
-        one.to_dict() for one in Predictor.load(tmp_path / "ours").predict(examples)
+        one.to_dict() for one in load_predictor(tmp_path / "ours").predict(examples)
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_google_checkpoint_without_our_passport_still_answers(tmp_path: Path) 
     write_model(tmp_path / "ours", "single")
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     (tmp_path / "google" / "bertsmith.json").unlink()
-    predictor = Predictor.load(tmp_path / "google")
+    predictor = load_predictor(tmp_path / "google")
     assert predictor.task.spec.labels == ("LABEL_0", "LABEL_1")
     assert len(predictor.predict(examples_of("single", 3))) == 3
 
@@ -126,4 +126,4 @@ def test_a_model_without_the_head_of_a_task_is_refused(tmp_path: Path) -> None:
     from tasks.task_samples import write_base_model
 
     with pytest.raises(CheckpointError, match="fine-tune it first"):
-        Predictor.load(write_base_model(tmp_path / "base"))
+        load_predictor(write_base_model(tmp_path / "base"))

@@ -13,31 +13,22 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.units import Features, Ints, TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, ConfigError, nearest
-from bertsmith.files import digest_file
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.heads import Head
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
-from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress, amount
-from bertsmith.runtime import Runtime, choose_inference, memory_bytes
+from bertsmith.runtime import Runtime, memory_bytes
 from bertsmith.settings import require
 from bertsmith.text.pack import PackedRows
 from bertsmith.text.tokenizer import Tokenizer
 
-_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 POOLINGS = ("mean", "cls", "pooler", "max")
 _OF_FIRST = ("cls", "pooler")
 MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
@@ -74,30 +65,6 @@ class FrozenEncoder:
         self.tokenizer, self.runtime = tokenizer, runtime
         self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
         self._base_digest = base_digest
-
-    @staticmethod
-    def load(source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
-        """The encoder of a model folder, Google checkpoint, run folder or hub id, or of what was read of one.
-
-        Raises:
-            CheckpointError: the source has no vocabulary, or cannot be read.
-            ConfigError: the device is absent or the precision unknown.
-        """
-        folder = source if isinstance(source, ModelFolder) else load_any(source)
-        loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
-        runtime = choose_inference(device, precision)
-        runtime.tell()
-        weights = folder.path / "model.safetensors"
-        if weights.is_file():
-            base_digest = functools.partial(digest_file, weights)
-        else:
-            base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
-        has_pooler = "pooler" not in loaded.new_parts
-        kept = folder.metadata.kept_layers(folder.path)
-        prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept)
-        return FrozenEncoder(
-            loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
-        )
 
     @property
     def hidden_size(self) -> int:

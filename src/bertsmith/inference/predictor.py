@@ -6,21 +6,14 @@ Letters: R positions that the head reads, K outputs of the head.
 import bisect
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, InputError
 from bertsmith.model.heads import EncoderForTask
-from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress
-from bertsmith.runtime import Runtime, choose_inference
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
+from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -40,35 +33,6 @@ class Predictor:
     def __init__(self, model: EncoderForTask, task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device).eval()
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
-
-    @staticmethod
-    def load(
-        source: str | Path | ModelFolder,
-        *,
-        device: str = "auto",
-        precision: str = "fp32",
-        kept: Sequence[str] | None = None,
-    ) -> "Predictor":
-        """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
-
-        Args:
-            kept: with int8, the linear layers that stay higher; those that `bertsmith quantize` noted if not given.
-
-        Raises:
-            CheckpointError: the model has no head of a task, or cannot be read.
-        """
-        folder = source if isinstance(source, ModelFolder) else load_any(source)
-        spec = require_spec(folder)
-        runtime = choose_inference(device, precision)
-        runtime.tell()
-        task = task_for(spec)
-        loaded = load_for_task(folder, task.head, keep_head=True)
-        prepare(
-            loaded.model.to(runtime.torch_device),
-            runtime,
-            folder.metadata.kept_layers(folder.path) if kept is None else kept,
-        )
-        return Predictor(loaded.model, task, loaded.tokenizer, runtime)
 
     def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
         """One prediction an example, in their order; gold labels, where there are any, are not looked at.

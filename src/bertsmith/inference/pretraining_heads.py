@@ -7,21 +7,17 @@ Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import cut_by_tokens, gather_rows
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.model.prepared import prepare
-from bertsmith.runtime import Runtime, choose_inference
+from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
@@ -92,34 +88,6 @@ class PretrainedPredictor:
     def __init__(self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device)
         self.tokenizer, self.runtime = tokenizer, runtime
-
-    @staticmethod
-    def load(
-        source: str | Path | ModelFolder, *, device: str = "auto", precision: str = "fp32", needs: Sequence[str] = ()
-    ) -> "PretrainedPredictor":
-        """A predictor from a model folder, a Google checkpoint, or a hub id.
-
-        Args:
-            needs: the heads that must have been trained, "mlm" or "nsp".
-
-        Raises:
-            CheckpointError: the model cannot be read, has no vocabulary, or lacks a head that is needed.
-        """
-        loaded = load_pretrained(source)
-        place = source.path if isinstance(source, ModelFolder) else source
-        for head in needs:
-            if head in loaded.new_heads:
-                raise CheckpointError(
-                    expected=f"a model with a trained {head} head in '{place}'",
-                    found="none",
-                    fix="name a pre-trained model that has it",
-                )
-        if loaded.tokenizer is None:
-            raise no_vocabulary(place)
-        runtime = choose_inference(device, precision)
-        runtime.tell()
-        prepare(loaded.model.to(runtime.torch_device), runtime)
-        return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
     def fill(self, text: str, top: int = 5) -> FilledText:
         """The `top` pieces for each [MASK] of a text, the likeliest first; each is filled independently.

@@ -9,6 +9,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import read_json, write_json
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.runtime import choose_inference
 
@@ -53,10 +54,10 @@ def quantize(
     runtime = choose_inference("cpu", "int8")
     if runtime.precision != "int8":
         raise ConfigError(expected="a processor that multiplies int8", found="none", fix="quantize on another machine")
-    exact = _score(Predictor.load(source, device="cpu", precision="fp32"), examples)
+    exact = _score(load_predictor(source, device="cpu", precision="fp32"), examples)
     trials: list[Quantization] = []
     for kept in LADDER:
-        predictor = Predictor.load(source, device="cpu", precision="int8", kept=kept)
+        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept)
         trials.append(Quantization(kept=kept, score=_score(predictor, examples)))
         if trials[-1].score >= exact - limit * abs(exact):
             return exact, trials

@@ -23,7 +23,7 @@ from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, texts_or_pairs, warn_cut
 from bertsmith.library.training import split_settings
 from bertsmith.settings import require
@@ -32,6 +32,7 @@ from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.tasks.whole_texts import encode_texts
 from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 Vectors = npt.NDArray[np.float32]
 Texts = Sequence[Text]
@@ -112,7 +113,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
             loaded: tuple[dict[str, Any], Embedder] | None = self.__dict__.get("_loaded")
             if loaded is None or loaded[0] != wanted:
                 options = {name: value for name, value in wanted.items() if name != "model"}
-                loaded = self._loaded = wanted, Embedder.load(self.model, **options)
+                loaded = self._loaded = wanted, load_embedder(self.model, **options)
             return loaded[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -216,7 +217,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
                     RecipeSettings(**parts[RecipeSettings]),
                     seeds=self.seeds,
                 )
-            self.predictor_ = Predictor.load(out / "model", device=self.device)
+            self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
         rows, _ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
         warn_cut(rows.truncated, rows.cut_tokens)

@@ -11,7 +11,7 @@ from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
 from bertsmith.inference import quantization
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.library.training import split_settings
@@ -85,7 +85,7 @@ def evaluate(
         BertsmithError: the model has no head of a task, or the file does not fit; the message says which.
     """
     folder = load_any(model)
-    predictor = Predictor.load(folder, device=device, precision=precision)
+    predictor = load_predictor(folder, device=device, precision=precision)
     name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)

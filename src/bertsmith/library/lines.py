@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.examples import Example
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
+from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
@@ -38,7 +39,7 @@ def fill_lines(
         CheckpointError: the model cannot fill masks.
         InputError: a line has no [MASK], or is longer than the model reads.
     """
-    predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["mlm"])
+    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
     number = 0
     for arrived in blocks:
         for lines in text_blocks(arrived, LINES):
@@ -59,7 +60,7 @@ def judge_continuations(
         CheckpointError: the model cannot judge this.
         InputError: a text is empty.
     """
-    predictor = PretrainedPredictor.load(model, device=device, precision=precision, needs=["nsp"])
+    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["nsp"])
     return predictor.next_sentence(first, seconds)
 
 
@@ -81,7 +82,7 @@ def predict_lines(
     Raises:
         BertsmithError: the model has no head of a task, or a line cannot be read.
     """
-    predictor = Predictor.load(model, device=device, precision=precision)
+    predictor = load_predictor(model, device=device, precision=precision)
     spec = predictor.task.spec
     examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
     yield from predictor.stream(examples, total=total)
@@ -121,6 +122,6 @@ def write_submission(
 def _glue_test(
     model: str | Path, test: Path, task: str | None, device: str, precision: str
 ) -> tuple[str, Predictor, Sequence[Example]]:
-    predictor = Predictor.load(model, device=device, precision=precision)
+    predictor = load_predictor(model, device=device, precision=precision)
     name = named_tasks.glue_test(predictor.task.spec, task)
     return name, predictor, named_tasks.read_test(name, test)

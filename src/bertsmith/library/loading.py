@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.model import Model
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from bertsmith.vectors.sentence_transformers import read_recipe
 
 
@@ -25,17 +25,17 @@ def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -
     """
     recipe = read_recipe(Path(source))
     if recipe is not None:
-        return Model(_last_part(source), embedder=Embedder.load(source, device=device, precision=precision))
+        return Model(_last_part(source), embedder=load_embedder(source, device=device, precision=precision))
     folder = load_any(source)
     if read_recipe(folder.path) is not None:
-        return Model(_last_part(source), embedder=Embedder.load(folder.path, device=device, precision=precision))
+        return Model(_last_part(source), embedder=load_embedder(folder.path, device=device, precision=precision))
     folder.require_tokenizer()
     if spec_of(folder) is not None:
-        return Model(_last_part(source), predictor=Predictor.load(folder, device=device, precision=precision))
+        return Model(_last_part(source), predictor=load_predictor(folder, device=device, precision=precision))
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
-        encoder = FrozenEncoder.load(folder, device=device, precision=precision)
+        encoder = load_frozen_encoder(folder, device=device, precision=precision)
         return Model(_last_part(source), embedder=Embedder(encoder))
-    pretrained = PretrainedPredictor.load(folder, device=device, precision=precision)
+    pretrained = load_pretraining_heads(folder, device=device, precision=precision)
     return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.inference.predictor import Predictor
 from bertsmith.library.inputs import checked_texts
 from bertsmith.progress import tell, warn
 from bertsmith.search.bm25 import BM25, Words
@@ -17,7 +17,7 @@ from bertsmith.search.retrieval import Retriever, SearchScores, score_search, te
 from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS, SearchSettings
 from bertsmith.settings import require
 from bertsmith.vectors.changes import VectorChange
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -131,13 +131,13 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
     embedder = None
     if needs_vectors or by_pieces:
         assert settings.model is not None, "the settings have one"
-        embedder = Embedder.load(
+        embedder = load_embedder(
             settings.model, pooling=settings.pooling, device=settings.device, precision=settings.precision
         )
     words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
     scorer = None
     if settings.rerank is not None:
-        scorer = PairScorer(Predictor.load(settings.rerank, device=settings.device, precision=settings.precision))
+        scorer = PairScorer(load_predictor(settings.rerank, device=settings.device, precision=settings.precision))
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     index = None
     if needs_vectors and embedder is not None:

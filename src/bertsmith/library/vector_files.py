@@ -4,10 +4,9 @@ from pathlib import Path
 
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.settings import require
-from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.files import require_place
 from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorSummary, write_vectors
-from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.vectors.loading import load_embedder, load_token_features
 
 
 def embed_file(
@@ -53,7 +52,7 @@ def embed_file(
     )
     require_place(out, resume=resume, replace=replace)
     source = TextLines(file, column)
-    embedder = Embedder.load(
+    embedder = load_embedder(
         model,
         pooling=pooling,
         normalize=normalize,
@@ -94,7 +93,7 @@ def embed_words_of_file(
     _require_one(resume, replace)
     require_place(out, resume=resume, replace=replace)
     source = TextLines(file, column)
-    features = TokenFeatures.load(
+    features = load_token_features(
         model, layers=layers, unit=unit, max_length=max_length, device=device, precision=precision
     )
     return write_vectors(TokenVectorsOfTexts(features), source, out, half=float16, resume=resume, replace=replace)

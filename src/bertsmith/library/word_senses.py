@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.metrics.vectors import unit
 from bertsmith.progress import counted
 from bertsmith.reports.html import section, table
@@ -135,7 +135,7 @@ def find_senses(
         InputError: a word does not occur in the text.
         ConfigError: method, layers or the number of groups do not fit.
     """
-    encoder = FrozenEncoder.load(model, device=device, precision=precision)
+    encoder = load_frozen_encoder(model, device=device, precision=precision)
     wanted = [word] if beside is None else [word, beside]
     found, *rest = find_words(read_sentences(Path(text)), wanted, encoder.tokenizer.rules, most=most, seed=seed)
     vectors = occurrence_vectors(encoder, found, layers)

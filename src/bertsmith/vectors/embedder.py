@@ -11,7 +11,6 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from bertsmith.metrics.vectors import unit
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
-from bertsmith.vectors.sentence_transformers import SentenceRecipe, load_encoder
 
 BLOCK = 1024  # texts that are sorted by length and computed together
 
@@ -76,44 +74,6 @@ class Embedder:
         self.prompt, self.special_tokens = prompt, special_tokens
         self.width = self.choice.width(encoder.hidden_size)
         self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
-
-    @staticmethod
-    def load(
-        source: Path | str,
-        *,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        layers: str = "last",
-        max_length: int | None = None,
-        device: str = "auto",
-        precision: str = "fp32",
-    ) -> "Embedder":
-        """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-
-        Args:
-            pooling: None is what the folder says; where it says nothing, the mean.
-            normalize: None is what the folder says; where it says nothing, no.
-            layers: a choice of `layer_mix`.
-            max_length: None is what the folder says; where it says nothing, the positions of the model.
-            device: "auto", "cpu", "cuda" or "cuda:N".
-            precision: of the matrix products; vectors are float32 in any case.
-
-        Raises:
-            CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
-            ConfigError: a setting is impossible.
-        """
-        encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
-        said = recipe or SentenceRecipe(encoder=Path(source))
-        limit = encoder.model.max_tokens
-        return Embedder(
-            encoder,
-            pooling=said.pooling if pooling is None else pooling,
-            normalize=said.normalize if normalize is None else normalize,
-            layers=layers,
-            max_length=min(said.max_length or limit, limit) if max_length is None else max_length,
-            prompt=said.prompt,
-            special_tokens=recipe is not None,
-        )
 
     @property
     def settings(self) -> dict[str, object]:

@@ -10,11 +10,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.files import read_json
-from bertsmith.text.wordpiece import WordPieceTokenizer
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
@@ -49,32 +46,6 @@ class SentenceRecipe:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
-
-
-def load_encoder(
-    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
-) -> tuple[FrozenEncoder, SentenceRecipe | None]:
-    """The encoder of a source, which reads texts as its recipe says, and the recipe where there is one.
-
-    Args:
-        source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-        pooled: texts get one vector each, so the recipe has to be one that is computed here from end to end.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        precision: of the matrix products.
-
-    Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or asks for something that is not computed here.
-        ConfigError: the device is absent or the precision unknown.
-    """
-    recipe = read_recipe(Path(source), pooled=pooled)
-    folder = load_any(source if recipe is None else recipe.encoder)
-    if recipe is None:
-        recipe = read_recipe(folder.path, pooled=pooled)
-    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
-        before = folder.tokenizer.rules
-        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        folder = dataclasses.replace(folder, tokenizer=WordPieceTokenizer(folder.tokenizer.vocabulary, rules))
-    return FrozenEncoder.load(folder, device=device, precision=precision), recipe
 
 
 def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:

@@ -13,7 +13,6 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +25,6 @@ from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.windows import windows
-from bertsmith.vectors.sentence_transformers import load_encoder
 
 UNITS = ("first", "mean", "pieces")
 CHUNK_BYTES = 2**27  # of vectors of pieces that are in memory at once
@@ -93,27 +91,6 @@ class TokenFeatures:
         self._room = room_for_text(self.max_length, encoder.tokenizer.template, texts=1, model_limit=self._limit)
         self.width = self.choice.width(encoder.hidden_size)
         self.long_texts = self.empty_texts = 0
-
-    @staticmethod
-    def load(
-        source: Path | str,
-        *,
-        layers: str = "last",
-        unit: str = "first",
-        max_length: int | None = None,
-        device: str = "auto",
-        precision: str = "fp32",
-    ) -> "TokenFeatures":
-        """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-
-        A folder of sentence-transformers says which folder its encoder is in and whether texts are lower-cased.
-
-        Raises:
-            CheckpointError: the model cannot be read or has no vocabulary.
-            ConfigError: a setting is impossible.
-        """
-        encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
-        return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
 
     @property
     def settings(self) -> dict[str, object]:
