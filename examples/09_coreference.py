@@ -19,6 +19,7 @@ from pair_scorer import fit_scorer
 
 from bertsmith import WordPieceTokenizer, quiet
 from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.metrics.labels import accuracy, f1
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import EncoderForPreTraining
@@ -51,7 +52,7 @@ def main(
         rate = 1e-3
     if gap:
         learn, asked = (read_gap(path) for path in gap)
-    loaded = load_pretrained(model)
+    loaded = load_pretrained(load_any(model))
     tokenizer, given = loaded.tokenizer, len(learn) + len(asked)
     assert tokenizer is not None, "a model folder with a vocabulary"
     learn, asked = (that_fit(group, tokenizer, loaded.model.config) for group in (learn, asked))

@@ -31,7 +31,8 @@ FLOORS = {
     "server": 9,
     "cli": 10,
 }  # fmt: skip
-SHORTEST, LONGEST = 25, 400
+SHORTEST, LONGEST = 25, 400  # lines of a file
+DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
 # Packages that a user may not have: whoever needs one imports it where it is used.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
@@ -104,6 +105,20 @@ def test_no_module_imports_itself_over_others() -> None:
         for module, file in MODULES.items()
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the cycle
+
+
+def test_no_chain_of_imports_is_longer_than_a_reader_can_follow() -> None:
+    """Counted in modules, over imports at the top level that run; a chain that gets longer is printed."""
+    graph = {
+        module: {other for other, at_top in _imports(file, for_types=False) if at_top and other in MODULES} - {module}
+        for module, file in MODULES.items()
+    }
+    chains: dict[str, tuple[str, ...]] = {}
+    for module in graphlib.TopologicalSorter(graph).static_order():
+        below = max((chains[other] for other in graph[module]), key=len, default=())
+        chains[module] = (module, *below)
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= DEEPEST, " -> ".join(longest)
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)

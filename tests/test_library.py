@@ -11,6 +11,7 @@ import torch
 import bertsmith
 from bertsmith import Model, WordEncoder, load
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
@@ -41,7 +42,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     save_pretrained(place / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     for kind, spec in SPECS.items():
         head = task_for(spec).head
-        loaded = load_for_task(place / "base", head, keep_head=False, seed=5)
+        loaded = load_for_task(load_any(place / "base"), head, keep_head=False, seed=5)
         shake(loaded.model)
         info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
         save_pretrained(
@@ -174,7 +175,7 @@ def test_the_pooler_of_a_tagger_is_not_offered_since_nobody_trained_it(folders):
 
 def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path):
     folder = tmp_path / "sentences"
-    loaded = load_for_task(folders["base"], task_for(SPECS["single"]).head, keep_head=False)
+    loaded = load_for_task(load_any(folders["base"]), task_for(SPECS["single"]).head, keep_head=False)
     save_pretrained(folder, loaded.model, TOKENIZER, ModelMetadata.from_dict({}), trained=())
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
@@ -243,7 +244,7 @@ def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
     spec = dataclasses.replace(
         SPECS["tags"], settings=dataclasses.replace(SPECS["tags"].settings, document_context=True)
     )
-    loaded = load_for_task(folders["tags"], task_for(spec).head, keep_head=True)
+    loaded = load_for_task(load_any(folders["tags"]), task_for(spec).head, keep_head=True)
     save_pretrained(
         tmp_path / "m",
         loaded.model,
@@ -259,7 +260,7 @@ def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
 
 def test_texts_and_pairs_may_come_together_where_the_model_takes_both(folders, tmp_path):
     spec = dataclasses.replace(SPECS["pair"], pair=None)
-    loaded = load_for_task(folders["pair"], task_for(spec).head, keep_head=True)
+    loaded = load_for_task(load_any(folders["pair"]), task_for(spec).head, keep_head=True)
     save_pretrained(
         tmp_path / "m",
         loaded.model,

@@ -17,7 +17,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.model.parameter_names import plain
+from bertsmith.model.our_names import plain
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer

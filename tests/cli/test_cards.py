@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.card import CARD, LIBRARIES
 from bertsmith.checkpoints.huggingface import read_model_folder
-from bertsmith.checkpoints.load import convert
+from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError
 from bertsmith.tasks.kinds import task_for
@@ -36,7 +36,7 @@ def written(place: Path, kind: str) -> Path:
         return place / "base"
     spec = SPECS[kind]
     head = task_for(spec).head
-    tuned = load_for_task(place / "base", head, keep_head=False, seed=5).model
+    tuned = load_for_task(load_any(place / "base"), head, keep_head=False, seed=5).model
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict(), "training": TRAINING}
     info |= {"scores": {spec.metric: 0.75}, "trained_on": {"train": "sha256:77aa"}}
     save_pretrained(place / "model", tuned, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part))
@@ -83,7 +83,7 @@ def test_a_card_of_a_task_tells_its_scores_labels_and_training(tmp_path, kind):
 
 
 def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):
-    model = load_for_task(written(tmp_path, "single"), task_for(SPECS["single"]).head, keep_head=True).model
+    model = load_for_task(load_any(written(tmp_path, "single")), task_for(SPECS["single"]).head, keep_head=True).model
     info = {
         "task": "classification",
         "labels": ["a", "b"],

@@ -10,10 +10,11 @@ import pytest
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError, RunError
+from bertsmith.finetuning.finished_run import table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob, SeedResult
-from bertsmith.finetuning.tuning import GRID, search_settings, table_cells
+from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask

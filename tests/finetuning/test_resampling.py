@@ -26,7 +26,7 @@ def answered(tmp_path_factory):
     found = {}
     for kind, spec in SPECS.items():
         task, examples = task_for(spec), examples_of(kind, 40, seed=3)
-        model = load_for_task(base, task.head, keep_head=False, seed=1).model.eval()
+        model = load_for_task(load_any(base), task.head, keep_head=False, seed=1).model.eval()
         shake(model)
         features = task.encode(examples, TOKENIZER)
         logits = task_logits(model, features, choose("cpu", "fp32"), 512)

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.inference.loading import load_pretraining_heads
@@ -84,29 +85,31 @@ def test_what_cannot_be_answered_is_refused_in_one_line(predictor, ask, words):
 
 
 def test_a_model_without_the_head_that_is_needed_says_so(folder, tmp_path):
-    loaded = load_pretrained(folder)
+    loaded = load_pretrained(load_any(folder))
     save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=("mlm",))
-    assert load_pretrained(tmp_path / "mlm").new_heads == ("nsp", "pooler")
+    assert load_pretrained(load_any(tmp_path / "mlm")).new_heads == ("nsp", "pooler")
     load_pretraining_heads(str(tmp_path / "mlm"), needs=["mlm"])
     with pytest.raises(CheckpointError, match="trained nsp head"):
         load_pretraining_heads(str(tmp_path / "mlm"), needs=["nsp"])
 
 
 def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(folder, tmp_path):
-    loaded = load_pretrained(folder)
+    loaded = load_pretrained(load_any(folder))
     assert loaded.new_heads == ()
     for name, value in untrained(CONFIG, seed=4).state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], value), name
     save_pretrained(tmp_path / "bare", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=())
-    one, other = (load_pretrained(tmp_path / "bare", seed=seed).model for seed in (1, 2))
+    one, other = (load_pretrained(load_any(tmp_path / "bare"), seed=seed).model for seed in (1, 2))
     assert torch.equal(one.encoder.layers[1].key.weight, other.encoder.layers[1].key.weight)
     assert not torch.equal(one.mlm.transform.weight, other.mlm.transform.weight)
 
 
 def test_changes_that_would_reshape_a_model_are_refused(folder):
     with pytest.raises(ConfigError, match="leave the sizes"):
-        load_pretrained(folder, changes={"hidden_size": 64})
-    assert load_pretrained(folder, changes={"hidden_dropout_prob": 0.3}).model.config.hidden_dropout_prob == 0.3
+        load_pretrained(load_any(folder), changes={"hidden_size": 64})
+    assert (
+        load_pretrained(load_any(folder), changes={"hidden_dropout_prob": 0.3}).model.config.hidden_dropout_prob == 0.3
+    )
 
 
 def test_low_precision_errs_no_more_than_low_precision_must(predictor):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
@@ -73,11 +74,11 @@ def run(corpus: Path, out: Path, *, data=None, train=None, **settings: object):
 
 def test_a_configuration_file_keeps_what_it_says(corpus, config_file, tmp_path):
     run(corpus, tmp_path / "run", config=str(config_file))
-    config = load_pretrained(tmp_path / "run" / "model").model.config
+    config = load_pretrained(load_any(tmp_path / "run" / "model")).model.config
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.1)
     assert config.position_embedding_type == "sinusoidal"
     run(corpus, tmp_path / "other", config=str(config_file), dropout=0.3)
-    assert load_pretrained(tmp_path / "other" / "model").model.config.hidden_dropout_prob == 0.3
+    assert load_pretrained(load_any(tmp_path / "other" / "model")).model.config.hidden_dropout_prob == 0.3
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch
@@ -33,7 +34,7 @@ def folder(tmp_path_factory) -> Path:
 
 def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
     """The hidden states of one text alone, L+1 tensors [T, D]."""
-    loaded = load_for_task(folder, Head(part="classifier", outputs=1, pooled=False), keep_head=False)
+    loaded = load_for_task(load_any(folder), Head(part="classifier", outputs=1, pooled=False), keep_head=False)
     vocabulary = loaded.tokenizer.vocabulary
     ids = np.array([vocabulary.cls_id, *loaded.tokenizer.encode(text), vocabulary.sep_id])
     trace = Trace()

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.plan import LoadReport
@@ -18,8 +17,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
-from bertsmith.model.parameter_names import OWN_HEAD, part_of
-from bertsmith.text.normalize import TextRules
+from bertsmith.model.our_names import OWN_HEAD, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 
@@ -43,25 +41,21 @@ class Pretrained:
 
 
 def load_pretrained(
-    source: Path | str | ModelFolder,
+    folder: ModelFolder,
     *,
     seed: int = 0,
-    rules: TextRules | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Pretrained:
     """The model at a path or with a hub id, with both pre-training heads.
 
     Args:
-        source: anything that `load_any` takes, or what it gave.
+        folder: the model as it was read.
         seed: what missing heads are drawn from.
-        rules: how text is cut, in place of what the source says.
         changes: fields of the configuration to set differently, e.g. the dropout of continued pre-training.
 
     Raises:
         ConfigError: `changes` would change the shape of a tensor.
-        InputError, CheckpointError, VocabularyError: as `load_any`.
     """
-    folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     config = dataclasses.replace(folder.config, **(changes or {}))
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
@@ -105,32 +99,28 @@ class TaskModel:
 
 
 def load_for_task(
-    source: Path | str | ModelFolder,
+    folder: ModelFolder,
     head: Head,
     *,
     keep_head: bool,
     seed: int = 0,
-    rules: TextRules | None = None,
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
     Args:
-        source: anything that `load_any` takes, or what it gave.
+        folder: the model as it was read.
         head: the layer on top.
         keep_head: take the source's own head, which must then be there; otherwise the head is new.
         seed: what new parameters are drawn from.
-        rules: how text is cut, in place of what the source says.
         changes: fields of the configuration to set differently, such as the dropout.
         reinit_layers: upper encoder layers that start anew, with the pooler.
 
     Raises:
         CheckpointError: the source has no vocabulary, or not the head that is needed.
         ConfigError: there are fewer layers than shall start anew.
-        InputError, VocabularyError: as `load_any`.
     """
-    folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     tokenizer = folder.require_tokenizer()
     config = dataclasses.replace(folder.config, **(changes or {}))
     layers = config.num_hidden_layers

@@ -16,7 +16,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import part_of
+from bertsmith.model.our_names import part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # as the hub calls them

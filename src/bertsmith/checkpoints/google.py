@@ -24,7 +24,8 @@ from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig, EncoderConfig
-from bertsmith.model.parameter_names import Match, whole
+from bertsmith.model.our_names import whole
+from bertsmith.model.parameter_names import Match
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer

@@ -27,7 +27,8 @@ from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weight
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import Match, ParameterNames, whole
+from bertsmith.model.our_names import whole
+from bertsmith.model.parameter_names import Match, ParameterNames
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 

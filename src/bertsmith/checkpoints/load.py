@@ -26,7 +26,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def load_any(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     *,
     rules: TextRules | None = None,
     allow_unknown: bool = False,
@@ -47,6 +47,8 @@ def load_any(
         InputError: there is nothing that can be read.
         ConfigError, CheckpointError, VocabularyError: what is there is damaged or does not fit together.
     """
+    if isinstance(source, ModelFolder):
+        return source
     path = Path(source)
     kind = kind_of(path)
     if kind is None:

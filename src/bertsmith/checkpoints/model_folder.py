@@ -12,7 +12,7 @@ from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.checkpoints.weights import not_finite
 from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import PARTS, part_of
+from bertsmith.model.our_names import PARTS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 

@@ -14,7 +14,8 @@ from torch import Tensor
 from bertsmith.errors import CheckpointError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.parameter_names import OWN_HEAD, PARTS, PREFIX, Match, ParameterNames, Skip, part_of
+from bertsmith.model.our_names import OWN_HEAD, PARTS, PREFIX, part_of
+from bertsmith.model.parameter_names import Match, ParameterNames, Skip
 
 Shape = tuple[int, ...]
 

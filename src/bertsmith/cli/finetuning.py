@@ -72,9 +72,9 @@ def finetune(
     The paper's recipe is the default. RUN/report.json has the scores of every seed, their mean and spread, and
     RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume goes on from there.
     """
+    from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report
     from bertsmith.finetuning.run import summary_lines
-    from bertsmith.finetuning.tuning import TABLE_FILE, table_cells
     from bertsmith.library.training import finetune as run_finetuning
 
     result = run_finetuning(

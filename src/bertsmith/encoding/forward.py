@@ -3,17 +3,13 @@
 import contextlib
 from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.units import Features, TaskBatch, computed
+from bertsmith.encoding.units import Features, Logits, TaskBatch, computed
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
-
-Logits = npt.NDArray[np.float32]
 
 
 @torch.inference_mode()

@@ -21,6 +21,7 @@ from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_
 from bertsmith.text.pack import PackedRows
 
 Ints = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float32]
 PER_UNIT, PER_ROW, PER_POSITION = "unit", "row", "position"
 NO_LABEL = -1  # of a position that is read but has no target
 _COPIED = 2**16  # entries that are copied at a time, so that copying takes hardly any memory

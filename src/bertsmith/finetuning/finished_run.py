@@ -7,9 +7,11 @@ from typing import Any
 
 from bertsmith.errors import InputError, RunError
 from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning.training import PREDICTIONS_FILE, REPORT_FILE
-from bertsmith.finetuning.tuning import TABLE_FILE
 from bertsmith.training.run_folder import RunFolder
+
+REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+COUNTS = ("total", "missing")  # that the scorer of questions gives beside its scores
+TABLE_FILE = "trials.json"  # of a search for settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,3 +88,9 @@ def _predictions(path: Path) -> list[dict[str, Any]]:
                 fix="restore the file or train again",
             )
     return lines
+
+
+def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the table of trials for display: settings, state, value and seconds."""
+    columns = [name for name in table[0] if name != "by_epoch"] if table else []
+    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]

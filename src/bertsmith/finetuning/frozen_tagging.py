@@ -21,9 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example, TaggedExample
-from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
-from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
+from bertsmith.encoding.units import Features, Ints, Logits, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import RecipeSettings
 from bertsmith.finetuning.workload import examples_of_step, step_plan
 from bertsmith.model.layer_mix import LayerChoice, WeightedMix

@@ -12,10 +12,8 @@ from typing import Any
 
 from bertsmith.files import write_text
 from bertsmith.finetuning.comparison import Comparison, compare
-from bertsmith.finetuning.finished_run import FinishedRun, read_run
+from bertsmith.finetuning.finished_run import COUNTS, FinishedRun, read_run, table_cells
 from bertsmith.finetuning.published_scores import PublishedScore, dev_scores
-from bertsmith.finetuning.run import COUNTS
-from bertsmith.finetuning.tuning import table_cells
 from bertsmith.progress import counted, duration
 from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS, Series, line_chart

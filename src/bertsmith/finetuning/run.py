@@ -17,16 +17,10 @@ from typing import Any
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json_lines, write_json, write_text
+from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import (
-    AGAINST_COLLAPSE,
-    MODEL_FOLDER,
-    PREDICTIONS_FILE,
-    REPORT_FILE,
-    FinetuningJob,
-    SeedResult,
-)
+from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob, SeedResult
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
@@ -39,7 +33,6 @@ from bertsmith.training.run_folder import RunFolder
 SMALL_SET = 10_000  # training examples below which several seeds are trained
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
-COUNTS = ("total", "missing")  # that the scorer of questions gives beside its scores
 _NARROW = 2**31  # seeds of restarts stay below
 
 

@@ -25,6 +25,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.workload import Finetuning
@@ -39,7 +40,6 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
-REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
 AGAINST_COLLAPSE = (
     "small data want --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
     "pre-trained longer"

@@ -15,6 +15,7 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob
 from bertsmith.progress import warn
@@ -28,7 +29,7 @@ GRID: Mapping[str, tuple[float, ...]] = {
     "batch_size": (16, 32),
     "epochs": (2, 3, 4),
 }
-TABLE_FILE, JOURNAL_FILE, SEARCH_FILE = "trials.json", "journal.log", "search.json"
+JOURNAL_FILE, SEARCH_FILE = "journal.log", "search.json"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -159,12 +160,6 @@ def search_settings(
     if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
         warn(f"all trials that were not pruned collapsed to one answer; {AGAINST_COLLAPSE}")
     return _changed(settings, recipe, study.best_params)
-
-
-def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
-    """Header and rows of the table of trials for display: settings, state, value and seconds."""
-    columns = [name for name in table[0] if name != "by_epoch"] if table else []
-    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]
 
 
 def _changed(

@@ -18,7 +18,7 @@ from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.noise import noise_for
-from bertsmith.model.parameter_names import PREFIX, plain
+from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task

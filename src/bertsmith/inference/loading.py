@@ -55,7 +55,7 @@ def load_pretraining_heads(
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or lacks a head that is needed.
     """
-    loaded = load_pretrained(source)
+    loaded = load_pretrained(load_any(source))
     place = source.path if isinstance(source, ModelFolder) else source
     for head in needs:
         if head in loaded.new_heads:

@@ -7,10 +7,11 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import write_json
+from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.tuning import TABLE_FILE, tune
+from bertsmith.finetuning.tuning import tune
 from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings

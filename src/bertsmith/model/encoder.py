@@ -7,13 +7,16 @@ Letters: T tokens in the flat batch, N sequences, R positions that are read, V v
 
 import abc
 import dataclasses
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.noise import Noise
+
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
 
 
 @dataclasses.dataclass
@@ -39,7 +42,7 @@ class Encoder(nn.Module, abc.ABC):
         config: its shape.
     """
 
-    config: EncoderConfig
+    config: "EncoderConfig"
 
     @property
     def width(self) -> int:

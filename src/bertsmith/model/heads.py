@@ -9,17 +9,20 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 
 import abc
 import dataclasses
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import activation, initialize, linear, norm
 from bertsmith.model.noise import Noise
-from bertsmith.model.parameter_names import OWN_HEAD, PREFIX
+from bertsmith.model.our_names import OWN_HEAD, PREFIX
+
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
 
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder's part in every run folder and optimizer state
 
@@ -27,7 +30,7 @@ _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder's part in every r
 class MaskedLMHead(nn.Module):
     """Logits over the vocabulary for single hidden states; the decoder is the word table."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
         self.transform = nn.Linear(config.hidden_size, config.hidden_size)
@@ -123,7 +126,7 @@ class OwnHead(nn.Module, abc.ABC):
         outputs: K, the logits of one position.
     """
 
-    def __init__(self, config: EncoderConfig, outputs: int) -> None:
+    def __init__(self, config: "EncoderConfig", outputs: int) -> None:
         super().__init__()
         self.config, self.outputs = config, outputs
 

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.model.parameter_names import plain
+from bertsmith.model.our_names import plain
 from bertsmith.randomness import generator
 
 

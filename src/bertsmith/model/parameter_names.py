@@ -1,20 +1,19 @@
 """Names of parameters: ours, Hugging Face's and Google's, as a table; the shapes; which matrices are stored transposed.
 
 Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number).
-An architecture has one `ParameterNames`. Our names of the encoder begin with `bert.`, whatever the architecture is, in
-every model with heads and every run folder. No file is touched in this module.
+An architecture has one `ParameterNames`. No file is touched in this module.
 """
 
 import dataclasses
 import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.model.config import EncoderConfig
+from bertsmith.model.our_names import OWN_HEAD, part_of, whole
 
-PREFIX = "bert."  # of our names of the encoder
-OWN_HEAD = "own_head"  # the part of a head that the user wrote; its names are the same everywhere
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
 
 
 class Row(NamedTuple):
@@ -125,7 +124,7 @@ class ParameterNames:
         found = self.variants.get(kind, {}).get(full) or self._spelled(full)
         return found.removeprefix(self.prefix) if kind == "Model" else found
 
-    def required_shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    def required_shapes(self, config: "EncoderConfig") -> dict[str, tuple[int, ...]]:
         """The parameters that every checkpoint of this shape holds, by our name: embeddings and layers."""
         rows = [row for row in self.embeddings if row.shape != "PD" or config.position_embedding_type == "absolute"]
         shapes = {row.ours: _shape(row, config) for row in rows}
@@ -133,7 +132,7 @@ class ParameterNames:
             shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config) for row in self.layer}
         return shapes
 
-    def part_shapes(self, part: str, config: EncoderConfig, labels: int) -> dict[str, tuple[int, ...]]:
+    def part_shapes(self, part: str, config: "EncoderConfig", labels: int) -> dict[str, tuple[int, ...]]:
         """The parameters of one of the parts, by our name; `labels` is the height of a classifier."""
         return {row.ours: _shape(row, config, labels) for row in self.parts[part]}
 
@@ -167,37 +166,6 @@ class ParameterNames:
         return name.split(".", maxsplit=1)[0] in starts
 
 
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
-
-
-def whole(ours: str) -> str:
-    """Our name with the prefix of the encoder, whether it was there or not.
-
-    >>> whole("layers.0.query.bias"), whole("bert.pooler.bias"), whole("mlm.bias")
-    ('bert.layers.0.query.bias', 'bert.pooler.bias', 'mlm.bias')
-    """
-    return PREFIX + ours if ours.startswith(("embeddings.", "layers.", "pooler.")) else ours
-
-
-def plain(ours: str) -> str:
-    """Our name without the prefix of the encoder, as the encoder alone has it.
-
-    >>> plain("bert.layers.0.query.bias")
-    'layers.0.query.bias'
-    """
-    return ours.removeprefix(PREFIX)
-
-
-def part_of(ours: str) -> str | None:
-    """The part that a parameter belongs to; None for embeddings and layers.
-
-    >>> part_of("bert.pooler.bias"), part_of("mlm.norm.weight"), part_of("bert.embeddings.norm.weight")
-    ('pooler', 'mlm', None)
-    """
-    first = plain(ours).split(".")[0]
-    return first if first in PARTS else None
-
-
 def dense(ours: str, huggingface: str, shape: str, google: str = "") -> tuple[Row, Row]:
     """The rows of a linear layer."""
     return (
@@ -229,7 +197,7 @@ def _split(name: str) -> tuple[str, str]:
     return (name, "") if match is None else (name[: match.start(1)] + "{i}" + name[match.end(1) :], match[1])
 
 
-def _shape(row: Row, config: EncoderConfig, labels: int = 0) -> tuple[int, ...]:
+def _shape(row: Row, config: "EncoderConfig", labels: int = 0) -> tuple[int, ...]:
     sizes = {
         "V": config.vocab_size,
         "P": config.max_position_embeddings,

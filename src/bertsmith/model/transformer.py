@@ -10,7 +10,7 @@ Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the origi
 """
 
 import copy
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import (
     Embedding,
@@ -31,6 +30,9 @@ from bertsmith.model.layers import (
 )
 from bertsmith.model.noise import Noise
 
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
+
 
 class TransformerEncoder(Encoder):
     """Embeddings, layers and a pooler.
@@ -39,7 +41,7 @@ class TransformerEncoder(Encoder):
         seed: what the first parameters are drawn from; None leaves them to the caller that builds a larger model.
     """
 
-    def __init__(self, config: EncoderConfig, *, seed: int | None = 0) -> None:
+    def __init__(self, config: "EncoderConfig", *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
@@ -101,7 +103,7 @@ class TransformerEncoder(Encoder):
 class Embeddings(nn.Module):
     """Word vectors, with segment and position vectors where the encoder has them: summed, normed, dropped."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
         self.word = Embedding(config.vocab_size, config.hidden_size)
@@ -136,7 +138,7 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """Self-attention, then a feed-forward network, each with a residual and a norm."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
         width, inner = config.hidden_size, config.intermediate_size

@@ -13,6 +13,7 @@ from typing import Any
 
 from bertsmith.checkpoints.architectures import read_config
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import fit_vocabulary
 from bertsmith.checkpoints.weights import digest_of_tensors, not_finite
@@ -205,7 +206,7 @@ def _first_model(
     if settings.dropout is not None:
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
-        loaded = load_pretrained(settings.init, seed=seed, changes=changes)
+        loaded = load_pretrained(load_any(settings.init), seed=seed, changes=changes)
         if loaded.tokenizer is not None and loaded.tokenizer.vocabulary.digest != corpus.tokenizer.vocabulary.digest:
             raise VocabularyError(
                 expected=f"a corpus made with the vocabulary of '{settings.init}'",

@@ -23,7 +23,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import noise_for
-from bertsmith.model.parameter_names import part_of
+from bertsmith.model.our_names import part_of
 from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import QuestionExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, Ints
+from bertsmith.encoding.units import Features, Ints, Logits
 from bertsmith.tasks.question_windows import Context
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer

@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import ChoiceExample, Example
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import PER_UNIT, Features, Ints, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, Features, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, Features, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores

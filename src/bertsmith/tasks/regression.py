@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, Features, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.model.heads import Head

@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, QuestionExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, TaskBatch
+from bertsmith.encoding.units import Features, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
 from bertsmith.model.heads import Head

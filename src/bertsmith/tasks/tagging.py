@@ -21,8 +21,7 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.datasets.labels import check_known, check_scheme
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import NO_LABEL, PER_POSITION, Features, Ints, TaskBatch
+from bertsmith.encoding.units import NO_LABEL, PER_POSITION, Features, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import entity_scores, entity_spans
 from bertsmith.model.heads import Head

@@ -14,8 +14,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, TaskBatch
+from bertsmith.encoding.units import Features, Logits, TaskBatch
 from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
 from bertsmith.settings import from_dict, help_field, require, to_dict

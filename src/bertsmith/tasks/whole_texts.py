@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, Ints, TaskBatch
+from bertsmith.encoding.units import Features, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded
