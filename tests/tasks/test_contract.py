@@ -112,7 +112,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(kind: str, base
         assert value == pytest.approx(best[name], abs=1e-9), name
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
-        "from bertsmith.inference.predictor import Predictor;"
+        "from bertsmith.inference.loading import load_predictor;"
         "p = load_predictor(sys.argv[1]).predict(examples_of(sys.argv[3], 24, seed=1));"
         "print(json.dumps([one.to_dict() for one in p]))"
     )

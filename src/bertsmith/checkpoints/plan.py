@@ -14,12 +14,11 @@ from torch import Tensor
 from bertsmith.errors import CheckpointError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.our_names import OWN_HEAD, PARTS, PREFIX, part_of
+from bertsmith.model.our_names import OWN_HEAD, PARTS, part_of
 from bertsmith.model.parameter_names import Match, ParameterNames, Skip
 
 Shape = tuple[int, ...]
 
-_WHOLE = (PREFIX, "bert/")  # what the names of an encoder begin with, unless it was saved alone
 POSITIONS = "bert.embeddings.position.weight"
 
 
@@ -140,7 +139,7 @@ def plan_loading(
             mapped[name] = found.ours
 
     shapes, missing = _expected(take, stored, config, names)
-    problems += [f"no {_as_stored(name_there(ours), stored)}" for ours in shapes if ours not in take]
+    problems += [f"no {_as_stored(name_there(ours), stored, (names.prefix, "bert/"))}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
         if ours not in shapes:
             problems.append(f"{name} belongs to no part of this configuration")
@@ -180,10 +179,12 @@ def fixed_positions(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Ten
     return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word)
 
 
-def _as_stored(name: str, stored: Iterable[str]) -> str:
-    """The name without the prefix of the encoder where no stored name has it."""
-    is_bare = name.startswith(_WHOLE) and not any(other.startswith(_WHOLE) for other in stored)
-    return name[len(PREFIX) :] if is_bare else name
+def _as_stored(name: str, stored: Iterable[str], prefixes: tuple[str, ...]) -> str:
+    """The name without the prefix of the encoder if no stored name has it."""
+    is_bare = not any(other.startswith(prefixes) for other in stored)
+    for prefix in prefixes:
+        name = name.removeprefix(prefix) if is_bare else name
+    return name
 
 
 def _expected(
