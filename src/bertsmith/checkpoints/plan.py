@@ -139,7 +139,8 @@ def plan_loading(
             mapped[name] = found.ours
 
     shapes, missing = _expected(take, stored, config, names)
-    problems += [f"no {_as_stored(name_there(ours), stored, (names.prefix, "bert/"))}" for ours in shapes if ours not in take]
+    prefixes = (names.prefix, "bert/")
+    problems += [f"no {_as_stored(name_there(ours), stored, prefixes)}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
         if ours not in shapes:
             problems.append(f"{name} belongs to no part of this configuration")
