@@ -133,6 +133,8 @@ class Model:
     def fill(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
         """For each text, for each [MASK] in it, the `top` likeliest pieces; gaps are filled independently.
 
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
+
         Raises:
             CheckpointError: the model cannot do this.
             InputError: a text has no [MASK], or is longer than the model reads.

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.tokenizer_files import lowercased
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.files import read_json
-from bertsmith.text.wordpiece import WordPieceTokenizer
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
@@ -71,9 +71,7 @@ def load_encoder(
     if recipe is None:
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
-        before = folder.tokenizer.rules
-        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        folder = dataclasses.replace(folder, tokenizer=WordPieceTokenizer(folder.tokenizer.vocabulary, rules))
+        folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
     return FrozenEncoder.load(folder, device=device, precision=precision), recipe
 
 
