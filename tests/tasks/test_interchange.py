@@ -18,7 +18,8 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of, write_byte_level
+from tasks.task_samples import SPECS, TOKENIZER, examples_of
 
 CLASSES = {
     "classification": transformers.AutoModelForSequenceClassification,
@@ -30,15 +31,19 @@ CLASSES = {
 KINDS = ["single", "pair", "several labels", "number", "choice", "tags", "answer"]
 
 
-def write_model(path: Path, kind: str, seed: int = 4) -> EncoderForTask:
+EVERY = pytest.mark.parametrize("kind", KINDS)
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+def write_model(path: Path, kind: str, architecture: str = "bert", seed: int = 4) -> EncoderForTask:
     spec = SPECS[kind]
     task = task_for(spec)
-    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=seed)
+    model = EncoderForTask(new_encoder(config_of(architecture)), task.head, seed=seed)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     save_pretrained(
         path,
         model,
-        TOKENIZER,
+        tokenizer_of(architecture),
         ModelMetadata.from_dict(info),
         trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
     )
@@ -54,7 +59,8 @@ def peer_logits(model: torch.nn.Module, features: Features, kind: str) -> np.nda
         token_ids, segment_ids = (torch.from_numpy(part.astype(np.int64))[None] for part in features.rows.row(row))
         if kind == "choice":
             token_ids, segment_ids = token_ids[None], segment_ids[None]
-        output = model(input_ids=token_ids, token_type_ids=segment_ids)
+        segments = {"token_type_ids": segment_ids} if getattr(model.config, "type_vocab_size", 0) > 1 else {}
+        output = model(input_ids=token_ids, **segments)
         if kind == "answer":
             found.append(torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy())
         elif kind == "tags":
@@ -66,10 +72,11 @@ def peer_logits(model: torch.nn.Module, features: Features, kind: str) -> np.nda
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "ours", kind)
-    features = task_for(SPECS[kind]).encode(examples_of(kind, 6), TOKENIZER)
+@EVERY_ARCHITECTURE
+@EVERY
+def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, architecture: str, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "ours", kind, architecture)
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 6), tokenizer_of(architecture))
     ours = task_logits(model, features, choose("cpu", "fp32"))
     theirs = CLASSES[SPECS[kind].kind].from_pretrained(tmp_path / "ours", attn_implementation="eager")
     np.testing.assert_allclose(ours, peer_logits(theirs, features, kind), rtol=1e-4, atol=2e-5)
@@ -84,13 +91,17 @@ def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, tmp_pa
         assert theirs.config.problem_type == problem[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_of_transformers_answers_here(kind: str, tmp_path: Path) -> None:
+@EVERY_ARCHITECTURE
+@EVERY
+def test_a_model_of_transformers_answers_here(kind: str, architecture: str, tmp_path: Path) -> None:
     spec = SPECS[kind]
-    write_model(tmp_path / "ours", kind)
+    write_model(tmp_path / "ours", kind, architecture)
     theirs = CLASSES[spec.kind].from_pretrained(tmp_path / "ours", attn_implementation="eager")
     theirs.save_pretrained(tmp_path / "theirs")
-    TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
+    if architecture == "roberta":
+        write_byte_level(tmp_path / "theirs")
+    else:
+        TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
     predictor = load_predictor(tmp_path / "theirs")
     assert predictor.task.spec.kind == spec.kind
     assert predictor.task.spec.labels == spec.labels

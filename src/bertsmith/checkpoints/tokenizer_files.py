@@ -5,6 +5,7 @@ and its switches. The rules of BERT's later original code (other control charact
 switch there: they are written out as a pipeline, and the class becomes the general one that runs it.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -268,6 +269,19 @@ def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
             fix="leave the option out; the file says how text is cleaned",
         )
     return WordPieceTokenizer(tokenizer.vocabulary, rules)
+
+
+def lowercased(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, but for texts that are lower-cased first."""
+    if isinstance(tokenizer, WordPieceTokenizer):
+        before = tokenizer.rules
+        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
+        return WordPieceTokenizer(tokenizer.vocabulary, rules)
+    assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
+    steps = [{"type": "Lowercase"}, tokenizer.description.get("normalizer")]
+    normalizer = {"type": "Sequence", "normalizers": [step for step in steps if step is not None]}
+    description = {**tokenizer.description, "normalizer": normalizer}
+    return PipelineTokenizer(description, tokenizer.vocabulary.special, source=tokenizer.source)
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:

@@ -19,7 +19,8 @@ def fill(
 ) -> None:
     """Fill each [MASK] of a text with the likeliest pieces, each with its probability.
 
-    Gaps are filled independently of one another.
+    Gaps are filled independently of one another. [MASK] is understood by every model, next to its own spelling of the
+    mask (<mask> for RoBERTa).
     """
     from bertsmith.library.lines import fill_lines
 

@@ -1,4 +1,4 @@
-"""The command that counts parameters: the published sizes of BERT beside their contemporaries."""
+"""The command that counts parameters: the published sizes of BERT, its successors and contemporaries."""
 
 from typing import Annotated
 
@@ -14,11 +14,12 @@ def sizes(
     vocab_size: Annotated[int, typer.Option(help="pieces in the vocabulary of the BERT models")] = 30522,
     json: Annotated[bool, typer.Option("--json", help="one JSON object a line instead of the table")] = False,
 ) -> None:
-    """Print the named sizes with their parameters, beside GPT and the Transformer of 2017.
+    """Print the named sizes with their parameters, next to DistilBERT, RoBERTa, GPT and the Transformer of 2017.
 
-    A BERT counts with its pooler and without the heads of pre-training. "hidden" is the width of the hidden states; the
+    An encoder counts with its pooler, where it has one, and without the heads of pre-training. "hidden" is the width of the hidden states; the
     feed-forward network inside a layer is four times as wide.
     """
+    from bertsmith.checkpoints.published_models import SUCCESSORS
     from bertsmith.model.config import BertConfig
 
     rows: list[tuple[str, int, int, int, int, int, int]] = []
@@ -35,6 +36,18 @@ def sizes(
                 config.num_parameters(),
             )
         )
+    rows += [
+        (
+            model.name,
+            model.config.num_hidden_layers,
+            model.config.hidden_size,
+            model.config.num_attention_heads,
+            model.config.intermediate_size,
+            model.config.vocab_size,
+            model.num_parameters,
+        )
+        for model in SUCCESSORS
+    ]
     rows += [("GPT (2018)", 12, 768, 12, 3072, 40478, gpt_parameters()), _transformer_row()]
     if json:
         for row in rows:

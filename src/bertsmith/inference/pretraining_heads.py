@@ -92,6 +92,8 @@ class PretrainedPredictor:
     def fill(self, text: str, top: int = 5) -> FilledText:
         """The `top` pieces for each [MASK] of a text, the likeliest first; each is filled independently.
 
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
+
         Raises:
             CheckpointError: the model reads from left to right.
             InputError: the text has no [MASK], or is longer than the model reads.

@@ -132,6 +132,8 @@ class Model:
     def fill(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
         """For each text, for each [MASK] in it, the `top` likeliest pieces; each mask is filled independently.
 
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
+
         Raises:
             CheckpointError: the model cannot do this.
             InputError: a text has no [MASK], or is longer than the model reads.

@@ -43,6 +43,7 @@ class EncoderConfig:
     omitted: ClassVar[frozenset[str]] = frozenset()
     pooler_activation: ClassVar[str] = "tanh"
     has_next_sentence: ClassVar[bool] = False
+    has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
 
     vocab_size: int = help_field(30522, "pieces in the vocabulary")
     hidden_size: int = help_field(768, "width of the hidden states")

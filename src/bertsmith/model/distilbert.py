@@ -22,6 +22,7 @@ class DistilBertConfig(EncoderConfig):
     model_type: ClassVar[str] = "distilbert"
     display_name: ClassVar[str] = "DistilBERT"
     pooler_activation: ClassVar[str] = "relu"
+    has_pooler: ClassVar[bool] = False
     json_names: ClassVar[Mapping[str, str]] = {
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",

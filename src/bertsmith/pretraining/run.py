@@ -207,11 +207,14 @@ def _first_model(
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
         loaded = load_pretrained(load_any(settings.init), seed=seed, changes=changes)
-        if loaded.tokenizer is not None and loaded.tokenizer.vocabulary.digest != corpus.tokenizer.vocabulary.digest:
+        theirs, ours = loaded.tokenizer, corpus.tokenizer
+        if theirs is not None and theirs.vocabulary.digest != ours.vocabulary.digest:
             raise VocabularyError(
                 expected=f"a corpus made with the vocabulary of '{settings.init}'",
                 found="one made with another",
-                fix="build the corpus again with the vocab.txt of that model",
+                fix="build the corpus again with the vocab.txt of that model"
+                if theirs.kind == ours.kind
+                else f"start from a model of {ours.kind}, the only pieces that corpora hold",
             )
         _check_fit(loaded.model.config, settings, data, corpus)
         return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}
@@ -232,7 +235,13 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
 def _check_fit(
     config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
 ) -> None:
-    """Refuses rows that are longer than the model reads, and a corpus with another vocabulary."""
+    """Refuses rows that are longer than the model reads, a head it has not, and a corpus with another vocabulary."""
+    require(
+        config.has_next_sentence or not data.pairs,
+        expected=f"an objective without pairs for a {config.display_name}, which has no next-sentence head",
+        found=data.objective,
+        fix="use --objective mlm",
+    )
     longest = max(data.max_length, settings.long_length or 0)
     require(
         longest <= config.max_tokens,

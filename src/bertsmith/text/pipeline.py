@@ -6,6 +6,7 @@ faster implementation. The package comes with the extra `tokenizers`.
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -20,7 +21,7 @@ from bertsmith.text.normalize import TextRules
 from bertsmith.text.offsets import EncodedWithOffsets
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, Tokenizer
-from bertsmith.text.vocabulary import SpecialPieces, Vocabulary
+from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
 _SPACE_MARKS = ("\u0120", "\u2581")  # how byte-level BPE and SentencePiece spell the space before a word
 
@@ -43,6 +44,7 @@ class PipelineTokenizer(Tokenizer):
     def __init__(self, description: dict[str, Any], special: SpecialPieces, *, source: str) -> None:
         self.description, self.source = description, source
         self._tokenizer = _build(description, source)
+        self._tokenizer.encode_special_tokens = True  # ordinary text cannot make special ids
         pieces = self._tokenizer.get_vocab(with_added_tokens=True)
         by_id = {id: piece for piece, id in pieces.items()}
         # Ids without a piece occur where a table was rounded up; they are never produced.
@@ -78,7 +80,10 @@ class PipelineTokenizer(Tokenizer):
     def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
         """The ids of one text with the characters that each piece stands for, the space before a word excluded."""
         (found,) = self._encodings([text], special_tokens)
-        spans = [_without_space(text, *span) for span in found.offsets]
+        spelled = self._spelled(text) if special_tokens else text
+        spans = [_without_space(spelled, *span) for span in found.offsets]
+        if spelled != text:
+            spans = _as_written(text, spans, len(self.vocabulary.special.mask) - len(MASK))
         columns = (found.ids, [start for start, _ in spans], [end for _, end in spans])
         return Pieces(*(np.array(column, dtype=np.int32) for column in columns))
 
@@ -106,10 +111,20 @@ class PipelineTokenizer(Tokenizer):
         return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=skip_special))
 
     def _encodings(self, texts: list[str], special_tokens: bool) -> list[Any]:
-        # Ordinary text cannot make special ids unless that is asked for.
-        self._tokenizer.encode_special_tokens = not special_tokens
-        found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        if not special_tokens:
+            found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            return found
+        found = self._reads_special.encode_batch([self._spelled(text) for text in texts], add_special_tokens=False)
         return found
+
+    @functools.cached_property
+    def _reads_special(self) -> Any:
+        """The same tokenizer for texts with special pieces; a switch on the other would not be safe among threads."""
+        return _build(self.description, self.source)
+
+    def _spelled(self, text: str) -> str:
+        """The text with [MASK] as the model spells it."""
+        return text.replace(MASK, self.vocabulary.special.mask)
 
 
 def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:
@@ -142,6 +157,15 @@ def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
     while start < end and text[start].isspace():
         start += 1
     return start, end
+
+
+def _as_written(text: str, spans: list[tuple[int, int]], growth: int) -> list[tuple[int, int]]:
+    """Spans in the text as the model spells it, as spans in `text`; `growth` is what each [MASK] in it gained."""
+    ends = np.array([match.end() for match in re.finditer(re.escape(MASK), text)])
+    ends += growth * np.arange(1, len(ends) + 1)  # in the text as the model spells it
+    flat = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    found: list[tuple[int, int]] = (flat - growth * np.searchsorted(ends, flat, side="right")).tolist()
+    return [(start, end) for start, end in found]
 
 
 def _lowercases(normalizer: dict[str, Any] | None) -> bool:

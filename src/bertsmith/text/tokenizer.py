@@ -53,8 +53,8 @@ class Tokenizer(abc.ABC):
 
         Args:
             texts: strings, or an Arrow array of strings; a null is an empty text.
-            special_tokens: `[MASK]` and the other special pieces in a text become their ids; by default ordinary text
-                cannot make special ids.
+            special_tokens: special pieces in a text become their ids; by default ordinary text cannot make special
+                ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa).
         """
 
     @abc.abstractmethod

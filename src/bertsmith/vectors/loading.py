@@ -4,9 +4,9 @@ import dataclasses
 from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.tokenizer_files import lowercased
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.vectors.token_features import TokenFeatures
@@ -32,9 +32,7 @@ def load_encoder(
     if recipe is None:
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
-        before = folder.tokenizer.rules
-        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        folder = dataclasses.replace(folder, tokenizer=WordPieceTokenizer(folder.tokenizer.vocabulary, rules))
+        folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
     return load_frozen_encoder(folder, device=device, precision=precision), recipe
 
 
