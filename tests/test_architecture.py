@@ -34,7 +34,7 @@ FLOORS = {
 SHORTEST, LONGEST = 25, 400
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
 # Packages that a user may not have: whoever needs one imports it where it is used.
-OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
+OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch"}
 # What takes a moment to import, and few need: whoever does imports it where it is used.
 SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}

@@ -19,6 +19,7 @@ from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
 from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.parameter_names import part_of
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.text.encoded import Encoded
@@ -78,8 +79,9 @@ class PretrainedPredictor:
         """
         loaded = load_pretrained(source)
         place = source.path if isinstance(source, ModelFolder) else source
+        trained = {part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}
         for head in needs:
-            if head in loaded.new_heads:
+            if head not in trained:
                 raise CheckpointError(
                     expected=f"a model with a trained {head} head in '{place}'",
                     found="none",
