@@ -12,7 +12,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_passport
+from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_metadata
 from bertsmith.library import load
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose_inference
@@ -73,7 +73,7 @@ def test_vectors_keep_to_the_note_too(tmp_path: Path) -> None:
 
 def test_what_has_no_passport_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no bertsmith\.json"):
-        require_passport(tmp_path)
+        require_metadata(tmp_path)
 
 
 def test_a_score_that_no_trial_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,8 +156,8 @@ def plan_loading(
         problems += [f"unknown {name}" for name in unknown]
     if problems:
         raise CheckpointError(
-            expected=f"the {len(shapes)} tensors of a {config.display_name} with {config.num_hidden_layers} layers, width "
-            f"{config.hidden_size} in {source}",
+            expected=f"the {len(shapes)} tensors of a {config.display_name} with {config.num_hidden_layers} layers, "
+            f"width {config.hidden_size} in {source}",
             found="; ".join(problems),
             fix="check that configuration and weights belong together"
             + (

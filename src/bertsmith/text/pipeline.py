@@ -111,12 +111,9 @@ class PipelineTokenizer(Tokenizer):
         return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=skip_special))
 
     def _encodings(self, texts: list[str], special_tokens: SpecialTokens) -> list[Any]:
-        if not special_tokens:
-            found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-            return found
+        tokenizer = self._reads_special if special_tokens else self._tokenizer
         spelled = [self._spelled(text, special_tokens) for text in texts]
-        found = self._reads_special.encode_batch(spelled, add_special_tokens=False)
-        return found
+        return list(tokenizer.encode_batch(spelled, add_special_tokens=False))
 
     @functools.cached_property
     def _reads_special(self) -> Any:
