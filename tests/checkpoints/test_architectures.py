@@ -139,7 +139,7 @@ def test_a_folder_written_here_is_the_same_model_in_transformers(architecture: s
     assert declared == [CLASS_PREFIXES[architecture] + head]
     auto = getattr(transformers, f"AutoModel{head.removeprefix('Model')}")
     again, info = auto.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    assert not any(info[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys"))
     assert type(again) is type(model)
     stored, before = again.state_dict(), model.state_dict()
     assert stored.keys() == before.keys()
@@ -188,28 +188,29 @@ def rewrite(folder: Path, change: object) -> None:
     save_file(tensors, path, {"format": "pt"})
 
 
-def test_second_copies_and_buffers_of_old_folders_are_left_out(tmp_path: Path) -> None:
-    for architecture, decoder, word, bias in (
-        ("roberta", "lm_head.decoder", "roberta.embeddings.word_embeddings.weight", "lm_head.bias"),
-        ("distilbert", "vocab_projector", "distilbert.embeddings.word_embeddings.weight", ""),
-    ):
-        folder = tmp_path / architecture
-        write_peer(folder, architecture, "ForMaskedLM")
+@pytest.mark.parametrize(
+    ("architecture", "decoder", "bias"),
+    [("roberta", "lm_head.decoder", "lm_head.bias"), ("distilbert", "vocab_projector", "")],
+)
+def test_second_copies_and_buffers_of_old_folders_are_left_out(
+    architecture: str, decoder: str, bias: str, tmp_path: Path
+) -> None:
+    write_peer(tmp_path, architecture, "ForMaskedLM")
 
-        def old(tensors: dict[str, torch.Tensor]) -> None:
-            tensors[f"{decoder}.weight"] = tensors[word].clone()
-            if bias:
-                tensors[f"{decoder}.bias"] = tensors[bias].clone()
-            tensors[f"{architecture}.embeddings.position_ids"] = torch.arange(64)[None]
+    def old(tensors: dict[str, torch.Tensor]) -> None:
+        tensors[f"{decoder}.weight"] = tensors[f"{architecture}.embeddings.word_embeddings.weight"].clone()
+        if bias:
+            tensors[f"{decoder}.bias"] = tensors[bias].clone()
+        tensors[f"{architecture}.embeddings.position_ids"] = torch.arange(64)[None]
 
-        before = load_any(folder)
-        rewrite(folder, old)
-        after = load_any(folder)
-        assert after.tensors.keys() == before.tensors.keys()
-        assert set(after.report.skipped.values()) == {"a copy of a parameter", "a buffer, not a parameter"}
-        rewrite(folder, lambda tensors: tensors[f"{decoder}.weight"].add_(1.0))
-        with pytest.raises(CheckpointError, match="the decoder tied to the word table"):
-            load_any(folder)
+    before = load_any(tmp_path)
+    rewrite(tmp_path, old)
+    after = load_any(tmp_path)
+    assert after.tensors.keys() == before.tensors.keys()
+    assert set(after.report.skipped.values()) == {"a copy of a parameter", "a buffer, not a parameter"}
+    rewrite(tmp_path, lambda tensors: tensors[f"{decoder}.weight"].add_(1.0))
+    with pytest.raises(CheckpointError, match="the decoder tied to the word table"):
+        load_any(tmp_path)
 
 
 def test_of_two_poolers_in_a_file_a_classifier_takes_its_own(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
 
 def test_the_catalogue_names_every_published_model_with_its_size():
     assert (
-        len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 32
+        len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 38
     )
     counts = {model.hub_id.removeprefix("google-bert/bert-"): model.num_parameters for model in CATALOGUE}
     expected = {
@@ -236,6 +236,11 @@ def test_the_catalogue_names_every_published_model_with_its_size():
     assert {name: counts[name] for name in expected} == expected
     assert published_models.find("uncased_L-8_H-512_A-8").num_parameters == 41_373_184
     assert published_models.find("nothing") is None
+    assert {model.hub_id: model.num_parameters for model in published_models.SUCCESSORS} == {
+        "distilbert/distilbert-base-uncased": 66_362_880, "distilbert/distilbert-base-cased": 65_190_912,
+        "distilbert/distilbert-base-multilingual-cased": 134_734_080, "distilbert/distilroberta-base": 82_118_400,
+        "FacebookAI/roberta-base": 124_645_632, "FacebookAI/roberta-large": 355_359_744,
+    }  # fmt: skip
     assert all(is_hub_id(model.hub_id) for model in CATALOGUE)
 
 

@@ -117,6 +117,5 @@ def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, architecture: s
     theirs, names = dict(peer.named_parameters()), architecture_of(config).names
     for name, parameter in work.model.named_parameters():
         if parameter.requires_grad:
-            torch.testing.assert_close(
-                parameter, theirs[names.to_huggingface(name, type(peer).__name__)], rtol=0, atol=ROOM, msg=name
-            )
+            there = theirs[names.to_huggingface(name, type(peer).__name__)]
+            torch.testing.assert_close(parameter, there, rtol=0, atol=ROOM, msg=name)

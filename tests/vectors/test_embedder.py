@@ -18,6 +18,7 @@ from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 from bertsmith.vectors.loading import load_embedder
 from model.examples import shake
+from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
@@ -139,15 +140,19 @@ def test_impossible_settings_are_refused(folder, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("pooling", "max_length"), [("mean", None), ("cls", 6), ("max", 20)])
-def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there(tmp_path, pooling, max_length):
+def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there(
+    tmp_path, pooling, max_length, architecture
+):
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is not installed"
     )
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    model = untrained(CONFIG, seed=5)
+    model = untrained(config_of(architecture), seed=5)
     shake(model)
-    save_pretrained(tmp_path / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    tokenizer = tokenizer_of(architecture)
+    save_pretrained(tmp_path / "base", model, tokenizer, ModelMetadata(), trained=["pooler"])
     parts = [
         modules.Transformer(str(tmp_path / "base"), max_seq_length=max_length),
         modules.Pooling(CONFIG.hidden_size, pooling),
@@ -155,7 +160,7 @@ def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there
     parts += [modules.Normalize()] if pooling == "mean" else []
     oracle = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
     oracle.save(str(tmp_path / "sentences"))
-    texts = [*TEXTS, " ".join(WORDS), "good [SEP] film [MASK]", "Ünknown Straße ##s"]
+    texts = [*TEXTS, " ".join(WORDS), "good [SEP] film [MASK]", "good </s> film <mask>", "Ünknown Straße ##s"]
     wanted = oracle.encode(texts, show_progress_bar=False)
     embedder = load_embedder(tmp_path / "sentences", device="cpu")
     assert embedder.normalize == (pooling == "mean")

@@ -16,8 +16,8 @@ def sizes(
 ) -> None:
     """Print the named sizes with their parameters, next to DistilBERT, RoBERTa, GPT and the Transformer of 2017.
 
-    An encoder counts with its pooler, where it has one, and without the heads of pre-training. "hidden" is the width of the hidden states; the
-    feed-forward network inside a layer is four times as wide.
+    An encoder counts with its pooler, where it has one, and without the heads of pre-training. "hidden" is the width
+    of the hidden states; the feed-forward network inside a layer is four times as wide.
     """
     from bertsmith.checkpoints.published_models import SUCCESSORS
     from bertsmith.model.config import BertConfig

@@ -9,6 +9,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.model.our_names import part_of
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
@@ -57,8 +58,9 @@ def load_pretraining_heads(
     """
     loaded = load_pretrained(load_any(source))
     place = source.path if isinstance(source, ModelFolder) else source
+    trained = {part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}
     for head in needs:
-        if head in loaded.new_heads:
+        if head not in trained:
             raise CheckpointError(
                 expected=f"a model with a trained {head} head in '{place}'",
                 found="none",

@@ -43,7 +43,7 @@ from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
 
@@ -312,14 +312,18 @@ class Model:
         prompt = self._embedder.prompt if self._is_for_vectors(ability) else ""
         return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prompt, specials)
 
-    def reads_specials(self, ability: str = PIECES) -> bool:
+    def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method reads `[MASK]` and other special pieces in a text as these, not as ordinary characters.
+
+        "own": only as the vocabulary of the model spells them.
 
         `pieces` shows what `fill` reads, or what the vectors are made of.
         """
         if self._is_for_vectors(ability):
-            return self._embedder.special_tokens
-        return ability == "fill" or (ability == PIECES and ("fill" in self.abilities or self._embedder.special_tokens))
+            return "own" if self._embedder.special_tokens else False
+        if ability == "fill" or (ability == PIECES and "fill" in self.abilities):
+            return True
+        return "own" if ability == PIECES and self._embedder.special_tokens else False
 
     def reads_at_most(self, ability: str) -> int | None:
         """The tokens that a method reads of a text or pair; None where it reads all of it, in windows."""

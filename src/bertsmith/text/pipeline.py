@@ -20,7 +20,7 @@ from bertsmith.text.encoded import Encoded, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.offsets import EncodedWithOffsets
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Flags, Tokenizer
+from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
 _SPACE_MARKS = ("\u0120", "\u2581")  # how byte-level BPE and SentencePiece spell the space before a word
@@ -67,7 +67,7 @@ class PipelineTokenizer(Tokenizer):
         """Whether a piece spells the space before a word, bool [V]."""
         return np.array([piece.startswith(_SPACE_MARKS) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
-    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+    def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts; see `Tokenizer.encode_batch`."""
         strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
         return Encoded.from_rows([one.ids for one in self._encodings([text or "" for text in strings], special_tokens)])
@@ -77,10 +77,10 @@ class PipelineTokenizer(Tokenizer):
         flags = [True] * len(words) if spaced is None else spaced
         return self.encode_batch([f" {word}" if space else word for word, space in zip(words, flags, strict=True)])
 
-    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
+    def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
         """The ids of one text with the characters that each piece stands for, the space before a word excluded."""
         (found,) = self._encodings([text], special_tokens)
-        spelled = self._spelled(text) if special_tokens else text
+        spelled = self._spelled(text, special_tokens)
         spans = [_without_space(spelled, *span) for span in found.offsets]
         if spelled != text:
             spans = _as_written(text, spans, len(self.vocabulary.special.mask) - len(MASK))
@@ -110,21 +110,19 @@ class PipelineTokenizer(Tokenizer):
         """The text of some pieces, as the decoder of the file spells it."""
         return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=skip_special))
 
-    def _encodings(self, texts: list[str], special_tokens: bool) -> list[Any]:
-        if not special_tokens:
-            found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-            return found
-        found = self._reads_special.encode_batch([self._spelled(text) for text in texts], add_special_tokens=False)
-        return found
+    def _encodings(self, texts: list[str], special_tokens: SpecialTokens) -> list[Any]:
+        tokenizer = self._reads_special if special_tokens else self._tokenizer
+        spelled = [self._spelled(text, special_tokens) for text in texts]
+        return list(tokenizer.encode_batch(spelled, add_special_tokens=False))
 
     @functools.cached_property
     def _reads_special(self) -> Any:
         """The same tokenizer for texts with special pieces; a switch on the other would not be safe among threads."""
         return _build(self.description, self.source)
 
-    def _spelled(self, text: str) -> str:
-        """The text with [MASK] as the model spells it."""
-        return text.replace(MASK, self.vocabulary.special.mask)
+    def _spelled(self, text: str, special_tokens: SpecialTokens) -> str:
+        """The text with [MASK] as the model spells it, where [MASK] is the mask."""
+        return text.replace(MASK, self.vocabulary.special.mask) if special_tokens is True else text
 
 
 def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:

@@ -6,7 +6,7 @@ WordPiece (`wordpiece.py`) is implemented here; any other model a `tokenizer.jso
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 
 Flags = npt.NDArray[np.bool_]
+SpecialTokens = bool | Literal["own"]
 
 
 class Tokenizer(abc.ABC):
@@ -48,13 +49,14 @@ class Tokenizer(abc.ABC):
         """Whether a piece begins a word inside a text, bool [V]; the first piece of a text always does."""
 
     @abc.abstractmethod
-    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+    def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts in one flat array.
 
         Args:
             texts: strings, or an Arrow array of strings; a null is an empty text.
             special_tokens: special pieces in a text become their ids; by default ordinary text cannot make special
-                ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa).
+                ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa), unless
+                this is "own": only the spelling of the vocabulary counts.
         """
 
     @abc.abstractmethod
@@ -66,7 +68,7 @@ class Tokenizer(abc.ABC):
         """
 
     @abc.abstractmethod
-    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
+    def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
         """The ids of one text with the characters that each piece stands for."""
 
     @abc.abstractmethod
@@ -87,11 +89,11 @@ class Tokenizer(abc.ABC):
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
         """The text of some pieces."""
 
-    def encode(self, text: str, *, special_tokens: bool = False) -> Ids:
+    def encode(self, text: str, *, special_tokens: SpecialTokens = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch`."""
         return self.encode_batch([text], special_tokens=special_tokens).ids
 
-    def tokenize(self, text: str, *, special_tokens: bool = False) -> list[str]:
+    def tokenize(self, text: str, *, special_tokens: SpecialTokens = False) -> list[str]:
         """The pieces of one text; see `encode_batch`."""
         pieces = self.vocabulary.pieces
         return [pieces[id] for id in self.encode(text, special_tokens=special_tokens).tolist()]

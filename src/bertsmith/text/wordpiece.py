@@ -21,7 +21,7 @@ from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_
 from bertsmith.text.offsets import EncodedWithOffsets, OffsetEncoder
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Flags, Tokenizer
+from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 
 _SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
@@ -79,7 +79,7 @@ class WordPieceTokenizer(Tokenizer):
         """Whether a piece does not begin with `##`, bool [V]."""
         return np.array([not piece.startswith(CONTINUATION) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
-    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+    def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts in one flat array; no special pieces are added.
 
         Args:
@@ -94,7 +94,7 @@ class WordPieceTokenizer(Tokenizer):
             return Encoded.from_rows([self._ids(text or "") for text in plain])
         return self._fast_encoder().encode(texts)
 
-    def encode(self, text: str, *, special_tokens: bool = False) -> Ids:
+    def encode(self, text: str, *, special_tokens: SpecialTokens = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch` for `special_tokens`."""
         if len(text) >= _SMALL:
             return self.encode_batch([text], special_tokens=special_tokens).ids
@@ -107,7 +107,7 @@ class WordPieceTokenizer(Tokenizer):
         """The ids of many words; a space in front changes nothing here."""
         return self.encode_batch(words)
 
-    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
+    def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
         """The ids of one text with the characters of `text` that each piece stands for."""
         ids, starts, ends = [], [], []
         position = 0
@@ -202,7 +202,7 @@ def _is_small(texts: Strings) -> bool:
     return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
 
 
-def _parts(text: str, special_tokens: bool) -> list[tuple[str, bool]]:
+def _parts(text: str, special_tokens: SpecialTokens) -> list[tuple[str, bool]]:
     """The text cut at special pieces: (part, whether it is a special piece), ordinary parts at both ends."""
     if not special_tokens:
         return [(text, False)]

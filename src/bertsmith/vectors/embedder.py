@@ -94,7 +94,8 @@ class Embedder:
     def encode(self, texts: Sequence[str]) -> Encoded:
         """The pieces of each text, of its prompt too, without [CLS] and [SEP], before anything is cut."""
         return self.encoder.tokenizer.encode_batch(
-            [self.prompt + text for text in texts] if self.prompt else list(texts), special_tokens=self.special_tokens
+            [self.prompt + text for text in texts] if self.prompt else list(texts),
+            special_tokens="own" if self.special_tokens else False,
         )
 
     def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:

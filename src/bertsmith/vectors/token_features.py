@@ -201,8 +201,9 @@ class TokenFeatures:
                 model_limit=self._limit,
             )
             own = rows.own_end[part] - rows.own_begin[part]
+            start = len(self.encoder.tokenizer.template.start)
             pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
-            places = (pieces + np.repeat(packed.offsets[:-1] + 1 - rows.begin[part], own))[wanted[pieces]]
+            places = (pieces + np.repeat(packed.offsets[:-1] + start - rows.begin[part], own))[wanted[pieces]]
             yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
             begin = end
 
