@@ -1,10 +1,10 @@
-"""How well passages are found: by vectors, by words, by both, and read again by a model of pairs.
+"""Retrieval quality: search by vectors, by words, by both, and re-ranked by a model that scores pairs.
 
     python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]]
 
-Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both are
-fused by reciprocal ranks. Scores are those of `bertsmith search --judgements`: nDCG@10 with linear gains, recall of the
-first 100, the mean reciprocal rank. The seconds are those of the vectors of the passages, and of the reading.
+Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both
+rankings are combined by reciprocal rank fusion. Scores are those of `bertsmith search --judgements`: nDCG@10 with
+linear gains, recall@100 and mean reciprocal rank. Seconds are given for computing passage vectors and for re-ranking.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from bertsmith.vectors.embedder import Embedder
 
 
 def main() -> None:
-    """Scores the searches and writes the result."""
+    """Scores all searches and writes the result."""
     options = _options()
     described = machine()
     folder = options.data / "retrieval" / "cranfield"
@@ -59,10 +59,10 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/cranfield")
-    parser.add_argument("--model", required=True, help="makes the vectors")
-    parser.add_argument("--rerank", help="a model of pairs, query and passage")
+    parser.add_argument("--model", required=True, help="model that computes the vectors")
+    parser.add_argument("--rerank", help="a model that scores pairs of query and passage")
     parser.add_argument("--rerank-note", default="", help="what that model was trained on, for the record")
-    parser.add_argument("--depth", type=int, default=20, help="passages that are read again [20]")
+    parser.add_argument("--depth", type=int, default=20, help="number of passages to re-rank [20]")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

@@ -1,8 +1,8 @@
-"""From a text to a model that fills a gap: vocabulary, corpus, pre-training, prediction, in Python.
+"""From text to a model that fills in masked words: vocabulary, corpus, pre-training and prediction in Python.
 
-The same steps as the commands `vocab`, `corpus`, `pretrain`, `fill` and `next`. The objective is to guess hidden words
-and to tell whether a second sentence follows the first; the text itself holds all the answers (self-supervised).
-Sources: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the filling of gaps.
+The steps are those of the commands `vocab`, `corpus`, `pretrain`, `fill` and `next`. The objective is to predict masked
+words and to decide whether the second sentence follows the first; the text itself contains all answers
+(self-supervised). Sources: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for filling in words.
 """
 
 import tempfile
@@ -20,8 +20,8 @@ NEXT = ("the baker stirs the soup .", "then she slices the bread .", "then they 
 
 
 def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[str, float], list[str], list[float]]:
-    """Prints, and returns the scores, the likeliest piece for each gap, and how likely each second sentence follows."""
-    # A text: one sentence a line, an empty line between documents.
+    """Prints and returns the scores, the most likely piece for each [MASK], and next-sentence probabilities."""
+    # A text: one sentence per line, a blank line between documents.
     text = folder / "village.txt"
     text.write_text("\n\n".join("\n".join(d) for d in village(documents, np.random.default_rng(1))), encoding="utf-8")
 
@@ -29,11 +29,11 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
     tokenizer = bertsmith.learn_vocabulary([text], 80).tokenizer
     print("pieces:", " ".join(tokenizer.tokenize(GAPS[0], special_tokens=True)))
 
-    # A corpus: token ids in shards, with some documents held out.
+    # A corpus: token ids in shards, with a few held-out documents.
     manifest = bertsmith.build_corpus([text], tokenizer, folder / "corpus", held_out=0.05, workers=1)
     print(f"corpus: {manifest['documents']} documents, {manifest['tokens']} tokens")
 
-    # A model, pre-trained from nothing. For one of a usual size leave `config` out and name a `size`.
+    # A model, pre-trained from scratch. For a standard size, omit `config` and pass `size`.
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
     config = BertConfig(vocab_size=80, max_position_embeddings=64, initializer_range=0.1, **shape)
     write_json(folder / "config.json", config.to_dict())
@@ -56,7 +56,7 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
     print(f"(frequencies alone: {scores['held_out_unigram_entropy']:.2f}),", end=" ")
     print(f"next sentence {scores['held_out_nsp_accuracy']:.0%} right")
 
-    # The model folder answers; every tool that reads BERT could read it too.
+    # Predictions come from the model folder, which any tool that reads BERT can load.
     model = bertsmith.load(folder / "run", device="cpu")
     best = []
     for gap, filled in zip(GAPS, model.fill(GAPS, top=3), strict=True):

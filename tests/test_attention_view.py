@@ -9,10 +9,11 @@ import torch
 
 from bertsmith import Model, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
 from bertsmith.library.attention import MOST_TOKENS
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import Trace
+from bertsmith.model.encoder import Trace
 from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
 
 
@@ -26,7 +27,7 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A model that reads more than the view shows."""
     folder = tmp_path_factory.mktemp("long") / "model"
     config = dataclasses.replace(CONFIG, max_position_embeddings=256)
-    save_pretrained(str(folder), untrained(config, 0), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(str(folder), untrained(config, 0), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return load(folder, device="cpu")
 
 

@@ -20,11 +20,12 @@ from sklearn.utils.estimator_checks import check_estimator, estimator_checks_gen
 
 from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, RunError
 from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer, LabelError
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors.embedder import Embedder
 from tasks.task_samples import CONFIG, examples_of, write_base_model
 
@@ -95,10 +96,10 @@ def checks():
 @pytest.fixture(scope="module")
 def of_numbers(tmp_path_factory) -> Path:
     """A base model whose words are those of `written`."""
-    tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *NUMBERS]))
+    tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *NUMBERS]))
     config = dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary))
     folder = tmp_path_factory.mktemp("numbers") / "base"
-    save_pretrained(folder, untrained(config, 0), tokenizer, {"task": "pretraining"})
+    save_pretrained(folder, untrained(config, 0), tokenizer, ModelMetadata.from_dict({"task": "pretraining"}))
     return folder
 
 

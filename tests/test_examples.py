@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
@@ -194,7 +194,7 @@ def test_a_mention_is_found_in_the_pieces_of_its_text(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     mentions = importlib.import_module("mentions")
     words = ["the", "sailor", "bak", "##er", "meets", "she", "rows", "."]
-    tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+    tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
     text = "The sailor meets the baker. She rows."
     one = mentions.Mentions(text, ((28, 31), (0, 10), (17, 26)), 0)
     assert one.words() == ("She", "The sailor", "the baker")

@@ -11,6 +11,7 @@ import torch
 import bertsmith
 from bertsmith import Model, WordEncoder, load
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CutWarning, InputError
 from bertsmith.inference.pair_scorer import PairScorer
@@ -39,13 +40,15 @@ def folders(tmp_path_factory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("library")
     model = untrained(CONFIG, seed=3)
     shake(model)
-    save_pretrained(place / "base", model, TOKENIZER, {"task": "pretraining"})
+    save_pretrained(place / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     for kind, spec in SPECS.items():
         head = task_for(spec).head
         loaded = load_for_task(place / "base", head, keep_head=False, seed=5)
         shake(loaded.model)
         info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
-        save_pretrained(place / kind, loaded.model, TOKENIZER, info, trained=("pooler", head.part))
+        save_pretrained(
+            place / kind, loaded.model, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part)
+        )
     return {kind: place / kind for kind in ("base", *SPECS)}
 
 
@@ -174,7 +177,7 @@ def test_the_pooler_of_a_tagger_is_not_offered_since_nobody_trained_it(folders):
 def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path):
     folder = tmp_path / "sentences"
     loaded = load_for_task(folders["base"], task_for(SPECS["single"]).head, keep_head=False)
-    save_pretrained(folder, loaded.model, TOKENIZER, {}, trained=())
+    save_pretrained(folder, loaded.model, TOKENIZER, ModelMetadata.from_dict({}), trained=())
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
     kinds = ((0, "", "Transformer"), (1, "1_Pooling", "Pooling"), (2, "2_Normalize", "Normalize"))
@@ -243,7 +246,13 @@ def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
         SPECS["tags"], settings=dataclasses.replace(SPECS["tags"].settings, document_context=True)
     )
     loaded = load_for_task(folders["tags"], task_for(spec).head, keep_head=True)
-    save_pretrained(tmp_path / "m", loaded.model, TOKENIZER, {"spec": spec.to_dict()}, trained=("classifier",))
+    save_pretrained(
+        tmp_path / "m",
+        loaded.model,
+        TOKENIZER,
+        ModelMetadata.from_dict({"spec": spec.to_dict()}),
+        trained=("classifier",),
+    )
     model = load(tmp_path / "m", device="cpu")
     together = model.tag(["anna was in rome", "carl was in oslo"])
     (alone,) = model.tag(["anna was in rome"])
@@ -253,7 +262,13 @@ def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
 def test_texts_and_pairs_may_come_together_where_the_model_takes_both(folders, tmp_path):
     spec = dataclasses.replace(SPECS["pair"], pair=None)
     loaded = load_for_task(folders["pair"], task_for(spec).head, keep_head=True)
-    save_pretrained(tmp_path / "m", loaded.model, TOKENIZER, {"spec": spec.to_dict()}, trained=("pooler", "classifier"))
+    save_pretrained(
+        tmp_path / "m",
+        loaded.model,
+        TOKENIZER,
+        ModelMetadata.from_dict({"spec": spec.to_dict()}),
+        trained=("pooler", "classifier"),
+    )
     model = load(tmp_path / "m", device="cpu")
     mixed = ["the film", ("the film", "good"), "anna", ("it", "was")]
     alone = Predictor.load(tmp_path / "m", device="cpu")
@@ -483,7 +498,7 @@ def test_there_is_one_set_of_weights(folders):
         model.embed(["anna"], pooling="max")
         model.features([["anna"]], layers="second-to-last")
         below = model._predictor or model._pretrained
-        assert model.encoder.model is below.model.bert
+        assert model.encoder.model is below.model.encoder
         assert all(embedder.encoder is model.encoder for embedder in model._embedders.values())
 
 

@@ -1,16 +1,17 @@
 """Runs every command line and Python example that README.md and docs/ show, and fails when one of them fails.
 
-A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
-the next line). A Python example is a whole block marked `python`, a program of its own. What one page shows runs one
-after the other in one folder, which at the start holds `my-text/`, a few small text files, and small files of labelled
+A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash continues it on
+the next line). A Python example is a whole block marked `python`, a program of its own. The commands of a page run in
+order in one folder, which at the start holds `my-text/`, a few small text files, and small files of labelled
 examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`, and scores as `evaluate --json` prints
-them, `my-cola.json` and `my-mrpc.json`. An HTML comment just before a block changes that:
+them, `my-cola.json` and `my-mrpc.json`. HTML comments change that, the first two just before a block:
 
-    <!-- not run: needs the network -->           the block is left out, and the reason is printed
+    <!-- not run: needs the network -->           the block is skipped, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
+    <!-- continues: ../README.md -->              the page starts in a copy of the folder that the other page left
 
-A line `bertsmith serve ... --port N` goes on, at a port that is free, while the lines after it in its block run, which
-may ask it with curl: a refusal fails. Then it is stopped, and has to end with code 0.
+A line `bertsmith serve ... --port N` runs, on a free port, until the last line of its block; the lines after it may
+query it with curl, and an HTTP error fails. Then it is stopped, and has to exit with code 0.
 
 Usage: python tools/check_docs.py [PAGE ...]
 """
@@ -20,13 +21,14 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,7 @@ SECONDS_A_COMMAND = 900
 BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"bertsmith serve .*--port (\d+)")
 MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
+CONTINUES = re.compile(r"^<!-- continues: (\S+) -->$", re.MULTILINE)
 
 SUBJECTS = ("The gardener", "A sailor", "Her neighbour", "The old judge", "My brother", "A stranger", "The miller")
 VERBS = ("mended", "carried", "painted", "forgot", "wanted", "described", "watched", "counted")
@@ -60,7 +63,7 @@ class CommandLine(NamedTuple):
 
 
 def command_lines(page: Path) -> Iterator[CommandLine]:
-    """The command lines of a page, in order, as they are to be run."""
+    """The command lines of a page, in order, with their changes applied."""
     content = page.read_text(encoding="utf-8")
     for block in BLOCK.finditer(content):
         why_not, changes = "", []
@@ -126,22 +129,49 @@ def write_examples(folder: Path) -> None:
         (folder / f"my-{task}.json").write_text(json.dumps(scored), encoding="utf-8")
 
 
-def run_page(lines: list[CommandLine]) -> int:
-    """Runs what one page shows; the number of command lines and examples that failed."""
+def run_pages(pages: Sequence[Path]) -> int:
+    """Runs pages, each in a folder of its own, after those that they continue; the number of failures."""
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as folder:
-        write_texts(Path(folder) / "my-text")
-        write_examples(Path(folder))
-        (Path(folder) / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1",
-            "CURL_HOME": folder,
-        }
-        for _, block in itertools.groupby(lines, key=lambda line: line.block):
-            failed += _run_block(list(block), folder, environment)
+    folders: dict[Path, Path] = {}
+    with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as root:
+        for page in itertools.chain.from_iterable(map(_with_pages_before, pages)):
+            lines = list(command_lines(page))
+            if page in folders or not lines:
+                continue
+            folders[page] = folder = Path(root) / str(len(folders))
+            if (before := _continued(page)) is not None:
+                shutil.copytree(folders[before], folder)
+            else:
+                folder.mkdir()
+                write_texts(folder / "my-text")
+                write_examples(folder)
+            failed += run_page(lines, folder)
     return failed
+
+
+def _continued(page: Path) -> Path | None:
+    """The page that a page continues."""
+    mark = CONTINUES.search(page.read_text(encoding="utf-8"))
+    return (page.parent / mark[1]).resolve() if mark else None
+
+
+def _with_pages_before(page: Path) -> list[Path]:
+    """A page after the pages that it continues."""
+    before = _continued(page)
+    return [*(_with_pages_before(before) if before is not None else []), page]
+
+
+def run_page(lines: Sequence[CommandLine], folder: Path) -> int:
+    """Runs the commands and examples of one page in a folder; the number of those that failed."""
+    (folder / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HF_HUB_OFFLINE": "1",
+        "CURL_HOME": str(folder),
+    }
+    blocks = itertools.groupby(lines, key=lambda line: line.block)
+    return sum(_run_block(list(block), str(folder), environment) for _, block in blocks)
 
 
 def _run_block(lines: list[CommandLine], folder: str, environment: dict[str, str]) -> int:
@@ -173,7 +203,7 @@ def _run_block(lines: list[CommandLine], folder: str, environment: dict[str, str
 
 
 def _shown(command: CommandLine) -> str:
-    """Where a command line or an example stands, and how it begins."""
+    """Page and line of a command or an example, and its first line."""
     text = f"python: {command.text.splitlines()[0]} ..." if command.is_python else command.text
     return f"{command.page.relative_to(ROOT)}:{command.line}: {text}"
 
@@ -186,7 +216,7 @@ def _tell(problem: str | None) -> int:
 
 
 def _run(command: CommandLine, folder: str, environment: dict[str, str]) -> str | None:
-    """What a command line or an example printed before it failed; None where it did not."""
+    """What a command line or an example printed before it failed; None if it succeeded."""
     program = [sys.executable, "-W", "error"] if command.is_python else ["bash", "-o", "pipefail"]
     result = subprocess.run(
         [*program, "-c", command.text],
@@ -201,7 +231,7 @@ def _run(command: CommandLine, folder: str, environment: dict[str, str]) -> str 
 
 
 class _Server:
-    """A server that a command line has started; it listens at `port`."""
+    """A server started by a command line; it listens on `port`."""
 
     def __init__(self, text: str, port: int, folder: str, environment: dict[str, str]) -> None:
         self._port, self._said = port, Path(folder) / ".server"
@@ -211,7 +241,7 @@ class _Server:
             )
 
     def wait(self) -> str | None:
-        """Returns when it can be asked, or has not come up; then with what it printed."""
+        """Waits until it answers; returns what it printed if it did not start."""
         ends = time.monotonic() + SECONDS_A_COMMAND
         while self._process.poll() is None and time.monotonic() < ends:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._port}/ready"):
@@ -220,13 +250,13 @@ class _Server:
         return self._said.read_text(encoding="utf-8")
 
     def end(self) -> str | None:
-        """Stops it; what it printed if it did not end with code 0."""
+        """Stops it; returns what it printed if it did not exit with code 0."""
         self._process.terminate()
         code = self._process.wait(SECONDS_A_COMMAND)
-        return f"the server ended with code {code}\n{self._said.read_text(encoding='utf-8')}" if code else None
+        return f"the server exited with code {code}\n{self._said.read_text(encoding='utf-8')}" if code else None
 
     def kill(self) -> None:
-        """Ends it in any case."""
+        """Kills it if it still runs."""
         self._process.kill()
         self._process.wait()
 
@@ -251,10 +281,10 @@ def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    """Runs the pages that are named, or all."""
+    """Runs the named pages, or all."""
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    failed = sum(run_page(lines) for page in pages if (lines := list(command_lines(page))))
+    failed = run_pages(pages)
     sys.exit(f"{failed} command lines failed" if failed else 0)
 
 

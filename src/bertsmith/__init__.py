@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from bertsmith.progress import quiet
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary
-    from bertsmith.text.wordpiece import Tokenizer
+    from bertsmith.text.wordpiece import WordPieceTokenizer
+
 
 __version__ = "0.1.0"
 
@@ -49,9 +50,9 @@ _LAZY = {
     "Corpus": "bertsmith.corpus.shards",
     "Model": "bertsmith.library.model",
     "TextRules": "bertsmith.text.normalize",
-    "Tokenizer": "bertsmith.text.wordpiece",
     "Vocabulary": "bertsmith.text.vocabulary",
     "WordEncoder": "bertsmith.library.component",
+    "WordPieceTokenizer": "bertsmith.text.wordpiece",
     "build_corpus": "bertsmith.corpus.build",
     "check_corpus": "bertsmith.corpus.checks",
     "convert": "bertsmith.library.formats",
@@ -84,11 +85,11 @@ __all__ = [
     "Model",
     "RunError",
     "TextRules",
-    "Tokenizer",
     "TrainingError",
     "Vocabulary",
     "VocabularyError",
     "WordEncoder",
+    "WordPieceTokenizer",
     "__version__",
     "build_corpus",
     "check_corpus",

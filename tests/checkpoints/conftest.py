@@ -9,8 +9,9 @@ from torch import Tensor
 
 from bertsmith.model.config import BertConfig
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 
@@ -34,7 +35,7 @@ def tensors(config: BertConfig) -> dict[str, Tensor]:
 
 @pytest.fixture
 def tokenizer() -> Tokenizer:
-    return Tokenizer(Vocabulary(PIECES), TextRules(lowercase=False))
+    return WordPieceTokenizer(Vocabulary(PIECES), TextRules(lowercase=False))
 
 
 @pytest.fixture

@@ -17,13 +17,14 @@ from bertsmith.checkpoints.google import (
     write_google,
 )
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
-from bertsmith.model.bert import sinusoidal_positions
 from bertsmith.model.config import BertConfig
+from bertsmith.model.layers import sinusoidal_positions
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 FILES = ("bert_model.ckpt.index", "bert_model.ckpt.data-00000-of-00001")
@@ -133,12 +134,14 @@ def test_fine_tuned_heads_are_understood(tmp_path, config, tokenizer, part, vari
     """What run_classifier.py and run_squad.py leave behind."""
     tensors = tiny_tensors(config, "pooler", part)
     info = {"labels": ["no", "maybe", "yes"]} if part == "classifier" else {}
-    write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=tokenizer, info=info)
+    write_google(
+        tmp_path / "x", config=config, tensors=tensors, tokenizer=tokenizer, metadata=ModelMetadata.from_dict(info)
+    )
     assert set(variables) <= set(TensorBundle(tmp_path / "x" / "bert_model.ckpt").entries)
     model = read_google(tmp_path / "x")
     assert equal(model.tensors, tensors)
     assert model.parts == ("pooler", part)
-    assert model.info.get("labels") == info.get("labels")
+    assert model.metadata.labels == tuple(info.get("labels", ()))
 
 
 def test_unknown_variables_are_refused_unless_allowed(folder):
@@ -267,7 +270,9 @@ def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
         read_google(folder)
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
-        write_google(folder.parent / "x", config=config, tensors=tensors, tokenizer=Tokenizer(Vocabulary(PIECES[:-1])))
+        write_google(
+            folder.parent / "x", config=config, tensors=tensors, tokenizer=WordPieceTokenizer(Vocabulary(PIECES[:-1]))
+        )
 
 
 def test_damaged_values_are_refused_unless_not_verified(folder):
@@ -275,7 +280,7 @@ def test_damaged_values_are_refused_unless_not_verified(folder):
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="do not fit their checksum"):
+    with pytest.raises(CheckpointError, match="do not match their checksum"):
         read_google(folder)
     assert read_google(folder, verify=False).parts == ("pooler", "mlm", "nsp")
 

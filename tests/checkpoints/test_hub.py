@@ -16,9 +16,9 @@ from bertsmith.checkpoints import published_models
 from bertsmith.checkpoints.hub import is_hub_id, resolve
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.names import to_huggingface
 from bertsmith.checkpoints.published_models import CATALOGUE, local_copies
 from bertsmith.errors import InputError
+from bertsmith.model.bert import NAMES
 
 ID = "google-bert/bert-base-uncased"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -171,7 +171,7 @@ def test_nothing_is_told_about_the_machine(hub, tmp_path):
 def test_a_model_with_bin_weights_alone_is_fetched_too(hub, tmp_path, tensors):
     folder = hub.models[ID]
     (folder / "model.safetensors").unlink()
-    torch.save({to_huggingface(name): tensor for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
+    torch.save({NAMES.to_huggingface(name): tensor for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
     model = load_any(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
     assert all(torch.equal(model.tensors[name], tensors[name]) for name in tensors)
 

@@ -9,15 +9,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
-from bertsmith.checkpoints.names import plain, to_huggingface
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError, VocabularyError
 from bertsmith.model.batch import Batch
+from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.parameter_names import plain
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES, tiny_tensors
 
 PRETRAINING = ("pooler", "mlm", "nsp")
@@ -40,7 +43,13 @@ def equal(ours: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool
 
 @pytest.fixture
 def folder(tmp_path, config, tensors, tokenizer):
-    write_model_folder(tmp_path / "model", config=config, tensors=tensors, tokenizer=tokenizer, info={"task": "mlm"})
+    write_model_folder(
+        tmp_path / "model",
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        metadata=ModelMetadata.from_dict({"task": "mlm"}),
+    )
     return tmp_path / "model"
 
 
@@ -49,7 +58,7 @@ def test_a_folder_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
     assert model.config == config
     assert equal(model.tensors, tensors)
     assert (model.tokenizer.vocabulary, model.tokenizer.rules) == (tokenizer.vocabulary, tokenizer.rules)
-    assert model.info["task"] == "mlm"
+    assert model.metadata.task == "mlm"
     assert model.parts == PRETRAINING
     assert (model.report.unknown, model.report.missing) == ((), ("classifier", "span"))
     assert len(model.report.mapped) == len(tensors)
@@ -77,21 +86,23 @@ def test_transformers_loads_every_kind_of_model_completely(
     if "classifier" in parts and task != "choice":
         info["labels"] = ["red", "green", "blue"]
     tensors = tiny_tensors(config, *parts, labels=labels)
-    write_model_folder(tmp_path / "ours", config=config, tensors=tensors, tokenizer=tokenizer, info=info)
+    write_model_folder(
+        tmp_path / "ours", config=config, tensors=tensors, tokenizer=tokenizer, metadata=ModelMetadata.from_dict(info)
+    )
     kind = getattr(transformers, architecture)
     # The class has a pooler only where its head needs one.
     model, loading = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
-    unused = {to_huggingface(name) for name in tensors if "pooler" in name} if task == "tagging" else set()
+    unused = {NAMES.to_huggingface(name) for name in tensors if "pooler" in name} if task == "tagging" else set()
     assert loading["missing_keys"] == loading["mismatched_keys"] == set()
     assert loading["unexpected_keys"] == unused
     assert model.config.architectures == [architecture]
     if "labels" in info:
         assert model.config.id2label == {0: "red", 1: "green", 2: "blue"}
     model.save_pretrained(tmp_path / "theirs")
-    expected = {name: tensor for name, tensor in tensors.items() if to_huggingface(name) not in unused}
+    expected = {name: tensor for name, tensor in tensors.items() if NAMES.to_huggingface(name) not in unused}
     again = read_model_folder(tmp_path / "theirs")
     assert equal(again.tensors, expected)
-    assert again.info.get("labels") == info.get("labels")
+    assert again.metadata.labels == tuple(info.get("labels", ()))
     ours, theirs = (set(load_file(tmp_path / name / "model.safetensors")) for name in ("ours", "theirs"))
     assert ours - unused == theirs
 
@@ -126,7 +137,7 @@ def test_transformers_computes_the_same_numbers(tmp_path, config, quiet_transfor
     import transformers
 
     config = dataclasses.replace(config, **changes)
-    model = BertForPreTraining(config, seed=3).double()
+    model = EncoderForPreTraining(new_encoder(config), seed=3).double()
     write_model_folder(tmp_path / "x", config=config, tensors=model.state_dict(), tokenizer=None)
     theirs = transformers.BertForPreTraining.from_pretrained(
         tmp_path / "x", dtype=torch.float64, attn_implementation="eager"
@@ -206,7 +217,7 @@ def test_what_does_not_fit_is_not_written(tmp_path, config, tensors, tokenizer):
             config=config,
             tensors=tiny_tensors(config, "pooler", "classifier"),
             tokenizer=tokenizer,
-            info={"labels": ["yes", "no"]},
+            metadata=ModelMetadata.from_dict({"labels": ["yes", "no"]}),
         )
     assert list(tmp_path.iterdir()) == []
 
@@ -215,8 +226,8 @@ def test_a_folder_that_exists_is_kept_unless_replaced(folder, config, tensors, t
     write = {"config": config, "tensors": tensors, "tokenizer": tokenizer}
     with pytest.raises(InputError, match="one that exists"):
         write_model_folder(folder, **write)
-    write_model_folder(folder, **write, info={"task": "new"}, replace=True)
-    assert read_model_folder(folder).info["task"] == "new"
+    write_model_folder(folder, **write, metadata=ModelMetadata.from_dict({"task": "new"}), replace=True)
+    assert read_model_folder(folder).metadata.task == "new"
     assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
@@ -233,7 +244,7 @@ def test_a_write_that_fails_leaves_the_old_folder(folder, config, tensors, token
 
 def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
     """Section "bad input": loading it would give every word another's vector."""
-    short = Tokenizer(Vocabulary(PIECES[:-1]), TextRules())
+    short = WordPieceTokenizer(Vocabulary(PIECES[:-1]), TextRules())
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
         write_model_folder(folder.parent / "x", config=config, tensors=tensors, tokenizer=short)
     short.vocabulary.save(folder / "vocab.txt")
@@ -294,9 +305,11 @@ def test_a_passport_of_a_later_format_is_refused(folder):
 def test_labels_must_name_every_row_of_a_foreign_classifier(tmp_path, config):
     tensors = tiny_tensors(config, "pooler", "classifier")
     info = {"labels": ["a", "b", "c"]}
-    write_model_folder(tmp_path / "x", config=config, tensors=tensors, tokenizer=None, info=info)
+    write_model_folder(
+        tmp_path / "x", config=config, tensors=tensors, tokenizer=None, metadata=ModelMetadata.from_dict(info)
+    )
     (tmp_path / "x" / "bertsmith.json").unlink()
-    assert read_model_folder(tmp_path / "x").info["labels"] == info["labels"]
+    assert read_model_folder(tmp_path / "x").metadata.labels == tuple(info["labels"])
     values = json.loads((tmp_path / "x" / "config.json").read_text())
     del values["id2label"]["1"]
     (tmp_path / "x" / "config.json").write_text(json.dumps(values))
@@ -313,7 +326,7 @@ def test_labels_must_name_every_row_of_a_foreign_classifier(tmp_path, config):
         ("[]", InputError, "a JSON object in"),
         ("\x00\xff", InputError, "JSON in"),
         ("{}", ConfigError, "vocab_size in the configuration"),
-        ('{"model_type": "roberta"}', ConfigError, "model_type 'bert'"),
+        ('{"model_type": "gpt2"}', ConfigError, "a model_type among bert, distilbert, roberta"),
     ],
 )
 def test_a_damaged_configuration_is_one_error(folder, content, error, expected):

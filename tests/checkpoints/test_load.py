@@ -8,6 +8,7 @@ import torch
 from bertsmith.checkpoints.google import OptimizerState, read_optimizer, write_google
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import convert, kind_of, load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.text.normalize import TextRules
 from checkpoints.tiny import tiny_tensors
@@ -17,9 +18,11 @@ from checkpoints.tiny import tiny_tensors
 def folders(tmp_path, config, tensors, tokenizer):
     """The same model twice, once in each format."""
     model = {"config": config, "tensors": tensors, "tokenizer": tokenizer}
-    write_model_folder(tmp_path / "hf", **model, info={"task": "mlm", "score": 0.5})
+    write_model_folder(tmp_path / "hf", **model, metadata=ModelMetadata.from_dict({"task": "mlm", "score": 0.5}))
     state = OptimizerState(first=tensors, second=tiny_tensors(config, "pooler", "mlm", "nsp", seed=1), step=7)
-    write_google(tmp_path / "google", **model, info={"task": "mlm", "score": 0.5}, optimizer=state)
+    write_google(
+        tmp_path / "google", **model, metadata=ModelMetadata.from_dict({"task": "mlm", "score": 0.5}), optimizer=state
+    )
     return tmp_path
 
 
@@ -29,7 +32,7 @@ def test_every_kind_of_source_is_recognised(folders, tensors):
     for source in ("run/model", "run", "google", "google/bert_model.ckpt", "google/bert_model.ckpt.index"):
         model = load_any(folders / source)
         assert all(torch.equal(model.tensors[name], tensors[name]) for name in tensors)
-        assert model.info["score"] == 0.5
+        assert model.metadata.other["score"] == 0.5
     assert kind_of(folders / "run") is None
     assert load_any(folders / "google", rules=TextRules.google()).tokenizer.rules == TextRules.google()
     assert load_any(folders / "run", rules=TextRules.google()).tokenizer.rules == TextRules.google()

@@ -5,18 +5,20 @@ import random
 
 import pytest
 
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.tokenizer_files import (
-    SPECIAL_TOKENS,
-    read_tokenizer,
+    read_wordpiece,
     tokenizer_config,
     tokenizer_json,
+    write_tokenizer,
 )
 from bertsmith.errors import ConfigError, InputError, VocabularyError
 from bertsmith.files import write_json
+from bertsmith.model.config import BertConfig
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from checkpoints.tiny import PIECES
 
 RULES = [
@@ -44,10 +46,7 @@ TEXTS = [
 
 def write_files(folder, tokenizer):
     folder.mkdir(exist_ok=True)
-    tokenizer.vocabulary.save(folder / "vocab.txt")
-    write_json(folder / "tokenizer.json", tokenizer_json(tokenizer))
-    write_json(folder / "tokenizer_config.json", tokenizer_config(tokenizer, 40))
-    write_json(folder / "special_tokens_map.json", SPECIAL_TOKENS)
+    write_tokenizer(folder, tokenizer, BertConfig(max_position_embeddings=40))
 
 
 def random_texts(count):
@@ -60,7 +59,7 @@ def random_texts(count):
 def test_transformers_gives_the_same_ids(rules, tmp_path, quiet_transformers):
     import transformers
 
-    tokenizer = Tokenizer(Vocabulary(PIECES), rules)
+    tokenizer = WordPieceTokenizer(Vocabulary(PIECES), rules)
     write_files(tmp_path / "x", tokenizer)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "x")
     for text in TEXTS + random_texts(300):
@@ -76,7 +75,7 @@ def test_transformers_gives_the_same_ids(rules, tmp_path, quiet_transformers):
 def test_the_pipeline_is_the_one_that_transformers_saves(rules, tmp_path, quiet_transformers):
     import transformers
 
-    tokenizer = Tokenizer(Vocabulary(PIECES), rules)
+    tokenizer = WordPieceTokenizer(Vocabulary(PIECES), rules)
     tokenizer.vocabulary.save(tmp_path / "vocab.txt")
     theirs = transformers.BertTokenizer.from_pretrained(
         tmp_path,
@@ -89,7 +88,7 @@ def test_the_pipeline_is_the_one_that_transformers_saves(rules, tmp_path, quiet_
     saved = json.loads((tmp_path / "theirs" / "tokenizer.json").read_text(encoding="utf-8"))
     assert saved == tokenizer_json(tokenizer)
     switches = json.loads((tmp_path / "theirs" / "tokenizer_config.json").read_text(encoding="utf-8"))
-    ours = tokenizer_config(tokenizer, 40)
+    ours = tokenizer_config(tokenizer, BertConfig(max_position_embeddings=40))
     assert {key: switches[key] for key in ours if key != "model_input_names"} == {
         key: value for key, value in ours.items() if key != "model_input_names"
     }
@@ -97,58 +96,58 @@ def test_the_pipeline_is_the_one_that_transformers_saves(rules, tmp_path, quiet_
 
 @pytest.mark.parametrize("rules", RULES[:4], ids=str)
 def test_rules_are_read_from_the_files_of_other_tools(rules, tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES), rules))
-    assert read_tokenizer(tmp_path, {})[0].rules == rules
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), rules))
+    assert read_wordpiece(tmp_path, ModelMetadata())[0].rules == rules
     (tmp_path / "tokenizer_config.json").unlink()
-    assert read_tokenizer(tmp_path, {})[0].rules == rules
+    assert read_wordpiece(tmp_path, ModelMetadata())[0].rules == rules
     (tmp_path / "vocab.txt").unlink()
-    tokenizer, notes = read_tokenizer(tmp_path, {})
+    tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
     assert (tokenizer.rules, tokenizer.vocabulary.pieces, notes) == (rules, tuple(PIECES), [])
 
 
 def test_the_passport_goes_before_the_other_files(tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES), TextRules()))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), TextRules()))
     rules = TextRules.google(lowercase=False)
-    assert read_tokenizer(tmp_path, {"text_rules": to_dict(rules)})[0].rules == rules
+    assert read_wordpiece(tmp_path, ModelMetadata.from_dict({"text_rules": to_dict(rules)}))[0].rules == rules
     with pytest.raises(ConfigError, match="did you mean 'lowercase'"):
-        read_tokenizer(tmp_path, {"text_rules": {"lower_case": True}})
+        read_wordpiece(tmp_path, ModelMetadata.from_dict({"text_rules": {"lower_case": True}}))
     with pytest.raises(InputError, match="text_rules"):
-        read_tokenizer(tmp_path, {"text_rules": 3})
+        read_wordpiece(tmp_path, ModelMetadata.from_dict({"text_rules": 3}))
 
 
 def test_casing_is_taken_from_the_vocabulary_at_last_and_said(tmp_path):
     """Never from the name of a folder."""
     Vocabulary(PIECES).save(tmp_path / "vocab.txt")
-    tokenizer, notes = read_tokenizer(tmp_path, {})
+    tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
     assert not tokenizer.rules.lowercase
     assert notes == ["no file says how text is cleaned; the vocabulary has capital letters: cased"]
     Vocabulary([piece for piece in PIECES if piece != "Store"]).save(tmp_path / "vocab.txt")
-    tokenizer, notes = read_tokenizer(tmp_path, {})
+    tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())
     assert tokenizer.rules.lowercase
     assert "uncased" in notes[0]
 
 
 def test_a_folder_without_a_vocabulary_has_no_tokenizer(tmp_path):
-    assert read_tokenizer(tmp_path, {}) == (None, [])
+    assert read_wordpiece(tmp_path, ModelMetadata()) == (None, [])
 
 
 def test_vocabularies_that_disagree_are_refused(tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES)))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES)))
     Vocabulary([*PIECES[:-1], "other"]).save(tmp_path / "vocab.txt")
     with pytest.raises(VocabularyError, match=r"same pieces in vocab.txt and tokenizer.json"):
-        read_tokenizer(tmp_path, {})
+        read_wordpiece(tmp_path, ModelMetadata())
 
 
 def test_pieces_added_by_other_tools_are_at_the_end(tmp_path):
-    write_files(tmp_path, Tokenizer(Vocabulary(PIECES)))
+    write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES)))
     content = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     content["added_tokens"].append({"id": len(PIECES), "content": "[NEW]", "special": False})
     write_json(tmp_path / "tokenizer.json", content)
-    assert read_tokenizer(tmp_path, {})[0].vocabulary.pieces == (*PIECES, "[NEW]")
+    assert read_wordpiece(tmp_path, ModelMetadata())[0].vocabulary.pieces == (*PIECES, "[NEW]")
     content["added_tokens"][-1]["id"] = len(PIECES) + 3
     write_json(tmp_path / "tokenizer.json", content)
     with pytest.raises(VocabularyError, match="each once"):
-        read_tokenizer(tmp_path, {})
+        read_wordpiece(tmp_path, ModelMetadata())
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_a_damaged_file_is_named(tmp_path, name, content):
     Vocabulary(PIECES).save(tmp_path / "vocab.txt")
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(InputError):
-        read_tokenizer(tmp_path, {})
+        read_wordpiece(tmp_path, ModelMetadata())
 
 
 @pytest.mark.parametrize(
@@ -180,4 +179,4 @@ def test_a_damaged_file_is_named(tmp_path, name, content):
 def test_a_tokenizer_file_with_a_bad_vocabulary_is_refused(tmp_path, content):
     write_json(tmp_path / "tokenizer.json", content)
     with pytest.raises(VocabularyError):
-        read_tokenizer(tmp_path, {})
+        read_wordpiece(tmp_path, ModelMetadata())

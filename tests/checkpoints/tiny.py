@@ -3,18 +3,19 @@
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.names import part_shapes, required_shapes
-from bertsmith.model.config import BertConfig
+from bertsmith.checkpoints.architectures import architecture_of
+from bertsmith.model.config import EncoderConfig
 from bertsmith.text.vocabulary import SPECIAL_PIECES
 
 WORDS = "the a man went to store Store café naïve 中 国 ! , . un ##aff ##able ##s ##a ##b a b é 1 2 ##3".split()
 PIECES = [*SPECIAL_PIECES, *dict.fromkeys(WORDS)]
 
 
-def tiny_tensors(config: BertConfig, *parts: str, labels: int = 3, seed: int = 0) -> dict[str, Tensor]:
+def tiny_tensors(config: EncoderConfig, *parts: str, labels: int = 3, seed: int = 0) -> dict[str, Tensor]:
     """Random parameters with the named parts, by our name."""
     generator = torch.Generator().manual_seed(seed)
-    shapes = required_shapes(config)
+    names = architecture_of(config).names
+    shapes = names.required_shapes(config)
     for part in parts:
-        shapes |= part_shapes(part, config, labels)
+        shapes |= names.part_shapes(part, config, labels)
     return {name: torch.randn(shape, generator=generator) * 0.2 for name, shape in shapes.items()}

@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.cli.app import main
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
-from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man went to store he bought ##ed tweet
 ##ing xa ##nax . , ? ! [ ] mask é""".split()
@@ -64,7 +67,7 @@ def vocabulary(tmp_path: Path) -> Path:
 @pytest.fixture
 def model(tmp_path: Path, vocabulary: Path) -> Path:
     """A tiny model folder with random weights."""
-    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary))
     config = BertConfig(
         vocab_size=len(tokenizer.vocabulary),
         hidden_size=32,
@@ -73,7 +76,15 @@ def model(tmp_path: Path, vocabulary: Path) -> Path:
         intermediate_size=64,
         max_position_embeddings=32,
     )
-    tensors = {name: tensor.detach() for name, tensor in BertForPreTraining(config).state_dict().items()}
+    tensors = {
+        name: tensor.detach() for name, tensor in EncoderForPreTraining(new_encoder(config)).state_dict().items()
+    }
     folder = tmp_path / "model"
-    write_model_folder(folder, config=config, tensors=tensors, tokenizer=tokenizer, info={"task": "pretraining"})
+    write_model_folder(
+        folder,
+        config=config,
+        tensors=tensors,
+        tokenizer=tokenizer,
+        metadata=ModelMetadata.from_dict({"task": "pretraining"}),
+    )
     return folder

@@ -12,6 +12,7 @@ from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untra
 from bertsmith.checkpoints.card import CARD, LIBRARIES
 from bertsmith.checkpoints.huggingface import read_model_folder
 from bertsmith.checkpoints.load import convert
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
@@ -30,7 +31,7 @@ def written(place: Path, kind: str) -> Path:
     """A model folder of a kind of task, or of none."""
     model = untrained(CONFIG, seed=3)
     info = {"task": "pretraining", "objective": "mlm+nsp", "steps": 12000, "scores": {"held_out_mlm_loss": 3.25}}
-    save_pretrained(place / "base", model, TOKENIZER, info)
+    save_pretrained(place / "base", model, TOKENIZER, ModelMetadata.from_dict(info))
     if kind == "base":
         return place / "base"
     spec = SPECS[kind]
@@ -38,7 +39,7 @@ def written(place: Path, kind: str) -> Path:
     tuned = load_for_task(place / "base", head, keep_head=False, seed=5).model
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict(), "training": TRAINING}
     info |= {"scores": {spec.metric: 0.75}, "trained_on": {"train": "sha256:77aa"}}
-    save_pretrained(place / "model", tuned, TOKENIZER, info, trained=("pooler", head.part))
+    save_pretrained(place / "model", tuned, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part))
     return place / "model"
 
 
@@ -89,7 +90,9 @@ def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):
         "scores": {"accuracy": 0.5},
         "training": {"collapsed": True},
     }
-    save_pretrained(tmp_path / "again", model, TOKENIZER, info, trained=("pooler", "classifier"))
+    save_pretrained(
+        tmp_path / "again", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", "classifier")
+    )
     assert "it has learned nothing" in parts(tmp_path / "again")[1]
     assert "learned nothing" not in parts(tmp_path / "model")[1]
 
@@ -154,7 +157,7 @@ def test_a_card_of_somebody_else_stays_where_it_can_be_read(tmp_path, run):
     assert run("convert", folder, tmp_path / "same", "--to", "huggingface").code == 0
     assert (tmp_path / "same" / CARD).read_bytes() == (folder / CARD).read_bytes()
     told = run("convert", folder, tmp_path / "other", "--to", "google")
-    assert "README.md of the source is not a card of bertsmith" in told.out
+    assert "README.md of the source is not a bertsmith model card" in told.out
     assert parts(tmp_path / "other")[0]["library_name"] == "tf"
 
 

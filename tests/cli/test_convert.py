@@ -56,7 +56,7 @@ def test_a_google_checkpoint_is_run_and_the_comparison_is_printed(run, tmp_path:
     result = run("convert", model, tmp_path / "out", "--to", "google", "--limit", 0)
     assert result.code == 0
     assert "compared on sentences that come with bertsmith (96 rows)" in result.out
-    assert "read back and run: logits differ by 0 of their spread at most" in result.out
+    assert "read back and run: logits differ by at most 0 of their spread" in result.out
     assert json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["limits"] == {"largest": 0}
 
 
@@ -67,7 +67,7 @@ def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Pat
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     refused = run("convert", source, tmp_path / "out", "--to", "google", "--data", data)
     assert (refused.code, refused.out) == (1, "")
-    assert "say which with --label-column" in refused.err
+    assert "name it with --label-column" in refused.err
     options = ["--data", data, "--task", "classification", "--text-column", "body", "--label-column", "verdict"]
     assert run("convert", source, tmp_path / "out", "--to", "google", *options).code == 0
     found = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["read_back"]["metric"]

@@ -235,7 +235,7 @@ def test_a_search_that_was_stopped_before_the_run_began_goes_on(
     assert table == json.loads((tmp_path / "run-search" / "trials.json").read_text())
     assert "by epoch" not in again.out
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "Trials of the search" in page
+    assert "Tuning trials" in page
     done = run(*command, "--resume")
     assert done.code == 0, done.err
     mistyped = run(*command[:-3], "--out", tmp_path / "rum", "--resume")

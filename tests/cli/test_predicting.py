@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from bertsmith import load
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.model.heads import BertForTask
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
@@ -19,12 +21,18 @@ def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bo
     """An untrained model of a sample task; `bias` is added to its outputs. One that is not `ours` has no passport."""
     spec = SPECS[kind]
     task = task_for(spec)
-    model = BertForTask(CONFIG, task.head, seed=4)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=4)
     if bias:
         with torch.no_grad():
             model.output_layer.bias.copy_(torch.tensor(bias))
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
-    save_pretrained(path, model, TOKENIZER, info, trained=(task.head.part, *(["pooler"] if task.head.pooled else [])))
+    save_pretrained(
+        path,
+        model,
+        TOKENIZER,
+        ModelMetadata.from_dict(info),
+        trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
+    )
     if not ours:
         (path / "bertsmith.json").unlink()
     return path

@@ -102,7 +102,7 @@ def test_an_impossible_setting_is_one_line_and_leaves_nothing(run, corpus, tmp_p
 def test_minutes_that_do_not_suffice_are_one_line_and_leave_nothing(run, corpus, tmp_path) -> None:
     result = run("pretrain", corpus, "--out", tmp_path / "run", "--minutes", 0.0001, *SMALL)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert "expected a budget with room for one step; found 0.0001 minutes, where a step takes" in result.err
+    assert "expected a budget long enough for one step; found 0.0001 minutes; a step takes" in result.err
     assert not (tmp_path / "run").exists()
 
 

@@ -190,7 +190,7 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
 def test_a_word_that_is_not_there_and_a_wrong_picture_are_told_in_a_line(run, model: Path, passages: Path) -> None:
     absent = run("senses", "stoer", passages, "--model", model)
     assert absent.code == 1
-    assert "near spellings there: store" in absent.err
+    assert "similar spellings in the text: store" in absent.err
     assert len(absent.err.strip().splitlines()) == 1
     picture = run("senses", "man", passages, "--model", model, "--out", "x.jpg")
     assert "a picture that ends in .png, .svg, .html" in picture.err
@@ -265,7 +265,7 @@ def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path)
         (["--out", "y.npy"], 2, "name a change"),
         (["--changes", "c", "--center"], 2, "leave the others out"),
         (["--dimensions", "3"], 1, "whitening with dimensions"),
-        (["--whiten", "--dimensions", "9"], 1, "vary in 9 directions or more"),
+        (["--whiten", "--dimensions", "9"], 1, "vary in at least 9 directions"),
         (["--picture", "x.pdf"], 1, "a picture that ends in"),
     ],
 )
@@ -358,7 +358,7 @@ def test_vectors_of_changed_passages_are_those_that_vectors_writes(
     np.save(tmp_path / "wide.npy", np.ones((3, 40), np.float32))
     run("vectors", tmp_path / "wide.npy", "--center", "--save-changes", tmp_path / "wide.safetensors")
     wide = run(*command, tmp_path / "wide.safetensors")
-    assert (wide.code, "as the change was fitted on; found width 32" in wide.err) == (1, True)
+    assert (wide.code, "as in fitting the change; found width 32" in wide.err) == (1, True)
 
 
 def test_search_says_which_precision_made_the_vectors(

@@ -9,7 +9,8 @@ import pytest
 
 from bertsmith.cli.text import count_lines, line_blocks
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 
 def test_lines_become_pieces(run, vocabulary: Path) -> None:
@@ -51,7 +52,7 @@ def test_there_is_one_line_out_for_every_line_in(run, vocabulary: Path, given: b
 
 def test_many_lines_come_through_whole(run, vocabulary: Path) -> None:
     given = [f"the man {'abcde'[number % 5]} tweeting {'bought ' * (number % 7)}" for number in range(60_000)]
-    tokenizer = Tokenizer(Vocabulary.load(vocabulary))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary))
     result = run("tokenize", "--vocab", vocabulary, stdin="\n".join(given).encode())
     lines = result.out.splitlines()
     assert len(lines) == len(given)
@@ -144,7 +145,7 @@ def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
     rows = [line.split() for line in result.out.splitlines()[1:]]
     assert result.code == 0
     assert [row[0] for row in rows] == ["[CLS]", "the", "man", "[SEP]", "he", "tweet", "##ing", "[SEP]"]
-    tokenizer = Tokenizer(Vocabulary.load(vocabulary), TextRules())
+    tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary), TextRules())
     assert [int(row[1]) for row in rows] == [tokenizer.vocabulary.index[row[0]] for row in rows]
     assert [row[2] for row in rows] == ["0"] * 4 + ["1"] * 4
     assert [int(row[3]) for row in rows] == list(range(8))

@@ -76,7 +76,7 @@ def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
         "cut_tokens": embedder.cut_tokens,
         "empty_texts": 1,
     }
-    assert f"cut: 1, {embedder.cut_tokens} tokens in all" in result.err
+    assert f"truncated: 1, {embedder.cut_tokens} tokens cut in total" in result.err
     assert "[CLS] [SEP]: 1" in result.err
 
 
@@ -144,7 +144,7 @@ def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(writer, "append", full)
             result = run(*arguments, tmp_path / "out" / name, *flags, **source)
-        assert (result.code, "go on with --resume" in result.err) == (1, True)
+        assert (result.code, "resume with --resume" in result.err) == (1, True)
         assert not (tmp_path / "out" / name).exists()
     blind = run(*arguments, tmp_path / "out" / name, **source)
     assert (blind.code, "--resume" in blind.err) == (1, True)
@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, 
         patch.setattr(NpyWriter, method, full)
         for flags in ([], ["--resume"]):
             result = run(*arguments, *flags)
-            assert (result.code, "go on with --resume" in result.err) == (1, True), result
+            assert (result.code, "resume with --resume" in result.err) == (1, True), result
     assert run(*arguments, "--resume").code == 0
 
 
@@ -317,7 +317,7 @@ def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run,
     assert 0 < json.loads(state.read_text())["done"]["texts"] < 3000
     assert not out.exists()
     blind = run(*command, out)
-    assert (blind.code, "go on with --resume" in blind.err) == (1, True)
+    assert (blind.code, "resume with --resume" in blind.err) == (1, True)
     embedded = []
     embed = Embedder.embed
     monkeypatch.setattr(Embedder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
@@ -356,4 +356,4 @@ def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path,
 def test_an_unknown_precision_is_answered_with_all_that_there_are(run, model, text, tmp_path):
     wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
     assert (wrong.code, wrong.err.count("\n")) == (1, 1)
-    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; name one of them" in wrong.err
+    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; use one of them" in wrong.err

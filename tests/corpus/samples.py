@@ -1,11 +1,12 @@
-"""A vocabulary and texts so small that their ids can be read."""
+"""A vocabulary and texts small enough to read their ids."""
 
 import string
 from collections.abc import Iterable
 from pathlib import Path
 
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 WORDS = ("the", "boat", "came", "home", "nobody", "was", "in", "it", "a", "new", "story", "rained")
 STORY = "The boat came home.\nNobody was in it.\n\nA new story.\nIt rained.\n"
@@ -18,7 +19,7 @@ def small_vocabulary() -> Vocabulary:
 
 
 def small_tokenizer() -> Tokenizer:
-    return Tokenizer(small_vocabulary())
+    return WordPieceTokenizer(small_vocabulary())
 
 
 def write(path: Path, text: str | bytes) -> Path:

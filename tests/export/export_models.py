@@ -3,9 +3,11 @@
 import json
 from pathlib import Path
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import Example, QuestionExample, TaggedExample, TextExample
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
@@ -15,7 +17,13 @@ def write_task(path: Path, kind: str) -> Path:
     head = task_for(spec).head
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     trained = (head.part, *(["pooler"] if head.pooled else []))
-    save_pretrained(path, BertForTask(CONFIG, head, seed=4), TOKENIZER, info, trained=trained)
+    save_pretrained(
+        path,
+        EncoderForTask(new_encoder(CONFIG), head, seed=4),
+        TOKENIZER,
+        ModelMetadata.from_dict(info),
+        trained=trained,
+    )
     return path
 
 

@@ -9,8 +9,10 @@ import torch
 import transformers
 
 from bertsmith import runtime
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
@@ -23,7 +25,7 @@ from bertsmith.export.onnx_graph import build_graph, outputs_of
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
@@ -42,12 +44,18 @@ PARTS = {
 }
 
 
-def task_folder(path: Path, kind: str, config: BertConfig = CONFIG) -> tuple[ModelFolder, BertForTask]:
+def task_folder(path: Path, kind: str, config: BertConfig = CONFIG) -> tuple[ModelFolder, EncoderForTask]:
     spec = SPECS[kind]
     task = task_for(spec)
-    model = BertForTask(config, task.head, seed=4).eval()
+    model = EncoderForTask(new_encoder(config), task.head, seed=4).eval()
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
-    save_pretrained(path, model, TOKENIZER, info, trained=(task.head.part, *(["pooler"] if task.head.pooled else [])))
+    save_pretrained(
+        path,
+        model,
+        TOKENIZER,
+        ModelMetadata.from_dict(info),
+        trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
+    )
     return load_any(path), model
 
 
@@ -116,7 +124,7 @@ def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(kind: str, 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS)
 def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...], tmp_path: Path) -> None:
     model = untrained(CONFIG, seed=4).eval()
-    save_pretrained(tmp_path / "model", model, TOKENIZER, {}, trained=parts)
+    save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict({}), trained=parts)
     write_fp32(load_any(tmp_path / "model"), None, tmp_path / "model.onnx")
     rows = random_rows()
     inputs = padded(rows)
@@ -125,9 +133,9 @@ def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...]
     batch, real = flat(rows), inputs["attention_mask"].astype(bool)
     every, first = torch.arange(batch.num_tokens), batch.first_positions
     with torch.inference_mode():
-        hidden = model.bert(batch)
+        hidden = model.encoder(batch)
         output = model(batch, masked=every, first=first)
-        pooled = model.bert.pool(hidden[first])
+        pooled = model.encoder.pool(hidden[first])
     np.testing.assert_allclose(found["last_hidden_state"][real], hidden, **NEAR)
     if "pooler" in parts:
         np.testing.assert_allclose(found["pooler_output"], pooled, **NEAR)
@@ -203,7 +211,7 @@ def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> No
 
 
 def test_the_decoder_is_the_word_table_stored_once(tmp_path: Path) -> None:
-    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, {})
+    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}))
     folder = load_any(tmp_path / "model")
 
     def size(tied: bool) -> int:
@@ -229,7 +237,7 @@ def test_weights_that_are_too_large_for_one_file_lie_beside_it(tmp_path: Path) -
 
 @pytest.mark.parametrize("reduced", [True, False])
 def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(reduced: bool, tmp_path: Path) -> None:
-    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, {})
+    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({}))
     folder = load_any(tmp_path / "model")
     write_fp32(folder, None, tmp_path / "model.onnx")
     write_int8(folder, None, tmp_path / "int8.onnx", reduced=reduced)

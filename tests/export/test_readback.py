@@ -13,6 +13,7 @@ import transformers
 from bertsmith.checkpoints import google, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.export import conversion as export_module
 from bertsmith.export import readback as export_readback
@@ -79,7 +80,7 @@ def change_answers(monkeypatch: pytest.MonkeyPatch, to: str, change: Callable[[n
 def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | None, tmp_path: Path) -> None:
     source = tmp_path / "model"
     if kind is None:
-        save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+        save_pretrained(source, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     else:
         write_task(source, kind)
     folder = load_any(source)
@@ -101,7 +102,9 @@ def test_every_kind_of_model_is_run_as_it_comes_back_from_google(kind: str | Non
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_every_form_of_positions_comes_back_from_google(positions: str, tmp_path: Path) -> None:
     config = dataclasses.replace(CONFIG, position_embedding_type=positions, hidden_act="gelu_new")
-    save_pretrained(tmp_path / "model", untrained(config, seed=4), TOKENIZER, {}, trained=("pooler",))
+    save_pretrained(
+        tmp_path / "model", untrained(config, seed=4), TOKENIZER, ModelMetadata.from_dict({}), trained=("pooler",)
+    )
     export(tmp_path / "model", tmp_path / "out", to="google", limit=0)
     assert record_of(tmp_path / "out")["limits"] == {"largest": 0}
 
@@ -170,7 +173,7 @@ def test_a_score_that_is_lost_is_not_written_whatever_the_limit_of_the_outputs(
     with pytest.raises(CheckpointError) as caught:
         export(source, tmp_path / "out", to=to, data=data, limit=1000.0)
     words = one_line(caught.value)
-    assert "at most 0.001 below that of the library, or at most 1 answer changed" in words
+    assert "at most 0.001 below the library's, or at most 1 changed answer" in words
     assert "found 0.0000, library 1.0000, answers changed: 20 of 20; nothing was written" in words
     assert not (tmp_path / "out").exists()
     change_answers(monkeypatch, to, lambda logits: logits[:, ::-1])
@@ -191,7 +194,7 @@ def test_one_tie_is_let_pass_and_two_are_held_to_the_limit_of_the_score() -> Non
     assert require_equal(dataclasses.replace(scored, changed=5, loss=-0.1), "m") == limits
     # Every number differs a little, so there is no answer that changed.
     number = dataclasses.replace(scored, metric="pearson", changed=None)
-    with pytest.raises(CheckpointError, match=r"at most 0\.001 below that of the library; found 0\.4000, library"):
+    with pytest.raises(CheckpointError, match=r"at most 0\.001 below the library's; found 0\.4000, library"):
         require_equal(number, "m")
     assert require_equal(dataclasses.replace(number, loss=0.0), "m") == {"largest": 1e-4, "metric_loss": METRIC_LIMIT}
 
@@ -234,7 +237,7 @@ def test_a_written_google_checkpoint_with_another_tensor_leaves_nothing(
         write(prefix, {**variables, name: variables[name] + torch.linspace(0, 0.01, len(variables[name]))})
 
     monkeypatch.setattr(google, "write_bundle", damaged)
-    with pytest.raises(CheckpointError, match=r"found other values in bert\.layers\.1\.output\.bias; nothing"):
+    with pytest.raises(CheckpointError, match=r"found different values in bert\.layers\.1\.output\.bias; nothing"):
         export(source, tmp_path / "out", to="google")
     assert not (tmp_path / "out").exists()
     # What is run is what was written: without the look at the tensors the outputs tell.
@@ -251,15 +254,14 @@ def test_a_head_that_does_not_come_back_is_told(tmp_path: Path, monkeypatch: pyt
     source = write_task(tmp_path / "model", "tags")
     write = load.google.write_google
 
-    def without_task(path, *, info, **others):
-        write(path, info={}, **others)
+    def without_task(path, *, metadata, **others):
+        write(path, metadata=ModelMetadata(), **others)
 
     monkeypatch.setattr(load.google, "write_google", without_task)
     with pytest.raises(CheckpointError) as caught:
         export(source, tmp_path / "out", to="google")
     assert (
-        "found a head of tagging (tagging: LABEL_0, LABEL_1, LABEL_2) in the place of "
-        "a head of ner (tagging: O, B-PER, B-LOC)"
+        "found a tagging head (tagging: LABEL_0, LABEL_1, LABEL_2) instead of a ner head (tagging: O, B-PER, B-LOC)"
     ) in one_line(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -311,11 +313,13 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
 
 
 def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> None:
-    save_pretrained(tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(
+        tmp_path / "model", untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+    )
     (tmp_path / "texts.txt").write_text("anna was in rome .\n\nthe film\n", encoding="utf-8")
     _, lines = export(tmp_path / "model", tmp_path / "out", to="google", data=tmp_path / "texts.txt")
     assert lines[1].startswith("compared on texts.txt (2 rows)")
-    with pytest.raises(ConfigError, match=r"the head of a task, with --task, --text-column; found one without"):
+    with pytest.raises(ConfigError, match=r"a task head, with --task, --text-column; found one without"):
         export(
             tmp_path / "model",
             tmp_path / "other",

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -15,7 +16,7 @@ from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings, table_cells
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev
@@ -31,7 +32,7 @@ def workload(batch_size: int = 8, count: int = 20, seed: int = 1, layer_decay: f
     task = task_for(SPECS["single"])
     features = task.encode(examples_of("single", count), TOKENIZER, training=True)
     settings = dataclasses.replace(SETTINGS, batch_size=batch_size, layer_decay=layer_decay)
-    model = BertForTask(CONFIG, task.head, seed=0)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=0)
     return Finetuning(model, task, features, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=seed)
 
 

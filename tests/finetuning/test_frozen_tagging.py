@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.encoding import frozen as frozen_encoder
 from bertsmith.encoding.frozen import FrozenEncoder
@@ -25,9 +27,10 @@ from bertsmith.finetuning.frozen_tagging import (
 from bertsmith.finetuning.probe import FeatureProbe, text_vectors
 from bertsmith.metrics.labels import accuracy, macro_f1
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.encoder import Trace
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.layer_mix import layer_choice
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask
@@ -35,13 +38,13 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop import TIMES
 from bertsmith.training.run_folder import RunFolder
 from model.examples import shake
 
 LETTERS = "abcdefghij"
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
 TAGS = ("O", "B-X", "I-X")
 CONFIG = BertConfig(
     vocab_size=len(TOKENIZER.vocabulary),
@@ -331,12 +334,12 @@ def test_no_training_sentences_are_refused(tmp_path: Path) -> None:
 
 def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(tmp_path: Path) -> None:
     """Whatever can be fine-tuned gives features."""
-    model = BertForPreTraining(CONFIG)
+    model = EncoderForPreTraining(new_encoder(CONFIG))
     shake(model)
-    save_pretrained(tmp_path / "model", model, TOKENIZER, {})
+    save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict({}))
     loaded = FrozenEncoder.load(tmp_path / "model", device="cpu")
     assert set(loaded.digests) == {"base", "vocabulary"}
-    direct = FrozenEncoder(model.bert, TOKENIZER, choose("cpu", "fp32"))
+    direct = FrozenEncoder(model.encoder, TOKENIZER, choose("cpu", "fp32"))
     vectors = [word_vectors(one, tagging(), sentences(5), one.choice("sum-all")).vectors for one in (loaded, direct)]
     assert np.array_equal(*vectors)
     for name in ("vocab.txt", "tokenizer.json"):

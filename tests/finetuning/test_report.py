@@ -101,7 +101,7 @@ def test_the_scores_of_a_run_are_in_a_table(tmp_path: Path) -> None:
     assert write_finetuning_report([run]) == run / "report.html"
     scores = tables_of(run / "report.html")[0]
     assert scores == [
-        ["score", "mean", "deviation", "seed-1", "seed-2", "best model", "its 95% interval"],
+        ["score", "mean", "standard deviation", "seed-1", "seed-2", "best model", "its 95% interval"],
         ["accuracy", "0.6250", "0.1768", "0.5000", "0.7500", "0.7500", "0.7000 to 0.7900"],
     ]
     text = read(run / "report.html").text
@@ -337,12 +337,12 @@ def test_a_clear_difference_is_more_than_noise_and_a_small_one_is_not(tmp_path: 
     path = write_finetuning_report(runs, tmp_path / "out.html", on_line=said.append)
     assert len(said) == 3
     verdict = "The difference is more than the noise of 300 examples: good is better than bad."
-    assert said[0].endswith("The difference is no more than noise: 300 examples do not tell the two apart.")
+    assert said[0].endswith("The difference is within noise: 300 examples cannot separate the two.")
     assert said[1].endswith(verdict)
     scores = [[line["score"] for line in lines] for lines in (good, bad)]
     test = paired_test(*scores)
     assert (
-        f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, 95% interval), p = {test.p_value:.4f}" in said[1]
+        f"{test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p_value:.4f}" in said[1]
     )
     row = next(row for table in tables_of(path) for row in table if row[0] == "good against bad")
     assert row[1:] == [
@@ -368,7 +368,7 @@ def test_what_is_fitted_on_the_dev_examples_is_told(tmp_path: Path) -> None:
     facts = next(table for table in tables_of(path) if table[0][0] == "task")
     assert ["temperature", "1.25"] in facts
     assert "threshold" not in [row[0] for row in facts]
-    assert "error is of the dev examples that --calibrate fitted" in read(path).text
+    assert "error is measured on the dev examples to which --calibrate fitted" in read(path).text
     plain = write_run(tmp_path / "plain", "classification", some_labels(30, 0.8))
     assert "--calibrate" not in read(write_finetuning_report([plain])).text
 
@@ -451,7 +451,7 @@ def test_runs_on_other_dev_examples_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", "classification", lines)
     others = {
         "found 19 examples, without '19'": lines[:-1],
-        "found 20 examples, without '3' or with another gold": [
+        "found 20 examples, without '3' or with a different gold": [
             {**line, "gold": "maybe"} if line["id"] == "3" else line for line in lines
         ],
         "found 21 examples;": [*lines, {**lines[0], "id": "new"}],
@@ -479,10 +479,10 @@ def test_runs_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"line 1 of '.*predictions.jsonl'"):
             write_finetuning_report([run])
     write_json(run / "report.json", {"seed": 1, "scores": {}})
-    with pytest.raises(RunError, match="the folder that holds the folders of the seeds"):
+    with pytest.raises(RunError, match="the folder that contains the folders of the seeds"):
         write_finetuning_report([run])
     (run / "report.json").unlink()
-    with pytest.raises(RunError, match=r"found no report\.json; go on with --resume"):
+    with pytest.raises(RunError, match=r"found no report\.json; resume it with --resume"):
         write_finetuning_report([run])
     with pytest.raises(RunError, match="a run in"):
         is_finetuning(tmp_path)
@@ -504,8 +504,8 @@ def test_the_command_takes_runs_of_one_kind(tmp_path: Path, capsys: pytest.Captu
     report_command([run, other], None)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "run against other, right answers: +0.0000 (+0.0000 to +0.0000, 95% interval), p = 1.0000. "
-        "The difference is no more than noise: 40 examples do not tell the two apart.",
+        "run against other, right answers: +0.0000 (95% interval +0.0000 to +0.0000), p = 1.0000. "
+        "The difference is within noise: 40 examples cannot separate the two.",
         str(tmp_path / "report-run-other.html"),
     ]
     assert not (run / "report.html").exists()
@@ -531,4 +531,4 @@ def test_a_real_fine_tuning_has_a_page(kind: str, tmp_path: Path) -> None:
     assert first[3:5] == [f"{value:.4f}" for value in score["values"]]
     said: list[str] = []
     write_finetuning_report([tmp_path / "run", tmp_path / "run"], tmp_path / "both.html", on_line=said.append)
-    assert "no more than noise: 12 examples" in said[0]
+    assert "within noise: 12 examples" in said[0]

@@ -10,12 +10,14 @@ import pytest
 import torch
 import transformers
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
-from bertsmith.checkpoints.names import to_huggingface
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.units import Features
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.bert import NAMES
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.training.guard import StopRequest
@@ -72,10 +74,10 @@ def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, tmp_path: Path)
     spec = SPECS[kind]
     task = task_for(spec)
     config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    model = BertForTask(config, task.head, seed=6)
+    model = EncoderForTask(new_encoder(config), task.head, seed=6)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
-    save_pretrained(tmp_path / "start", model, TOKENIZER, info, trained=parts)
+    save_pretrained(tmp_path / "start", model, TOKENIZER, ModelMetadata.from_dict(info), trained=parts)
     peer = CLASSES[spec.kind].from_pretrained(tmp_path / "start", attn_implementation="eager").double().train()
 
     features = task.encode(examples_of(kind, 40), TOKENIZER, training=True)
@@ -101,4 +103,4 @@ def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, tmp_path: Path)
     theirs = dict(peer.named_parameters())
     for name, parameter in work.model.named_parameters():
         if parameter.requires_grad:
-            torch.testing.assert_close(parameter, theirs[to_huggingface(name)], rtol=0, atol=ROOM, msg=name)
+            torch.testing.assert_close(parameter, theirs[NAMES.to_huggingface(name)], rtol=0, atol=ROOM, msg=name)

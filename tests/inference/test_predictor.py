@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets import blocks
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import InputError
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings
@@ -19,7 +20,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 def predictor_of(kind: str, **settings: str) -> Predictor:
     spec = dataclasses.replace(SPECS[kind], settings=TaskSettings(max_length=16, stride=4, **settings))
     task = task_for(spec)
-    return Predictor(BertForTask(CONFIG, task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
+    return Predictor(EncoderForTask(new_encoder(CONFIG), task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
 
 
 def text(number: int, words: str) -> TextExample:

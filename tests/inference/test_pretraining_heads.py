@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.bert import BertModel
@@ -13,7 +14,7 @@ from bertsmith.model.config import BertConfig
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"the a man dog went sat ran to on . ,".split()])
 CONFIG = BertConfig(
@@ -29,7 +30,12 @@ CONFIG = BertConfig(
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), Tokenizer(VOCABULARY, TextRules()), {"task": "pretraining"})
+    save_pretrained(
+        path,
+        untrained(CONFIG, seed=4),
+        WordPieceTokenizer(VOCABULARY, TextRules()),
+        ModelMetadata.from_dict({"task": "pretraining"}),
+    )
     return path
 
 
@@ -78,7 +84,7 @@ def test_what_cannot_be_answered_is_refused_in_one_line(predictor, ask, words):
 
 def test_a_model_without_the_head_that_is_needed_says_so(folder, tmp_path):
     loaded = load_pretrained(folder)
-    save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, {}, trained=("mlm",))
+    save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=("mlm",))
     assert load_pretrained(tmp_path / "mlm").new_heads == ("nsp", "pooler")
     PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["mlm"])
     with pytest.raises(CheckpointError, match="trained nsp head"):
@@ -90,9 +96,9 @@ def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(fo
     assert loaded.new_heads == ()
     for name, value in untrained(CONFIG, seed=4).state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], value), name
-    save_pretrained(tmp_path / "bare", loaded.model, loaded.tokenizer, {}, trained=())
+    save_pretrained(tmp_path / "bare", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=())
     one, other = (load_pretrained(tmp_path / "bare", seed=seed).model for seed in (1, 2))
-    assert torch.equal(one.bert.layers[1].key.weight, other.bert.layers[1].key.weight)
+    assert torch.equal(one.encoder.layers[1].key.weight, other.encoder.layers[1].key.weight)
     assert not torch.equal(one.mlm.transform.weight, other.mlm.transform.weight)
 
 
@@ -119,4 +125,4 @@ def test_low_precision_errs_no_more_than_low_precision_must(predictor):
 def test_an_encoder_starts_alike_alone_and_under_its_heads():
     alone, whole = BertModel(CONFIG, seed=4), untrained(CONFIG, seed=4)
     for name, value in alone.state_dict().items():
-        assert torch.equal(value, whole.bert.state_dict()[name]), name
+        assert torch.equal(value, whole.encoder.state_dict()[name]), name

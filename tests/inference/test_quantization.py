@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from bertsmith import load
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_passport
-from bertsmith.model.heads import BertForTask
+from bertsmith.inference.quantization import LADDER, note_kept_layers, quantize, require_metadata
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.embedder import Embedder
@@ -26,10 +28,10 @@ pytestmark = pytest.mark.skipif(
 def saved(path: Path, kind: str = "single") -> Path:
     spec = SPECS[kind]
     task = task_for(spec)
-    model = BertForTask(CONFIG, task.head, seed=5)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=5)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
-    save_pretrained(path, model, TOKENIZER, info, trained=parts)
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict(info), trained=parts)
     return path
 
 
@@ -53,7 +55,7 @@ def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pyte
     assert [trial.kept for trial in trials] == list(LADDER[:3])
     note_kept_layers(folder, "accuracy", exact, trials)
     model = Predictor.load(folder, precision="int8").model
-    kinds = [type(model.bert.layers[0].get_submodule(name)).__name__ for name in ("output", "intermediate")]
+    kinds = [type(model.encoder.layers[0].get_submodule(name)).__name__ for name in ("output", "intermediate")]
     assert kinds == ["CastLinear", "Int8Linear"]
 
 
@@ -71,7 +73,7 @@ def test_vectors_keep_to_the_note_too(tmp_path: Path) -> None:
 
 def test_what_has_no_passport_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no bertsmith\.json"):
-        require_passport(tmp_path)
+        require_metadata(tmp_path)
 
 
 def test_a_score_that_no_trial_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,14 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.bert import BertModel, Trace, activation, sinusoidal_positions
+from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.encoder import Trace
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.layers import activation, sinusoidal_positions
 from bertsmith.model.noise import RowNoise
 from model.examples import VOCABULARY, random_batch, shake, small_config
 from oracles.padded_bert import pad, padded_peer, peer_name
@@ -31,7 +34,7 @@ def masked_positions(batch: Batch) -> np.ndarray:
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
 def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolerance, activation_name):
     """The first of the five equalities, last layer pruned, against transformers."""
-    model = BertForPreTraining(small_config(hidden_act=activation_name)).to(dtype)
+    model = EncoderForPreTraining(new_encoder(small_config(hidden_act=activation_name))).to(dtype)
     shake(model)
     peer = padded_peer(model)
     batch = random_batch(LENGTHS)
@@ -76,7 +79,7 @@ def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolera
         assert torch.allclose(parameter.grad, peer_gradients[peer_name(name)], atol=tolerance, rtol=0), name
 
     trace = Trace(with_attentions=True)
-    model.bert(batch, trace=trace)
+    model.encoder(batch, trace=trace)
     assert len(trace.hidden_states) == len(expected.hidden_states) == 3
     for ours, theirs in zip(trace.hidden_states, expected.hidden_states, strict=True):
         assert torch.allclose(ours, theirs[mask.bool()], atol=tolerance, rtol=0)
@@ -84,13 +87,13 @@ def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolera
 
 def test_attentions_equal_those_of_the_padded_reference():
     """The weights that can be asked for are those that the reference used."""
-    model = BertForPreTraining(small_config())
+    model = EncoderForPreTraining(new_encoder(small_config()))
     shake(model)
     peer = padded_peer(model)
     batch = random_batch(LENGTHS)
     token_ids, segment_ids, mask = pad(batch)
     trace = Trace(with_attentions=True)
-    model.bert(batch, trace=trace)
+    model.encoder(batch, trace=trace)
     expected = peer.bert(token_ids, attention_mask=mask, token_type_ids=segment_ids, output_attentions=True).attentions
     for ours, theirs in zip(trace.attentions, expected, strict=True):
         for row, length in enumerate(batch.lengths):
@@ -183,8 +186,8 @@ def test_named_sizes_have_the_published_parameter_counts(name, parameters):
     config = BertConfig.named(name)
     assert config.num_parameters() == parameters
     with torch.device("meta"):
-        model = BertForPreTraining(config, seed=None)
-    assert sum(p.numel() for p in model.bert.parameters()) == parameters
+        model = EncoderForPreTraining(new_encoder(config), seed=None)
+    assert sum(p.numel() for p in model.encoder.parameters()) == parameters
     assert sum(p.numel() for p in model.parameters()) == config.num_parameters(heads=True)
 
 
@@ -194,19 +197,19 @@ def test_hidden_sizes_are_not_feed_forward_widths():
 
 
 def test_parameters_start_as_the_paper_says_and_as_functions_of_the_seed():
-    model = BertForPreTraining(small_config(hidden_size=64, vocab_size=2000), seed=5)
-    table = model.bert.embeddings.word.weight
+    model = EncoderForPreTraining(new_encoder(small_config(hidden_size=64, vocab_size=2000)), seed=5)
+    table = model.encoder.embeddings.word.weight
     assert table.abs().max() <= 0.04
     assert table.std().item() == pytest.approx(0.8796 * 0.02, rel=0.02)
     assert model.mlm.bias.count_nonzero() == 0
     assert torch.equal(model.mlm.norm.weight, torch.ones(64))
-    assert model.bert.layers[0].query.bias.count_nonzero() == 0
-    again = BertForPreTraining(model.config, seed=5)
-    other = BertForPreTraining(model.config, seed=6)
+    assert model.encoder.layers[0].query.bias.count_nonzero() == 0
+    again = EncoderForPreTraining(new_encoder(model.config), seed=5)
+    other = EncoderForPreTraining(new_encoder(model.config), seed=6)
     alone = BertModel(model.config, seed=5)
-    assert torch.equal(table, again.bert.embeddings.word.weight)
+    assert torch.equal(table, again.encoder.embeddings.word.weight)
     assert torch.equal(table, alone.embeddings.word.weight)
-    assert not torch.equal(table, other.bert.embeddings.word.weight)
+    assert not torch.equal(table, other.encoder.embeddings.word.weight)
 
 
 def test_dropout_noise_of_a_row_does_not_depend_on_the_rows_beside_it():

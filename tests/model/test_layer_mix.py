@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError
-from bertsmith.model.bert import Trace
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.encoder import Trace
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.layer_mix import CHOICES, WeightedMix, layer_choice
 from model.examples import random_batch, shake, small_config
 from oracles.padded_bert import pad, padded_peer
@@ -62,11 +63,11 @@ def test_the_widths_of_the_table_are_those_of_the_paper() -> None:
 
 def test_the_hidden_states_are_those_of_transformers() -> None:
     """Every layer that can be chosen, against the peer's hidden states."""
-    model = BertForPreTraining(small_config(num_hidden_layers=4))
+    model = EncoderForPreTraining(new_encoder(small_config(num_hidden_layers=4)))
     shake(model)
     batch = random_batch([5, 7, 3])
     trace = Trace()
-    model.bert(batch, trace=trace)
+    model.encoder(batch, trace=trace)
     token_ids, segment_ids, mask = pad(batch)
     peer = padded_peer(model).eval().bert
     expected = peer(token_ids, attention_mask=mask, token_type_ids=segment_ids, output_hidden_states=True).hidden_states

@@ -7,7 +7,7 @@ from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
 
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
 
 NOT_IN_LAYERS = {
     "bert.embeddings.word": "bert.embeddings.word_embeddings",
@@ -41,7 +41,7 @@ def peer_name(name: str) -> str:
     return f"{NOT_IN_LAYERS[module]}.{kind}"
 
 
-def padded_peer(model: BertForPreTraining) -> PeerModel:
+def padded_peer(model: EncoderForPreTraining) -> PeerModel:
     """The peer with our weights, ready to train, in the type of our parameters."""
     config = model.config
     peer = PeerModel(

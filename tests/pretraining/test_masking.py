@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 
 from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.masking import MaskedRows, Masker
+from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.targets import Targets
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.pretraining_oracle import masks_of_row
 
@@ -24,7 +25,7 @@ def packed(rows: list[tuple[list[int], list[int] | None]]) -> list[list[int]]:
     return [[2, *first, 3] if second is None else [2, *first, 3, *second, 3] for first, second in rows]
 
 
-def mask(rows: list[list[int]], settings: PretrainingDataSettings, keys: np.ndarray) -> MaskedRows:
+def mask(rows: list[list[int]], settings: PretrainingDataSettings, keys: np.ndarray) -> Targets:
     flat = np.array([token for row in rows for token in row], dtype=np.int32)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     return Masker(VOCABULARY, settings).mask_rows(flat, lengths, keys)
@@ -73,7 +74,7 @@ def test_masks_are_what_the_obvious_generator_makes_of_the_same_draws(
         end += len(row)
     assert found.token_ids.tolist() == output
     assert found.positions.tolist() == positions
-    assert found.original_ids.tolist() == originals
+    assert found.target_ids.tolist() == originals
     assert found.per_row.tolist() == per_row
 
 
@@ -123,7 +124,7 @@ def test_shares_of_the_masking_ablation_hold(ways: tuple[float, float, float]) -
     # A random piece may be [MASK], or the one that stood there.
     shares = {
         "mask": (now == VOCABULARY.mask_id, ways[0] + ways[2] / size),
-        "same": (now == result.original_ids, ways[1] + ways[2] / size),
+        "same": (now == result.target_ids, ways[1] + ways[2] / size),
     }
     for name, (flags, share) in shares.items():
         assert abs(flags.sum() - number * share) <= 5 * np.sqrt(number * share * (1 - share)), name
@@ -164,14 +165,14 @@ def test_whole_words_are_masked_whole() -> None:
     word = [VOCABULARY.index[piece] for piece in ("w0", "##w1", "##w2")]
     result = mask([[2, *word * 20, 3]] * 50, PretrainingDataSettings(whole_word=True), keys_of(50))
     assert result.per_row.tolist() == [9] * 50
-    assert result.original_ids.tolist() == word * 150
+    assert result.target_ids.tolist() == word * 150
 
 
 def test_a_word_that_would_exceed_the_number_is_skipped_and_a_shorter_one_taken() -> None:
     long = [VOCABULARY.index["w0"]] + [VOCABULARY.index["##w1"]] * 9
     rows = [[2, *long, 9, 3]] * 30
     result = mask(rows, PretrainingDataSettings(whole_word=True), keys_of(30))
-    assert result.original_ids.tolist() == [9] * 30
+    assert result.target_ids.tolist() == [9] * 30
     assert mask([[2, *long, 3]], PretrainingDataSettings(whole_word=True), keys_of(1)).per_row.tolist() == [0]
 
 

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.rates import RatesReport, measure_rates
-from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.pretraining_oracle import MemoryDocuments

@@ -23,7 +23,7 @@ from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.settings import TrainSettings
 
 WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
@@ -43,7 +43,7 @@ def corpus(tmp_path_factory) -> Path:
         for _ in range(40)
     ]
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-    tokenizer = Tokenizer(VOCABULARY, TextRules())
+    tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
     build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
     return folder / "corpus"
 
@@ -176,7 +176,7 @@ def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, 
 
 
 def test_training_goes_on_from_a_model(corpus, tmp_path):
-    """S56, S69: --init takes all parameters along."""
+    """--init takes all parameters along."""
     run(corpus, tmp_path / "first", steps=2)
     result = run(
         corpus,
@@ -216,7 +216,7 @@ def test_what_does_not_fit_is_refused_in_one_line(corpus, tmp_path):
 
 def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
     run(corpus, tmp_path / "run", steps=1)
-    other = Tokenizer(Vocabulary([*VOCABULARY.pieces[:-1], "##likes"]), TextRules())
+    other = WordPieceTokenizer(Vocabulary([*VOCABULARY.pieces[:-1], "##likes"]), TextRules())
     text = tmp_path / "text.txt"
     text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
     build_corpus([text], other, tmp_path / "other", workers=1)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
@@ -17,7 +18,7 @@ from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.settings import TrainSettings
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"a b c d e f g h .".split()])
@@ -42,7 +43,7 @@ def corpus(tmp_path_factory) -> Path:
     (folder / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     build_corpus(
         [folder / "text.txt"],
-        Tokenizer(VOCABULARY, TextRules()),
+        WordPieceTokenizer(VOCABULARY, TextRules()),
         folder / "corpus",
         settings=CorpusSettings(held_out=0.2),
         workers=1,
@@ -152,7 +153,13 @@ def test_a_precision_that_would_be_emulated_is_replaced_and_said(corpus, config_
 
 def test_a_left_to_right_model_fills_no_masks(tmp_path):
     model = untrained(BertConfig(**SHAPE, is_causal=True), seed=0)
-    save_pretrained(tmp_path / "model", model, Tokenizer(VOCABULARY, TextRules()), {}, trained=("mlm",))
+    save_pretrained(
+        tmp_path / "model",
+        model,
+        WordPieceTokenizer(VOCABULARY, TextRules()),
+        ModelMetadata.from_dict({}),
+        trained=("mlm",),
+    )
     with pytest.raises(CheckpointError, match="left-to-right"):
         PretrainedPredictor.load(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
 

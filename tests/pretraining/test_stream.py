@@ -10,7 +10,8 @@ from hypothesis import given
 
 from bertsmith.errors import ConfigError, CorpusError
 from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.spans import (
     OPEN,
     random_ends,
@@ -23,10 +24,12 @@ from bertsmith.pretraining.stream import Cursor, InstancePlan, PretrainingStream
 from bertsmith.randomness import generator
 from bertsmith.settings import help_lines
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.pretraining_oracle import MemoryDocuments, coins, instance_key, pairs_of_document, truncate
 
 VOCABULARY = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(5, 60_000))])
+TEMPLATE = Template.bert(VOCABULARY.cls_id, VOCABULARY.sep_id)
 
 # Lengths of the sentences of each document; an empty sentence and an empty document may occur.
 SHAPES = st.lists(st.lists(st.integers(0, 12), max_size=8), min_size=1, max_size=6).filter(
@@ -96,13 +99,13 @@ def test_an_epoch_is_what_the_obvious_generator_makes_of_the_same_draws(document
     assert found == [expected[place] for place in shuffle]
 
 
-@given(shape=SHAPES, objective=st.sampled_from(OBJECTIVES), max_length=st.integers(5, 40), seed=st.integers(0, 99))
+@given(shape=SHAPES, objective=st.sampled_from([*OBJECTIVES]), max_length=st.integers(5, 40), seed=st.integers(0, 99))
 def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
     shape: list[list[int]], objective: str, max_length: int, seed: int
 ) -> None:
     """Also empty documents, empty sentences, one document, one sentence, one token, a huge sentence."""
     source = numbered(shape)
-    smallest = 2 if objective == "mlm+sop" else 1
+    smallest = OBJECTIVES[objective].shortest_document
     if source.document_lengths.max() < smallest:
         with pytest.raises(CorpusError, match="none with enough tokens"):
             stream(source, objective=objective)
@@ -182,7 +185,12 @@ def test_random_ends_cuts_as_much_of_each_part_as_packing_does(lengths: tuple[in
     front, back = random_ends(np.array([lengths]), room, instance_keys(0, 0, np.array([1]), np.array([2])))
     assert (front >= 0).all()
     assert (back >= 0).all()
-    packed = pack_rows([np.full(lengths[0], 7)], [np.full(lengths[1], 8)], vocabulary=VOCABULARY, max_length=room + 3)
+    packed = pack_rows(
+        [np.full(lengths[0], 7)],
+        [np.full(lengths[1], 8)],
+        template=TEMPLATE,
+        max_length=room + 3,
+    )
     kept = (np.array(lengths) - front - back)[0].tolist()
     assert kept == [(packed.token_ids == 7).sum(), (packed.token_ids == 8).sum()]
 

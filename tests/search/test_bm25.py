@@ -11,7 +11,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.search.bm25 import BM25, Words
 from bertsmith.search.rankings import NOBODY
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 words = st.lists(st.sampled_from("a b c d e f".split()), max_size=12).map(" ".join)
 
@@ -52,7 +52,7 @@ def test_of_equal_passages_the_first_comes_first() -> None:
 
 
 def test_pieces_of_a_vocabulary_find_parts_of_words() -> None:
-    tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, "play", "##ing", "##ed", "the"]))
+    tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "play", "##ing", "##ed", "the"]))
     passages = ["the played", "the", "unknown"]
     by_pieces = BM25(passages, words=Words(tokenizer)).scores(["playing"])[0]
     assert by_pieces[0] > 0

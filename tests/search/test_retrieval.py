@@ -6,11 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, index_passages, query_vectors
@@ -29,7 +31,7 @@ PASSAGES = TextSet(ids=("a", "b", "c", "d", "e"), texts=TEXTS)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "model"
-    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(path, untrained(CONFIG, seed=4), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return path
 
 
@@ -40,7 +42,7 @@ def embedder(folder: Path) -> Embedder:
 
 def predictor(kind: str) -> Predictor:
     task = task_for(SPECS[kind])
-    return Predictor(BertForTask(CONFIG, task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
+    return Predictor(EncoderForTask(new_encoder(CONFIG), task.head, seed=3), task, TOKENIZER, choose("cpu", "fp32"))
 
 
 def test_a_text_finds_itself(embedder: Embedder) -> None:
@@ -73,7 +75,9 @@ def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, fo
     index_passages(TEXTS, embedder, path=path)
     with pytest.raises(InputError, match=r"found others \(pooling\)"):
         index_passages(TEXTS, Embedder.load(folder, pooling="cls", device="cpu"), path=path)
-    save_pretrained(tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(
+        tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
+    )
     with pytest.raises(InputError, match=r"found others \(model\)"):
         index_passages(TEXTS, Embedder.load(tmp_path / "other", device="cpu"), path=path)
     path.write_bytes(b"damaged")
@@ -113,7 +117,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
 
 def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
-    assert "queries longer than the 64 tokens that are read: 1, 8 tokens cut" in capsys.readouterr().err
+    assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
     assert capsys.readouterr().err == ""
 
@@ -178,5 +182,5 @@ def test_a_search_is_scored_over_the_queries_that_have_an_answer() -> None:
     assert found.by_query["1"]["mrr@10"] == 0.5
     assert found.by_query["2"]["recall@10"] == 0.5, "one relevant passage is not in the collection"
     assert found.scores["mrr@10"] == 0.75
-    with pytest.raises(InputError, match="judgements of a relevant passage"):
+    with pytest.raises(InputError, match="judgements with a relevant passage"):
         score_search(ranking, queries, PASSAGES, {"3": {"d": 0.0}})

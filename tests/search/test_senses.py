@@ -8,7 +8,8 @@ import pytest
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.bert import BertModel
+from bertsmith.model.encoder import Trace
 from bertsmith.randomness import generator
 from bertsmith.runtime import choose
 from bertsmith.search.senses import (
@@ -46,10 +47,10 @@ def test_whole_words_are_found_by_the_rules_of_the_tokenizer() -> None:
 
 
 def test_a_word_that_does_not_stand_there_is_told_with_near_spellings() -> None:
-    with pytest.raises(InputError, match="near spellings there: bank") as error:
+    with pytest.raises(InputError, match="similar spellings in the text: bank") as error:
         find_occurrences(["the bank was shut"], "bnak", UNCASED)
     assert "'bnak'" in str(error.value)
-    with pytest.raises(InputError, match="name a word that stands there"):
+    with pytest.raises(InputError, match="name a word of the text"):
         find_occurrences(["the bank"], "xylophone", UNCASED)
     with pytest.raises(InputError, match="expected a word"):
         find_occurrences(["the bank"], " ", UNCASED)
@@ -91,7 +92,7 @@ def test_a_vector_is_the_mean_of_the_pieces_of_the_word(
     pieces = [[5, 6], [8, 9], [1, 2]]  # of the row, behind [CLS]: "films" is film and ##s
     for one, places, vector in zip(found, pieces, vectors, strict=True):
         ids = TOKENIZER.encode(one.sentence)
-        rows = pack_rows([ids], vocabulary=TOKENIZER.vocabulary, max_length=64)
+        rows = pack_rows([ids], template=TOKENIZER.template, max_length=64)
         trace = Trace()
         encoder.model(Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), trace=trace)
         mixed = sum(trace.hidden_states[number] for number in numbers)

@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from bertsmith import Model, load
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
@@ -39,7 +41,13 @@ def write_models(folder: Path) -> dict[str, Path]:
         task = task_for(spec)
         info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
         trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
-        save_pretrained(paths[name], BertForTask(CONFIG, task.head, seed=4), TOKENIZER, info, trained=trained)
+        save_pretrained(
+            paths[name],
+            EncoderForTask(new_encoder(CONFIG), task.head, seed=4),
+            TOKENIZER,
+            ModelMetadata.from_dict(info),
+            trained=trained,
+        )
     return {**paths, "novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
 
 
@@ -47,7 +55,9 @@ def _write_sentences(folder: Path) -> Path:
     """A folder of sentence-transformers that does all that such a folder can say otherwise."""
     path = folder / "sentences"
     head = task_for(SPECS["single"]).head
-    save_pretrained(path, BertForTask(CONFIG, head, seed=5), TOKENIZER, {}, trained=())
+    save_pretrained(
+        path, EncoderForTask(new_encoder(CONFIG), head, seed=5), TOKENIZER, ModelMetadata.from_dict({}), trained=()
+    )
     modules = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
     said: dict[str, Any] = {
         "modules.json": [

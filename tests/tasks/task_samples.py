@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import (
     Answer,
     ChoiceExample,
@@ -15,12 +16,12 @@ from bertsmith.model.config import BertConfig
 from bertsmith.randomness import generator
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 GOOD, BAD, PLAIN = "good fine great".split(), "bad poor awful".split(), "the a film was it and plot of in one".split()
 PEOPLE, PLACES = "anna bert carl".split(), "rome oslo lima".split()
 WORDS = [*GOOD, *BAD, *PLAIN, *PEOPLE, *PLACES, "who", "where", "?", ".", "##s"]
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *WORDS]))
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *WORDS]))
 CONFIG = BertConfig(
     vocab_size=len(TOKENIZER.vocabulary),
     hidden_size=32,
@@ -142,5 +143,5 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
 
 def write_base_model(path: object, seed: int = 0) -> str:
     """An untrained model folder to start from."""
-    save_pretrained(str(path), untrained(CONFIG, seed), TOKENIZER, {"task": "pretraining"})
+    save_pretrained(str(path), untrained(CONFIG, seed), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return str(path)

@@ -10,17 +10,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import ChoiceExample
 from bertsmith.encoding.units import TaskBatch, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.choice import ChoicePrediction, ChoiceTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefghij"]))
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abcdefghij"]))
 CLS, SEP = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id
 
 
@@ -36,7 +37,7 @@ def ids(text: str) -> list[int]:
     return TOKENIZER.encode(text).tolist()
 
 
-def model() -> BertForTask:
+def model() -> EncoderForTask:
     config = BertConfig(
         vocab_size=len(TOKENIZER.vocabulary),
         hidden_size=32,
@@ -45,7 +46,7 @@ def model() -> BertForTask:
         intermediate_size=48,
         max_position_embeddings=64,
     )
-    return BertForTask(config, task().head, seed=1).double()
+    return EncoderForTask(new_encoder(config), task().head, seed=1).double()
 
 
 texts = st.lists(st.sampled_from("abcdefghij"), max_size=6).map(" ".join)
@@ -228,7 +229,7 @@ def test_the_questions_of_codah_become_four_rows_each(real_data: Path) -> None:
     lines = (real_data / "multiple_choice/codah/full_data.tsv").read_text(encoding="utf-8").splitlines()
     columns = [line.split("\t") for line in lines]
     many = [example(row[1], *row[2:6], label=int(row[6])) for row in columns]
-    tokenizer = Tokenizer(Vocabulary.load(real_data / "vocab/bert-base-uncased-vocab.txt"))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(real_data / "vocab/bert-base-uncased-vocab.txt"))
     task().check(many, gold=True)
     features = task(max_length=128).encode(many, tokenizer)
     assert (len(features), len(features.rows), features.rows.truncated) == (2776, 4 * 2776, 0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import micro_batches
@@ -19,7 +20,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
@@ -53,7 +54,7 @@ def test_a_spec_comes_back_from_its_plain_values(kind: str) -> None:
 @EVERY
 def test_logits_do_not_depend_on_how_the_examples_are_cut_or_ordered(kind: str) -> None:
     task, examples = task_for(SPECS[kind]), examples_of(kind, 10)
-    model = BertForTask(CONFIG, task.head, seed=2).double()
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=2).double()
     runtime = choose("cpu", "fp64")
     features = task.encode(examples, TOKENIZER)
     whole = task_logits(model, features, runtime, 10_000)
@@ -65,7 +66,9 @@ def test_logits_do_not_depend_on_how_the_examples_are_cut_or_ordered(kind: str) 
 @EVERY
 def test_equal_examples_of_a_call_are_computed_once_and_answered_alike(kind: str) -> None:
     task, different = task_for(SPECS[kind]), examples_of(kind, 5)
-    predictor = Predictor(BertForTask(CONFIG, task.head, seed=2), task, TOKENIZER, choose("cpu", "fp32"))
+    predictor = Predictor(
+        EncoderForTask(new_encoder(CONFIG), task.head, seed=2), task, TOKENIZER, choose("cpu", "fp32")
+    )
     rows = []
     predictor.model.register_forward_pre_hook(lambda _, batch: rows.append(batch[0].num_rows))
     alone, once = predictor.predict(different), list(rows)
@@ -83,7 +86,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str) -> None
     units = np.arange(len(features))
     found = []
     for micro_tokens in (10_000, 24):
-        model = BertForTask(CONFIG, task.head, seed=3).double()
+        model = EncoderForTask(new_encoder(CONFIG), task.head, seed=3).double()
         work = Finetuning(model, task, features, None, TOKENIZER, SETTINGS, choose("cpu", "fp64"), seed=5)
         for batch in micro_batches(features, units, micro_tokens=micro_tokens, device="cpu", step=4):
             work.loss(model, batch)[0].backward()
@@ -147,7 +150,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(kind: str, base: str, tmp_p
 @EVERY
 def test_no_examples_give_no_predictions(kind: str) -> None:
     task = task_for(SPECS[kind])
-    model = BertForTask(CONFIG, task.head, seed=0)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=0)
     assert Predictor(model, task, TOKENIZER, choose("cpu", "fp32")).predict([]) == []
 
 

@@ -131,5 +131,5 @@ def test_the_diagnostic_set_is_read_for_prediction_alone(tmp_path: Path) -> None
     path = tmp_path / "AX.tsv"
     path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
     assert [example.second for example in named_tasks.read_test("ax", path)] == ["the plot"]
-    with pytest.raises(InputError, match="which is for tests only"):
+    with pytest.raises(InputError, match="which is test data only"):
         named_tasks.read_task("ax", path, path)

@@ -7,13 +7,15 @@ import pytest
 import torch
 import transformers
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import convert
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
@@ -28,12 +30,18 @@ CLASSES = {
 KINDS = ["single", "pair", "several labels", "number", "choice", "tags", "answer"]
 
 
-def write_model(path: Path, kind: str, seed: int = 4) -> BertForTask:
+def write_model(path: Path, kind: str, seed: int = 4) -> EncoderForTask:
     spec = SPECS[kind]
     task = task_for(spec)
-    model = BertForTask(CONFIG, task.head, seed=seed)
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=seed)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
-    save_pretrained(path, model, TOKENIZER, info, trained=(task.head.part, *(["pooler"] if task.head.pooled else [])))
+    save_pretrained(
+        path,
+        model,
+        TOKENIZER,
+        ModelMetadata.from_dict(info),
+        trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
+    )
     return model.eval()
 
 

@@ -19,7 +19,7 @@ def test_a_tag_of_no_scheme_is_named_with_its_sentence(tmp_path: Path, tag: str)
         named_tasks.read_task("ner", path, path)
     assert str(error.value) == (
         f"expected a tag such as O, B-PER or I-PER in the sentence at line 6 of '{path}'; found {tag!r}; "
-        "correct the tag, or use --task pos for tags that stand alone"
+        "correct the tag, or use --task pos for plain tags without a scheme"
     )
     spec, _ = named_tasks.read_task("pos", path, path)
     assert (spec.scheme, spec.metric) == ("", "accuracy")
@@ -32,7 +32,7 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
     train.write_text("text,label\na,Spam\nb,Not Spam\nc,Social\n", encoding="utf-8")
     dev.write_text("text,label\na,Spam\nb,Promotion\nc,Promotion\n", encoding="utf-8")
     named_tasks.read_task("spam4", train, dev)
-    message = "warning: never in the training examples, so never learned: Promotion"
+    message = "warning: labels missing from the training examples, so never learned: Promotion"
     assert capsys.readouterr().err == f"{message}; the first in the dev examples is 'Promotion' in line 3 of '{dev}'\n"
     same = tmp_path / "same.csv"
     same.write_text("text,label\na,Spam\nb,Not Spam\nd,Social\n", encoding="utf-8")
@@ -49,7 +49,7 @@ def test_a_tag_that_is_set_aside_as_a_whole_is_named_with_its_sentence(
     _, data = named_tasks.read_task("ner", path, None)
     (aside,) = data.dev
     assert capsys.readouterr().err == (
-        f"warning: never in the training examples, so never learned: {aside.tags[0]}; "
+        f"warning: labels missing from the training examples, so never learned: {aside.tags[0]}; "
         f"the first in the dev examples is {aside.tags[0]!r} in {aside.place}\n"
     )
 
@@ -65,7 +65,9 @@ def test_the_labels_are_those_of_the_whole_file_whatever_the_limit(
     learned = [tag for example in data.train for tag in example.tags]
     assert len(learned) == 2
     missing = ", ".join(label for label in spec.labels if label not in learned)
-    assert f"warning: never in the training examples, so never learned: {missing};" in capsys.readouterr().err
+    assert (
+        f"warning: labels missing from the training examples, so never learned: {missing};" in capsys.readouterr().err
+    )
 
 
 def test_a_limit_draws_from_the_whole_file_and_keeps_its_order(tmp_path: Path) -> None:
@@ -102,11 +104,11 @@ def test_labels_that_differ_in_case_alone_are_told(tmp_path: Path, capsys: pytes
     path.write_text("text,label\na,Spam\nb,spam\nc,ham\n", encoding="utf-8")
     spec = named_tasks.spec_for("classification", named_tasks.read_examples("classification", path).examples)
     assert spec.labels == ("Spam", "ham", "spam")
-    assert capsys.readouterr().err == "warning: 'Spam' and 'spam' differ in case alone, and are different labels\n"
+    assert capsys.readouterr().err == "warning: 'Spam' and 'spam' differ only in case, and are different labels\n"
     tags = tmp_path / "train.conll"
     tags.write_text("Oslo B-LOC\nBergen B-Loc\n", encoding="utf-8")
     named_tasks.spec_for("ner", named_tasks.read_examples("ner", tags).examples)
-    assert capsys.readouterr().err.startswith("warning: 'B-LOC' and 'B-Loc' differ in case alone")
+    assert capsys.readouterr().err.startswith("warning: 'B-LOC' and 'B-Loc' differ only in case")
 
 
 def test_wnli_comes_with_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,22 +11,23 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import Answer, QuestionExample
 from bertsmith.encoding.units import Features, micro_batches
 from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import gold_of
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.span import AnswerPrediction, SpanTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from oracles import squad_oracle, wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, odd_texts
 
 LETTERS = Vocabulary([*SPECIAL_PIECES, *"abcdefgh189543()-'.", *(f"##{c}" for c in "abcdefgh0123456789"), "1895"])
-TOKENIZER = Tokenizer(LETTERS)
+TOKENIZER = WordPieceTokenizer(LETTERS)
 
 
 def task(*, unanswerable: bool = False, threshold: float | None = None, **changes: int) -> SpanTask:
@@ -59,7 +60,7 @@ def test_the_label_is_the_part_of_the_word_that_is_the_answer() -> None:
 
 @pytest.mark.parametrize("start", [0, 2, 4])
 def test_in_a_text_without_spaces_labels_and_answers_stand_at_their_offset(start: int) -> None:
-    tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"789年月日"]))
+    tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"789年月日"]))
     asked = question("7年7月7日", "7", text="年", starts=(start,))
     one = task()
     features = one.encode([asked], tokenizer)
@@ -193,7 +194,7 @@ def test_labels_and_answers_equal_the_slow_version(
         max_question=max_question,
         max_answer=max_answer,
     )
-    tokenizer = Tokenizer(MIXED_VOCABULARY, TextRules(lowercase=lowercase))
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, TextRules(lowercase=lowercase))
     features = one.encode(questions, tokenizer)
     draw = np.random.default_rng(seed)
     logits = draw.normal(size=(features.num_read, 2)).astype(np.float32)
@@ -352,7 +353,7 @@ def test_a_small_model_learns_where_the_answer_is() -> None:
         intermediate_size=48,
         max_position_embeddings=40,
     )
-    model = BertForTask(config, one.head, seed=1)
+    model = EncoderForTask(new_encoder(config), one.head, seed=1)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     (batch,) = micro_batches(features, np.arange(len(features)), micro_tokens=10_000, device="cpu")
     losses = []
@@ -490,7 +491,7 @@ def squad(path: Path) -> list[QuestionExample]:
 def test_perfect_logits_of_real_questions_give_the_gold_answers(real_data: Path, name: str, unanswerable: bool) -> None:
     asked = squad(real_data / "squad" / name)
     one = task(unanswerable=unanswerable, max_length=384, stride=128, max_question=64, max_answer=30, n_best=20)
-    tokenizer = Tokenizer(Vocabulary.load(real_data / "vocab" / "bert-base-uncased-vocab.txt"))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(real_data / "vocab" / "bert-base-uncased-vocab.txt"))
     one.check(asked, gold=True)
     features = one.encode(asked, tokenizer)
     logits = pointing(features, lambda row: tuple(features.targets[row].tolist()))

@@ -4,9 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import load_any
-from bertsmith.model.heads import BertForTask
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import official_spec
 from bertsmith.tasks.spec_of_model import require_spec
@@ -18,7 +20,13 @@ def foreign_spec(path: Path, kind: str, labels: tuple[str, ...]) -> TaskSpec:
     """The spec of a model without our passport."""
     task = task_for(TaskSpec(kind=kind, name=kind, labels=labels))
     parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
-    save_pretrained(path, BertForTask(CONFIG, task.head, seed=0), TOKENIZER, {"labels": list(labels)}, trained=parts)
+    save_pretrained(
+        path,
+        EncoderForTask(new_encoder(CONFIG), task.head, seed=0),
+        TOKENIZER,
+        ModelMetadata.from_dict({"labels": list(labels)}),
+        trained=parts,
+    )
     (path / "bertsmith.json").unlink()
     return require_spec(load_any(path))
 

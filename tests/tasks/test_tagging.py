@@ -11,19 +11,22 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import TaggedExample
 from bertsmith.encoding.units import NO_LABEL, Features, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 LETTERS = "abcdefghij"
-TOKENIZER = Tokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS), ",", '"']))
+TOKENIZER = WordPieceTokenizer(
+    Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS), ",", '"'])
+)
 CLS, SEP, UNK = TOKENIZER.vocabulary.cls_id, TOKENIZER.vocabulary.sep_id, TOKENIZER.vocabulary.unk_id
 LABELS = ("O", "B-LOC", "I-LOC", "B-PER", "I-PER")
 
@@ -272,7 +275,7 @@ def test_a_model_sees_each_word_in_the_same_way_in_whatever_batch() -> None:
         max_position_embeddings=64,
     )
     one = task(max_length=12)
-    net = BertForTask(config, one.head, seed=1).double()
+    net = EncoderForTask(new_encoder(config), one.head, seed=1).double()
     sentences = numbered([[1] * 30, [2, 1], [1, 3, 1, 1], [1]], [0, 0, 0, 0])
     features = one.encode(sentences, TOKENIZER)
 
@@ -386,7 +389,7 @@ def test_tags_that_break_their_scheme_are_warned_about_once(capsys: pytest.Captu
     many = [sentence("a b", "B-LOC I-LOC"), sentence("a b", "O I-LOC"), sentence("a b", "I-PER O")]
     task().check(many, gold=True)
     assert capsys.readouterr().err.splitlines() == [
-        "warning: 2 of 3 sentences with tags that break IOB2; they are scored as conlleval reads them",
+        "warning: 2 of 3 sentences with tags that violate IOB2; scored as conlleval reads them",
         "warning: names.conll, line 7, word 2: expected 'B-LOC'; found 'I-LOC'",
         "warning: names.conll, line 7, word 1: expected 'B-PER'; found 'I-PER'",
     ]
@@ -440,7 +443,9 @@ def test_every_tag_of_a_real_file_is_a_target_and_comes_back(
 ) -> None:
     sentences = read_conll(real_data / "ner" / file)
     assert len(sentences) == count
-    tokenizer = Tokenizer(Vocabulary.load(real_data / "vocab/bert-base-cased-vocab.txt"), TextRules(lowercase=False))
+    tokenizer = WordPieceTokenizer(
+        Vocabulary.load(real_data / "vocab/bert-base-cased-vocab.txt"), TextRules(lowercase=False)
+    )
     labels = tuple(sorted({tag for one in sentences for tag in one.tags}))
     one = task(labels=labels, **settings)
     one.check(sentences, gold=True)

@@ -16,7 +16,7 @@ from bertsmith.text.fast import FastEncoder
 from bertsmith.text.normalize import TextRules, basic_tokens
 from bertsmith.text.units import UnitFinder
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from oracles import wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, all_rules, all_texts
 
@@ -86,14 +86,14 @@ def test_arrow_arrays_slices_and_nulls_are_read(kind: pa.DataType) -> None:
     expected = [oracle_ids(text or "", TextRules()) for text in texts[1:5]]
     assert rows(fast_encoder().encode(array[1:5])) == expected
     assert rows(fast_encoder().encode(pa.chunked_array([array[1:3], array[3:5]]))) == expected
-    assert rows(Tokenizer(MIXED_VOCABULARY).encode_batch(array[1:5])) == expected
+    assert rows(WordPieceTokenizer(MIXED_VOCABULARY).encode_batch(array[1:5])) == expected
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "", ""], [" "], ["the"], ["", "the", ""]])
 def test_few_and_empty_texts_have_their_rows(texts: list[str]) -> None:
     expected = [oracle_ids(text, TextRules()) for text in texts]
     assert rows(fast_encoder().encode(texts)) == expected
-    assert rows(Tokenizer(MIXED_VOCABULARY).encode_batch(texts)) == expected
+    assert rows(WordPieceTokenizer(MIXED_VOCABULARY).encode_batch(texts)) == expected
     assert rows(fast_encoder().encode(pa.array(texts, type=pa.string()))) == expected
 
 
@@ -145,9 +145,9 @@ def test_several_threads_may_share_a_tokenizer() -> None:
 
 def test_small_and_large_batches_take_different_paths_to_the_same_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text for text in EVERY_KIND if "\ud800" not in text]
-    small = rows(Tokenizer(MIXED_VOCABULARY).encode_batch(texts))
+    small = rows(WordPieceTokenizer(MIXED_VOCABULARY).encode_batch(texts))
     monkeypatch.setattr(wordpiece, "_SMALL", 0)
-    tokenizer = Tokenizer(MIXED_VOCABULARY)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY)
     assert rows(tokenizer.encode_batch(texts)) == small
     assert [tokenizer.encode(text).tolist() for text in texts] == small
     assert tokenizer._fast is not None

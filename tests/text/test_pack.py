@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import TRUNCATIONS, PackedRows, pack_rows, pair_cuts, room_for_text
+from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 
 VOCABULARY = Vocabulary(SPECIAL_PIECES)
+TEMPLATE = Template.bert(VOCABULARY.cls_id, VOCABULARY.sep_id)
 CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 
 texts = st.integers(0, 14).map(lambda length: [100 + token for token in range(length)])
@@ -38,7 +40,7 @@ def test_every_row_is_the_one_of_the_different_rows_that_it_is_said_to_be(
     given_pairs: list[tuple[list[int], list[int]]], again: list[int], max_length: int
 ) -> None:
     chosen = [*given_pairs, *(given_pairs[number % len(given_pairs)] for number in again)]
-    rows = pack_rows(*zip(*chosen, strict=True), vocabulary=VOCABULARY, max_length=max_length)
+    rows = pack_rows(*zip(*chosen, strict=True), template=TEMPLATE, max_length=max_length)
     different, which = rows.distinct()
     every = [(ids.tolist(), segments.tolist()) for ids, segments in map(rows.row, range(len(rows)))]
     kept = [(ids.tolist(), segments.tolist()) for ids, segments in map(different.row, range(len(different)))]
@@ -54,10 +56,10 @@ def test_rows_of_equal_tokens_in_other_segments_are_different() -> None:
 
 
 def test_one_and_two_texts_are_framed_by_the_special_pieces() -> None:
-    one = pack_rows([[7, 8]], vocabulary=VOCABULARY, max_length=10)
+    one = pack_rows([[7, 8]], template=TEMPLATE, max_length=10)
     assert rows_of(one) == [[CLS, 7, 8, SEP]]
     assert one.segment_ids.tolist() == [0, 0, 0, 0]
-    two = pack_rows([[7, 8], []], [[9], [10]], vocabulary=VOCABULARY, max_length=10)
+    two = pack_rows([[7, 8], []], [[9], [10]], template=TEMPLATE, max_length=10)
     assert rows_of(two) == [[CLS, 7, 8, SEP, 9, SEP], [CLS, SEP, 10, SEP]]
     assert two.segment_ids.tolist() == [0, 0, 0, 0, 1, 1, 0, 0, 1, 1]
     assert two.offsets.tolist() == [0, 6, 10]
@@ -66,7 +68,12 @@ def test_one_and_two_texts_are_framed_by_the_special_pieces() -> None:
 
 @given(pairs, st.integers(5, 30))
 def test_pairs_are_cut_as_the_loop_cuts_them(rows: list[tuple[list[int], list[int]]], max_length: int) -> None:
-    packed = pack_rows([a for a, _ in rows], [b for _, b in rows], vocabulary=VOCABULARY, max_length=max_length)
+    packed = pack_rows(
+        [a for a, _ in rows],
+        [b for _, b in rows],
+        template=TEMPLATE,
+        max_length=max_length,
+    )
     expected = [looped_pair(a, b, max_length - 3) for a, b in rows]
     assert rows_of(packed) == [[CLS, *a, SEP, *b, SEP] for a, b in expected]
     assert packed.segment_ids.tolist() == [s for a, b in expected for s in [0] * (len(a) + 2) + [1] * (len(b) + 1)]
@@ -90,7 +97,7 @@ def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
     packed = pack_rows(
         first,
         second,
-        vocabulary=VOCABULARY,
+        template=TEMPLATE,
         max_length=max_length,
         truncation=truncation,
     )
@@ -112,7 +119,12 @@ def test_head_tail_and_both_keep_what_they_say() -> None:
     long = list(range(1000, 2000))
 
     def kept(truncation: str, max_length: int = 512) -> list[int]:
-        packed = pack_rows([long], vocabulary=VOCABULARY, max_length=max_length, truncation=truncation)
+        packed = pack_rows(
+            [long],
+            template=TEMPLATE,
+            max_length=max_length,
+            truncation=truncation,
+        )
         assert packed.cut_tokens == 1002 - max_length
         return packed.token_ids[1:-1].tolist()
 
@@ -123,7 +135,7 @@ def test_head_tail_and_both_keep_what_they_say() -> None:
 
 
 def test_a_text_of_exactly_the_room_is_kept_and_one_more_token_is_cut() -> None:
-    packed = pack_rows([[5] * 6, [5] * 7], vocabulary=VOCABULARY, max_length=8)
+    packed = pack_rows([[5] * 6, [5] * 7], template=TEMPLATE, max_length=8)
     assert packed.lengths.tolist() == [8, 8]
     assert packed.cut_by_row.tolist() == [0, 1]
     assert (packed.truncated, packed.cut_tokens) == (1, 1)
@@ -131,31 +143,36 @@ def test_a_text_of_exactly_the_room_is_kept_and_one_more_token_is_cut() -> None:
 
 def test_a_text_that_is_too_long_is_refused_when_nothing_may_be_cut() -> None:
     with pytest.raises(InputError, match="at most 6 tokens of text in a row; found 7 in row 1"):
-        pack_rows([[5], [5] * 7], vocabulary=VOCABULARY, max_length=8, truncation="error")
+        pack_rows(
+            [[5], [5] * 7],
+            template=TEMPLATE,
+            max_length=8,
+            truncation="error",
+        )
 
 
 def test_a_length_above_the_model_is_refused_with_the_numbers() -> None:
     with pytest.raises(ConfigError, match="max_length of at most 512, the positions of the model; found 513"):
-        pack_rows([[5]], vocabulary=VOCABULARY, max_length=513)
-    assert len(pack_rows([[5]], vocabulary=VOCABULARY, max_length=600, model_limit=1024)) == 1
+        pack_rows([[5]], template=TEMPLATE, max_length=513)
+    assert len(pack_rows([[5]], template=TEMPLATE, max_length=600, model_limit=1024)) == 1
 
 
 def test_a_length_without_room_and_an_unknown_rule_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_length of at least 3 for one text; found 2"):
-        room_for_text(2, texts=1)
+        room_for_text(2, TEMPLATE, texts=1)
     with pytest.raises(ConfigError, match="max_length of at least 5 for two texts; found 4"):
-        room_for_text(4, texts=2)
+        room_for_text(4, TEMPLATE, texts=2)
     with pytest.raises(ConfigError, match="found 'middle'"):
-        pack_rows([[5]], vocabulary=VOCABULARY, max_length=8, truncation="middle")
+        pack_rows([[5]], template=TEMPLATE, max_length=8, truncation="middle")
 
 
 def test_no_rows_make_no_rows_and_flat_texts_equal_lists() -> None:
-    assert len(pack_rows([], vocabulary=VOCABULARY, max_length=8)) == 0
+    assert len(pack_rows([], template=TEMPLATE, max_length=8)) == 0
     lists = [[7, 8, 9], [], [7]]
-    flat = pack_rows(Encoded.from_rows(lists), vocabulary=VOCABULARY, max_length=4)
+    flat = pack_rows(Encoded.from_rows(lists), template=TEMPLATE, max_length=4)
     assert (
         rows_of(flat)
-        == rows_of(pack_rows(lists, vocabulary=VOCABULARY, max_length=4))
+        == rows_of(pack_rows(lists, template=TEMPLATE, max_length=4))
         == [
             [CLS, 7, 8, SEP],
             [CLS, SEP],

@@ -9,7 +9,7 @@ import tokenizers
 
 from bertsmith.text.normalize import TextRules, basic_tokens
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 VOCABULARIES = ["uncased", "cased", "multilingual-cased", "chinese"]
 
@@ -31,7 +31,7 @@ def real_lines(real_data: Path) -> list[str]:
 def test_ids_of_real_lines_equal_the_rust_library(real_data: Path, name: str, lowercase: bool) -> None:
     """Lines with a capital sigma at the end of a word are left out: see docs/decisions/0009-unicode-tables.md."""
     path = published(real_data, name)
-    tokenizer = Tokenizer(Vocabulary.load(path), TextRules(lowercase=lowercase))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(path), TextRules(lowercase=lowercase))
     peer = tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
     lines = [line for line in real_lines(real_data) if "Σ" not in line]
     encoded = tokenizer.encode_batch(lines)
@@ -48,7 +48,7 @@ def test_ids_of_real_lines_equal_the_rust_library(real_data: Path, name: str, lo
 
 def test_the_published_uncased_pieces_are_as_recorded(real_data: Path) -> None:
     """The published vocabulary does not have the pieces of the lecture."""
-    tokenizer = Tokenizer(Vocabulary.load(published(real_data, "uncased")))
+    tokenizer = WordPieceTokenizer(Vocabulary.load(published(real_data, "uncased")))
     cuts = {
         "John Johanson's,": "john johan ##son ' s ,",
         "philammon": "phil ##am ##mon",

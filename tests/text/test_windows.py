@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.errors import ConfigError
+from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows
 
 VOCABULARY = Vocabulary(SPECIAL_PIECES)
+TEMPLATE = Template.bert(VOCABULARY.cls_id, VOCABULARY.sep_id)
 CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 
 
@@ -45,7 +47,13 @@ cases = st.tuples(st.integers(0, 6), st.integers(1, 60), st.integers(12, 30), st
 def test_windows_and_their_best_tokens_equal_the_loops(case: tuple[int, int, int, int]) -> None:
     asked, length, max_length, stride = case
     question, context = [50] * asked, list(range(100, 100 + length))
-    found = windows(question, context, vocabulary=VOCABULARY, max_length=max_length, stride=stride)
+    found = windows(
+        question,
+        context,
+        template=TEMPLATE,
+        max_length=max_length,
+        stride=stride,
+    )
     spans = looped_spans(length, max_length - 3 - asked, stride)
     assert list(zip(found.starts.tolist(), (found.ends - found.starts).tolist(), strict=True)) == spans
     for number, (start, size) in enumerate(spans):
@@ -63,27 +71,33 @@ def test_every_token_stands_in_a_window_and_is_best_in_one(case: tuple[int, int,
     asked, length, max_length, stride = case
     context = list(range(100, 100 + length))
     question = [50] * asked if asked else None
-    found = windows(question, context, vocabulary=VOCABULARY, max_length=max_length, stride=stride)
+    found = windows(
+        question,
+        context,
+        template=TEMPLATE,
+        max_length=max_length,
+        stride=stride,
+    )
     assert sorted(found.rows.token_ids[found.has_max_context].tolist()) == context
     assert found.rows.lengths.max() <= max_length
     assert found.rows.cut_tokens == 0
 
 
 def test_a_long_question_is_cut_and_counted_in_every_row() -> None:
-    found = windows([50] * 70, [7] * 100, vocabulary=VOCABULARY, max_length=100, stride=20)
+    found = windows([50] * 70, [7] * 100, template=TEMPLATE, max_length=100, stride=20)
     assert found.rows.cut_by_row.tolist() == [6] * len(found)
     assert found.first_position == 66
 
 
 def test_an_empty_context_has_one_window() -> None:
-    found = windows([50], [], vocabulary=VOCABULARY)
+    found = windows([50], [], template=TEMPLATE)
     assert found.rows.token_ids.tolist() == [CLS, 50, SEP, SEP]
     assert not found.has_max_context.any()
 
 
 def test_a_context_that_just_fits_has_one_window_and_one_more_token_makes_two() -> None:
-    assert len(windows(None, [7] * 8, vocabulary=VOCABULARY, max_length=10, stride=4)) == 1
-    two = windows(None, [7] * 9, vocabulary=VOCABULARY, max_length=10, stride=4)
+    assert len(windows(None, [7] * 8, template=TEMPLATE, max_length=10, stride=4)) == 1
+    two = windows(None, [7] * 9, template=TEMPLATE, max_length=10, stride=4)
     assert (two.starts.tolist(), two.ends.tolist()) == ([0, 4], [8, 9])
 
 
@@ -98,10 +112,10 @@ def test_a_context_that_just_fits_has_one_window_and_one_more_token_makes_two() 
 )
 def test_impossible_windows_are_refused(options: dict[str, int], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        windows([50] * 10, [7], vocabulary=VOCABULARY, **options)
+        windows([50] * 10, [7], template=TEMPLATE, **options)
 
 
 def test_the_arrays_are_of_the_types_that_are_promised() -> None:
-    found = windows([50], [7] * 30, vocabulary=VOCABULARY, max_length=12, stride=3)
+    found = windows([50], [7] * 30, template=TEMPLATE, max_length=12, stride=3)
     assert (found.starts.dtype, found.ends.dtype, found.has_max_context.dtype) == (np.int64, np.int64, np.bool_)
     assert found.rows.token_ids.dtype == found.rows.segment_ids.dtype == np.int32

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from oracles import wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, PUBLISHED, all_rules, all_texts, odd_texts
 
@@ -25,44 +25,48 @@ def oracle_pieces(text: str, vocabulary: Vocabulary, rules: TextRules) -> list[s
 
 
 def test_the_published_example_gives_the_published_ids() -> None:
-    tokenizer = Tokenizer(Vocabulary(PUBLISHED))
+    tokenizer = WordPieceTokenizer(Vocabulary(PUBLISHED))
     assert tokenizer.tokenize("UNwantéd,running") == ["un", "##want", "##ed", ",", "runn", "##ing"]
     assert tokenizer.encode("UNwantéd,running").tolist() == [7, 4, 5, 10, 8, 9]
 
 
 def test_a_word_that_cannot_be_cut_is_one_unknown_piece() -> None:
     vocabulary = Vocabulary([piece for piece in PUBLISHED if piece != ","])
-    assert Tokenizer(vocabulary).tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
-    assert Tokenizer(vocabulary).tokenize("") == []
+    assert WordPieceTokenizer(vocabulary).tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
+    assert WordPieceTokenizer(vocabulary).tokenize("") == []
 
 
 @pytest.mark.parametrize(("word", "pieces"), [("tweeting", ["tweet", "##ing"]), ("xanax", ["xa", "##nax"])])
 def test_the_words_of_the_lecture_are_cut_as_there(word: str, pieces: list[str]) -> None:
-    assert Tokenizer(Vocabulary([*SPECIAL_PIECES, "tweet", "##ing", "xa", "##nax"])).tokenize(word) == pieces
+    assert WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "tweet", "##ing", "xa", "##nax"])).tokenize(word) == pieces
 
 
 def test_japanese_and_korean_text_goes_through() -> None:
     vocabulary = Vocabulary([*SPECIAL_PIECES, "日", "本", "語", "で", "##す", "한국", "##어"])
-    tokenizer = Tokenizer(vocabulary, TextRules(lowercase=False))
+    tokenizer = WordPieceTokenizer(vocabulary, TextRules(lowercase=False))
     assert tokenizer.tokenize("日本語です 한국어") == ["日", "本", "語", "で", "##す", "한국", "##어"]
 
 
 def test_a_word_of_more_than_the_limit_is_one_unknown_piece() -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY)
     assert len(tokenizer.encode("a" * 100)) > 1
     assert tokenizer.tokenize("a" * 101) == ["[UNK]"]
-    assert len(Tokenizer(MIXED_VOCABULARY, TextRules.google()).encode("a" * 200)) > 1
-    assert Tokenizer(MIXED_VOCABULARY, TextRules(max_word_characters=2)).tokenize("the ab") == ["[UNK]", "a", "##b"]
+    assert len(WordPieceTokenizer(MIXED_VOCABULARY, TextRules.google()).encode("a" * 200)) > 1
+    assert WordPieceTokenizer(MIXED_VOCABULARY, TextRules(max_word_characters=2)).tokenize("the ab") == [
+        "[UNK]",
+        "a",
+        "##b",
+    ]
 
 
 @given(all_texts, all_rules)
 def test_pieces_equal_the_oracle(text: str, rules: TextRules) -> None:
-    assert Tokenizer(MIXED_VOCABULARY, rules).tokenize(text) == oracle_pieces(text, MIXED_VOCABULARY, rules)
+    assert WordPieceTokenizer(MIXED_VOCABULARY, rules).tokenize(text) == oracle_pieces(text, MIXED_VOCABULARY, rules)
 
 
 @pytest.mark.parametrize("name", ["uncased", "cased"])
 def test_ids_and_offsets_equal_what_transformers_gave(name: str) -> None:
-    tokenizer = Tokenizer(Vocabulary(GOLDEN["vocabulary"]), TextRules(lowercase=name == "uncased"))
+    tokenizer = WordPieceTokenizer(Vocabulary(GOLDEN["vocabulary"]), TextRules(lowercase=name == "uncased"))
     assert len(GOLDEN["cases"]) > 300
     for case in GOLDEN["cases"]:
         pieces = tokenizer.encode_with_offsets(case["text"], special_tokens=True)
@@ -72,7 +76,7 @@ def test_ids_and_offsets_equal_what_transformers_gave(name: str) -> None:
 
 @given(all_texts, all_rules, st.booleans())
 def test_offsets_come_with_the_same_ids_and_stay_in_the_text(text: str, rules: TextRules, special: bool) -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY, rules)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, rules)
     pieces = tokenizer.encode_with_offsets(text, special_tokens=special)
     assert pieces.ids.tolist() == tokenizer.encode(text, special_tokens=special).tolist()
     assert (pieces.starts >= 0).all()
@@ -82,7 +86,7 @@ def test_offsets_come_with_the_same_ids_and_stay_in_the_text(text: str, rules: T
 
 @given(odd_texts)
 def test_the_text_at_the_offsets_of_a_known_word_is_the_word(text: str) -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY, TextRules(lowercase=False, control_rule="google"))
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, TextRules(lowercase=False, control_rule="google"))
     pieces = tokenizer.encode_with_offsets(text)
     for id, start, end in zip(pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist(), strict=True):
         piece = MIXED_VOCABULARY.pieces[id].removeprefix("##")
@@ -93,7 +97,7 @@ def test_the_text_at_the_offsets_of_a_known_word_is_the_word(text: str) -> None:
 
 
 def test_special_pieces_are_protected_only_when_asked() -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY)
     text = "the[MASK]ab [SEP]"
     assert tokenizer.tokenize(text, special_tokens=True) == ["the", "[MASK]", "a", "##b", "[SEP]"]
     assert tokenizer.tokenize(text) == ["the", "[", "mask", "]", "a", "##b", "[", "[UNK]", "]"]
@@ -102,21 +106,21 @@ def test_special_pieces_are_protected_only_when_asked() -> None:
 
 @given(st.lists(all_texts, max_size=8))
 def test_a_batch_with_special_pieces_equals_its_texts(texts: list[str]) -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY)
     encoded = tokenizer.encode_batch(texts, special_tokens=True)
     assert [row.tolist() for row in encoded] == [tokenizer.encode(t, special_tokens=True).tolist() for t in texts]
 
 
 @given(odd_texts)
 def test_what_is_decoded_is_encoded_to_the_same_ids(text: str) -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY, TextRules(lowercase=False))
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, TextRules(lowercase=False))
     ids = tokenizer.encode(text)
     decoded = tokenizer.decode(ids, skip_special=False)
     assert tokenizer.encode(decoded, special_tokens=True).tolist() == ids.tolist()
 
 
 def test_decoding_joins_pieces_and_leaves_special_ones_out() -> None:
-    tokenizer = Tokenizer(Vocabulary(PUBLISHED))
+    tokenizer = WordPieceTokenizer(Vocabulary(PUBLISHED))
     ids = np.array([1, 7, 4, 5, 2, 9], dtype=np.int32)
     assert tokenizer.decode(ids) == "unwanteding"
     assert tokenizer.decode(ids.tolist(), skip_special=False) == "[CLS] unwanted [SEP]ing"
@@ -124,7 +128,7 @@ def test_decoding_joins_pieces_and_leaves_special_ones_out() -> None:
 
 
 def test_remembered_words_are_bounded() -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY, cache_entries=10)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, cache_entries=10)
     words = [f"a{number}" for number in range(100)]
     first = tokenizer.encode(" ".join(words))
     assert len(tokenizer._memo) <= 10
@@ -132,7 +136,7 @@ def test_remembered_words_are_bounded() -> None:
 
 
 def test_a_tokenizer_can_be_sent_to_another_process() -> None:
-    tokenizer = Tokenizer(MIXED_VOCABULARY, TextRules(lowercase=False), cache_entries=7, threads=1)
+    tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, TextRules(lowercase=False), cache_entries=7, threads=1)
     tokenizer.encode_batch(["the"] * 20_000)
     other = pickle.loads(pickle.dumps(tokenizer))  # noqa: S301 - our own bytes, as multiprocessing does it
     assert (other.vocabulary, other.rules, other.cache_entries, other.threads) == (

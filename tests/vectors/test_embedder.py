@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import Trace
+from bertsmith.model.encoder import Trace
 from bertsmith.model.heads import Head
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.vocabulary import SPECIAL_PIECES
@@ -26,19 +27,19 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("embedder") / "model"
     model = untrained(CONFIG, seed=3)
     shake(model)
-    save_pretrained(path, model, TOKENIZER, {"task": "pretraining"})
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return path
 
 
 def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
     """The hidden states of one text alone, L+1 tensors [T, D]."""
-    loaded = load_for_task(folder, Head(part="classifier", outputs=1, pooled=False, dropped=False), keep_head=False)
+    loaded = load_for_task(folder, Head(part="classifier", outputs=1, pooled=False), keep_head=False)
     vocabulary = loaded.tokenizer.vocabulary
     ids = np.array([vocabulary.cls_id, *loaded.tokenizer.encode(text), vocabulary.sep_id])
     trace = Trace()
     with torch.no_grad():
-        loaded.model.bert.eval()(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]), trace=trace)
-        return [*trace.hidden_states, loaded.model.bert.pool(trace.hidden_states[-1][:1])]
+        loaded.model.encoder.eval()(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]), trace=trace)
+        return [*trace.hidden_states, loaded.model.encoder.pool(trace.hidden_states[-1][:1])]
 
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler"])
@@ -130,7 +131,7 @@ def test_impossible_settings_are_refused(folder, tmp_path):
             Embedder.load(folder, device="cpu", **settings)
         assert found in caught.value.found
     bare = tmp_path / "bare"
-    save_pretrained(bare, untrained(CONFIG, 1), TOKENIZER, {}, trained=())
+    save_pretrained(bare, untrained(CONFIG, 1), TOKENIZER, ModelMetadata.from_dict({}), trained=())
     assert Embedder.load(bare, pooling="cls", device="cpu").embed(["anna"]).shape == (1, 32)
     with pytest.raises(CheckpointError, match="trained pooler"):
         Embedder.load(bare, pooling="pooler", device="cpu")
@@ -145,7 +146,7 @@ def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
     model = untrained(CONFIG, seed=5)
     shake(model)
-    save_pretrained(tmp_path / "base", model, TOKENIZER, {"task": "pretraining"})
+    save_pretrained(tmp_path / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     parts = [
         modules.Transformer(str(tmp_path / "base"), max_seq_length=max_length),
         modules.Pooling(CONFIG.hidden_size, pooling),

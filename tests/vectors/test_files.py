@@ -213,7 +213,7 @@ def test_a_beginning_that_is_gone_is_missed(tmp_path):
     for name, partial in (("x.npy", "x.npy.partial"), ("y.parquet", "y.parquet.partial/part-000000.parquet")):
         write(tmp_path / name, 2, finish=False)
         (tmp_path / partial).unlink()
-        with pytest.raises(RunError, match="which were whole"):
+        with pytest.raises(RunError, match="completed bytes in"):
             write(tmp_path / name, resume=True)
 
 

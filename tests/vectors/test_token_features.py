@@ -12,16 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.text.offsets import OffsetEncoder
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors import token_features
 from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.token_features import OffsetEncoder, TokenFeatures, TokenVectors
+from bertsmith.vectors.token_features import TokenFeatures, TokenVectors
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
 
@@ -33,7 +35,7 @@ def folder(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("tokens") / "model"
     model = untrained(CONFIG, seed=3)
     shake(model)
-    save_pretrained(path, model, TOKENIZER, {"task": "pretraining"})
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return path
 
 
@@ -56,18 +58,18 @@ def everything(features: TokenFeatures, texts: list[str], first_line: int = 0) -
 def vectors_of(folder: Path, ids: np.ndarray, layers: str = "last") -> np.ndarray:
     """The vectors of one row of pieces, without those of [CLS] and [SEP]."""
     encoder = encoder_of(folder)
-    rows = pack_rows([ids], vocabulary=TOKENIZER.vocabulary, max_length=64, model_limit=64)
+    rows = pack_rows([ids], template=TOKENIZER.template, max_length=64, model_limit=64)
     return encoder.token_vectors(rows, encoder.choice(layers))[1:-1]
 
 
-WIDE = Tokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
+WIDE = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
 # Accents that stand alone, signs, the two small forms of one letter, spaces of several kinds, what is dropped.
 ODD = st.text(st.sampled_from("abABΣσiİ !。中\u0301\u0345\u00a0\u200b\t\x00é") | st.characters(), max_size=20)
 
 
 @given(st.lists(ODD, max_size=5))
 def test_pieces_of_many_texts_are_those_of_each_text(texts):
-    encoder = OffsetEncoder(WIDE)
+    encoder = OffsetEncoder(WIDE.encode_with_offsets, 500)
     for _ in range(2):
         encoded, begin, end = encoder.encode(texts)
         for number, text in enumerate(texts):
@@ -127,7 +129,7 @@ def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
     assert " ".join(found.token[1:-1]).replace(" ##", "") == text
     assert features.long_texts == 1
     room = max_length - 2
-    cut = windows(None, pieces.ids, vocabulary=TOKENIZER.vocabulary, max_length=max_length, stride=max(room // 2, 1))
+    cut = windows(None, pieces.ids, template=TOKENIZER.template, max_length=max_length, stride=max(room // 2, 1))
     wanted = np.concatenate(
         [
             vectors_of(folder, pieces.ids[start:end])[cut.has_max_context[offset + 1 : offset + 1 + end - start]]
@@ -224,7 +226,9 @@ def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_
     model = untrained(CONFIG, seed=3)
     shake(model)
     rules = dataclasses.replace(TOKENIZER.rules, lowercase=False, strip_accents=False)
-    save_pretrained(tmp_path / "inside", model, Tokenizer(TOKENIZER.vocabulary, rules), {})
+    save_pretrained(
+        tmp_path / "inside", model, WordPieceTokenizer(TOKENIZER.vocabulary, rules), ModelMetadata.from_dict({})
+    )
     text = "The FILM was good"
     cased = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text])
     listed = [{"path": "inside", "type": "x.Transformer"}]

@@ -8,17 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.checkpoints.names import part_of
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.model.bert import initialize
-from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining, BertForTask, Head
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
+from bertsmith.model.layers import initialize
+from bertsmith.model.parameter_names import OWN_HEAD, part_of
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,14 +31,14 @@ class Pretrained:
         model: parameters in fp32.
         tokenizer: vocabulary and rules, or None where the source has no vocabulary.
         new_heads: the parts (pooler, mlm, nsp) that the source lacks; they stand at their random start.
-        info: what the source says of itself.
+        metadata: what the source says of itself.
         report: what became of every stored name.
     """
 
-    model: BertForPreTraining
+    model: EncoderForPreTraining
     tokenizer: Tokenizer | None
     new_heads: tuple[str, ...]
-    info: Mapping[str, Any]
+    metadata: ModelMetadata
     report: LoadReport
 
 
@@ -62,7 +64,7 @@ def load_pretrained(
     folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     config = dataclasses.replace(folder.config, **(changes or {}))
     with torch.device("meta"):
-        model = BertForPreTraining(config, seed=None)
+        model = EncoderForPreTraining(new_encoder(config), seed=None)
     state = model.state_dict()
     for name, tensor in folder.tensors.items():
         if name in state and state[name].shape != tensor.shape:
@@ -75,7 +77,11 @@ def load_pretrained(
     give_memory(model, taken, seed)
     absent = {part for name in state if name not in taken and (part := part_of(name)) is not None}
     return Pretrained(
-        model=model, tokenizer=folder.tokenizer, new_heads=tuple(sorted(absent)), info=folder.info, report=folder.report
+        model=model,
+        tokenizer=folder.tokenizer,
+        new_heads=tuple(sorted(absent)),
+        metadata=folder.metadata,
+        report=folder.report,
     )
 
 
@@ -88,14 +94,14 @@ class TaskModel:
         tokenizer: vocabulary and rules.
         new_parts: the parts (pooler, classifier, span) that stand at their random start.
         left_out: the parts of the source that this model has no place for.
-        info: what the source says of itself.
+        metadata: what the source says of itself.
     """
 
-    model: BertForTask
+    model: EncoderForTask
     tokenizer: Tokenizer
     new_parts: tuple[str, ...]
     left_out: tuple[str, ...]
-    info: Mapping[str, Any]
+    metadata: ModelMetadata
 
 
 def load_for_task(
@@ -125,12 +131,7 @@ def load_for_task(
         InputError, VocabularyError: as `load_any`.
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
-    if folder.tokenizer is None:
-        raise CheckpointError(
-            expected=f"a vocabulary beside the model in '{folder.path}'",
-            found="no vocab.txt",
-            fix="put the vocab.txt of the model there",
-        )
+    tokenizer = folder.require_tokenizer()
     config = dataclasses.replace(folder.config, **(changes or {}))
     layers = config.num_hidden_layers
     if reinit_layers > layers:
@@ -140,16 +141,18 @@ def load_for_task(
             fix="lower it",
         )
     with torch.device("meta"):
-        model = BertForTask(config, head, seed=None)
+        model = EncoderForTask(new_encoder(config), head, seed=None)
     state = model.state_dict()
     anew = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
     anew += ("bert.pooler.",) if reinit_layers else ()
     taken = {
         name: tensor
         for name, tensor in folder.tensors.items()
-        if name in state and not name.startswith(anew or ("-",)) and (keep_head or part_of(name) != head.part)
+        if name in state and not name.startswith(anew or ("-",)) and (keep_head or part_of(name) != head.saved_part)
     }
-    if keep_head:
+    if keep_head and head.own is not None:
+        _require_own_head(folder, head, state, taken)
+    elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
         if rows != head.outputs or (head.pooled and "bert.pooler.weight" not in taken):
             raise CheckpointError(
@@ -163,18 +166,18 @@ def load_for_task(
     left = {part for part in folder.parts if not any(part_of(name) == part for name in state)}
     return TaskModel(
         model=model,
-        tokenizer=folder.tokenizer,
+        tokenizer=tokenizer,
         new_parts=tuple(sorted(new)),
         left_out=tuple(sorted(left)),
-        info=folder.info,
+        metadata=folder.metadata,
     )
 
 
 def save_pretrained(
     path: Path | str,
-    model: BertForPreTraining | BertForTask,
+    model: EncoderForPreTraining | EncoderForTask,
     tokenizer: Tokenizer,
-    info: Mapping[str, Any],
+    metadata: ModelMetadata,
     *,
     trained: Collection[str] = ("pooler", "mlm", "nsp"),
     replace: bool = False,
@@ -189,19 +192,19 @@ def save_pretrained(
         name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if part_of(name) in (None, *trained)
     }
     write_model_folder(
-        path, config=model.config, tensors=tensors, tokenizer=tokenizer, info=dict(info), replace=replace
+        path, config=model.config, tensors=tensors, tokenizer=tokenizer, metadata=metadata, replace=replace
     )
 
 
-def untrained(config: BertConfig, seed: int) -> BertForPreTraining:
+def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
     """A model at its random start."""
     with torch.device("meta"):
-        model = BertForPreTraining(config, seed=None)
+        model = EncoderForPreTraining(new_encoder(config), seed=None)
     give_memory(model, {}, seed)
     return model
 
 
-def give_memory(model: BertForPreTraining | BertForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
+def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
     """Gives each parameter of a model on the meta device its memory, in fp32, and its value.
 
     Args:
@@ -218,3 +221,22 @@ def give_memory(model: BertForPreTraining | BertForTask, tensors: Mapping[str, T
         setattr(model.get_submodule(owner), last, nn.Parameter(values))
     absent = {name for name, _ in model.named_parameters() if name not in tensors}
     initialize(model, model.config.initializer_range, seed, absent)
+
+
+def _require_own_head(
+    folder: ModelFolder, head: Head, state: Mapping[str, Tensor], taken: Mapping[str, Tensor]
+) -> None:
+    """Returns if the folder holds the parameters of the user's head, in the shapes that its class makes.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    assert head.own is not None, "a head of the user"
+    wanted = {name: list(tensor.shape) for name, tensor in state.items() if part_of(name) == OWN_HEAD}
+    found = {name: list(tensor.shape) for name, tensor in folder.tensors.items() if part_of(name) == OWN_HEAD}
+    if wanted != found or (head.pooled and "bert.pooler.weight" not in taken):
+        raise CheckpointError(
+            expected=f"the parameters of {head.own.__name__} in '{folder.path}': {wanted}",
+            found=f"{found or 'none'}, written by {folder.metadata.own_head or 'no head of yours'}",
+            fix="give the class with which the model was fine-tuned",
+        )

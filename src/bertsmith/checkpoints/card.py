@@ -1,6 +1,6 @@
 """`README.md` of a model folder, its card: what the model is, what it learned from, how it did, how to ask it.
 
-Every line comes from the model and its passport, so that a folder explains itself wherever it is copied to. What a
+Every line comes from the model and its metadata, so that a folder explains itself wherever it is copied to. What a
 program cannot know (licence, language, what it should be used for) is left for whoever publishes the model, and the
 card says so.
 
@@ -10,16 +10,15 @@ huggingface.co/docs/hub/model-cards.
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
-from bertsmith.checkpoints.names import part_of
+from bertsmith.checkpoints.metadata import CARD, ModelMetadata
 from bertsmith.files import write_text
-from bertsmith.model.config import BertConfig
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.parameter_names import part_of
+from bertsmith.text.tokenizer import Tokenizer
 
-CARD = "README.md"
 LIBRARIES = {  # as the hub calls them
     "transformers": "It loads in `transformers` too.",
     "tf": "Google's BERT code for TensorFlow reads it too.",
@@ -60,26 +59,26 @@ _CALLS = {
 
 def write_card(
     folder: Path,
-    config: BertConfig,
+    config: EncoderConfig,
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer | None,
-    info: Mapping[str, Any],
+    metadata: ModelMetadata,
     library: str,
 ) -> None:
     """Writes the card of a model beside its files, Markdown with the header that the hub reads.
 
     Args:
         tensors: parameters by our name, those of the encoder with `bert.` in front.
-        info: what the passport says of the model.
+        metadata: what is known of the model.
         library: what reads these files beside bertsmith, one of `LIBRARIES`.
     """
     paragraphs = (
-        _header(tensors, info, library),
-        f"# {_title(tensors, info)}",
-        _what(config, tensors, tokenizer, info),
-        *_scores(info),
-        *_training(info),
-        _use(tensors, info, library),
+        _header(config, tensors, metadata, library),
+        f"# {_title(config, tensors, metadata)}",
+        _what(config, tensors, tokenizer, metadata),
+        *_scores(metadata),
+        *_training(metadata),
+        _use(tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
         "The licence, the language, what the model should and should not be used for, and whom its mistakes would "
         "hurt: add them here before you hand it on. A model repeats what its texts say, their prejudices included.",
@@ -114,22 +113,23 @@ def _parts(card: str) -> tuple[list[str], str]:
     return header.split("\n"), text
 
 
-def _header(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -> str:
-    pipeline = _PIPELINES.get(str(info.get("task", "")))
+def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
+    pipeline = _PIPELINES.get(metadata.task or "")
     if pipeline is None:
         pipeline = "fill-mask" if _has(tensors, "mlm") else "feature-extraction"
-    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- bert\n- bertsmith\n---"
+    return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
 
 
-def _title(tensors: Mapping[str, Tensor], info: Mapping[str, Any]) -> str:
-    kind, name = str(info.get("task", "")), str((info.get("spec") or {}).get("name", ""))
+def _title(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata) -> str:
+    kind, name = metadata.task or "", str((metadata.spec or {}).get("name", ""))
+    model = config.display_name
     if kind in _PIPELINES:
-        return f"BERT for {kind}" + (f": {name}" if name and name != kind else "")
-    return "BERT, pre-trained" if _has(tensors, "mlm") else "BERT, an encoder"
+        return f"{model} for {kind}" + (f": {name}" if name and name != kind else "")
+    return f"{model}, pre-trained" if _has(tensors, "mlm") else f"{model}, an encoder"
 
 
 def _what(
-    config: BertConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, info: Mapping[str, Any]
+    config: EncoderConfig, tensors: Mapping[str, Tensor], tokenizer: Tokenizer | None, metadata: ModelMetadata
 ) -> str:
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [
@@ -138,58 +138,61 @@ def _what(
     ]
     if tokenizer is not None:
         kept = "lower-cased" if tokenizer.rules.lowercase else "with its capitals"
-        lines.append(f"- Text: {kept}, in {len(tokenizer.vocabulary):,} WordPieces.")
-    lines.append(f"- {_reads(config, info)}")
-    labels = [str(label) for label in info.get("labels") or ()]
-    if labels:
-        lines.append(f"- Labels: {', '.join(f'`{label}`' for label in labels)}.")
+        lines.append(f"- Text: {kept}, in {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
+    lines.append(f"- {_reads(config, metadata)}")
+    if metadata.labels:
+        lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)
 
 
-def _reads(config: BertConfig, info: Mapping[str, Any]) -> str:
-    settings = (info.get("spec") or {}).get("settings") or {}
-    longest = min(int(settings.get("max_length", config.max_position_embeddings)), config.max_position_embeddings)
-    reads = f"Reads {longest} tokens at once, [CLS] and [SEP] among them"
+def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
+    settings = (metadata.spec or {}).get("settings") or {}
+    longest = min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
+    reads = f"Reads {longest} tokens at once, special tokens included"
     policy = settings.get("long_text")
-    if info.get("task") in ("span", "tagging") or policy == "windows":
+    if metadata.task in ("span", "tagging") or policy == "windows":
         return f"{reads}; longer texts by windows."
     return f"{reads}; longer texts are cut ({policy})." if policy else f"{reads}."
 
 
-def _scores(info: Mapping[str, Any]) -> Iterator[str]:
-    scores = {name: value for name, value in (info.get("scores") or {}).items() if isinstance(value, int | float)}
+def _scores(metadata: ModelMetadata) -> Iterator[str]:
+    scores = {name: value for name, value in metadata.scores.items() if isinstance(value, int | float)}
     if not scores:
         return
     rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
     table = "\n".join(("| score | value |", "|---|---|", *rows))
-    if info.get("task") == "pretraining":
+    if metadata.task == "pretraining":
         note = "On documents of the corpus that were held out; losses and entropies in nats."
     else:
-        count = (info.get("training") or {}).get("dev_examples")
+        count = metadata.training.get("dev_examples")
         note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
         note += ", by which the best evaluation of the best seed was chosen; on others it may do worse."
-        if (info.get("training") or {}).get("collapsed"):
+        if metadata.training.get("collapsed"):
             note += " **This model gives one answer for all of them: it has learned nothing.**"
     yield f"## Scores\n\n{table}\n\n{note}"
 
 
-def _training(info: Mapping[str, Any]) -> Iterator[str]:
-    told = {name: value for name, value in (info.get("training") or {}).items() if name != "collapsed"}
+def _training(metadata: ModelMetadata) -> Iterator[str]:
+    told = {name: value for name, value in metadata.training.items() if name != "collapsed"}
     known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in told.items()]
-    known += [f"- {name}: {info[name]:,}" for name in ("steps", "tokens") if isinstance(info.get(name), int)]
-    known += [f"- objective: {info['objective']}"] if "objective" in info else []
-    known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in (info.get("trained_on") or {}).items()]
+    known += [
+        f"- {name}: {count:,}"
+        for name, count in (("steps", metadata.steps), ("tokens", metadata.tokens))
+        if isinstance(count, int)
+    ]
+    known += [f"- objective: {metadata.objective}"] if metadata.objective else []
+    known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in metadata.trained_on.items()]
     if known:
         yield "## Training\n\n" + "\n".join(known)
 
 
-def _use(tensors: Mapping[str, Tensor], info: Mapping[str, Any], library: str) -> str:
+def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     if library == "onnx":
         return f"## Use\n\n```python\n{_SESSION}```\n\n{LIBRARIES[library]} {_PROGRAMS}"
-    kind = str(info.get("task", ""))
+    kind = metadata.task or ""
     if kind in _LINES:
         line, call = _LINES[kind], _CALLS[kind]
-        if (info.get("spec") or {}).get("pair"):
+        if (metadata.spec or {}).get("pair"):
             line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
         command = f'printf "{line}\\n" | bertsmith predict --model .'
     elif _has(tensors, "mlm"):

@@ -14,19 +14,22 @@ import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.card import write_card
-from bertsmith.checkpoints.metadata import check_labels, read_passport, write_passport
+from bertsmith.checkpoints.google_names import from_google, to_google
+from bertsmith.checkpoints.metadata import ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_numbers
-from bertsmith.checkpoints.names import Match, from_google, to_google, whole
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
 from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
 from bertsmith.checkpoints.weights import MODEL_FOLDER
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
-from bertsmith.model.config import BertConfig
+from bertsmith.model.bert import NAMES
+from bertsmith.model.config import BertConfig, EncoderConfig
+from bertsmith.model.parameter_names import Match, whole
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 CONFIG, PREFIX = "bert_config.json", "bert_model.ckpt"
 # The fields that the original code reads; others are written only where they differ from what it assumes.
@@ -74,7 +77,7 @@ def read_google(
     Args:
         source: the folder, or the prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
         config: the shape of the model, where there is no `bert_config.json` beside it.
-        rules: how its text is cut; by default what the passport says, or else what fits the vocabulary.
+        rules: how its text is cut; by default what the metadata says, or else what fits the vocabulary.
         allow_unknown: leave out variables whose names mean nothing here, and report them.
         verify: compare every tensor with its checksum.
 
@@ -87,8 +90,8 @@ def read_google(
     bundle, config, plan = _open(source, config, allow_unknown)
     bundle.check_data()
     folder = bundle.prefix.parent
-    info = read_passport(folder)
-    tokenizer, notes = _read_tokenizer(folder, config, rules, info)
+    metadata = read_metadata(folder)
+    tokenizer, notes = _read_tokenizer(folder, config, rules, metadata)
     tensors = {ours: _from_disk(bundle, name, turned, verify) for ours, (name, turned) in plan.take.items()}
     require_numbers(tensors, f"'{bundle.prefix}'")
     return ModelFolder(
@@ -96,7 +99,7 @@ def read_google(
         config=config,
         tensors=tensors,
         tokenizer=tokenizer,
-        info=info,
+        metadata=metadata,
         report=plan.report.with_notes(*notes),
     )
 
@@ -139,18 +142,18 @@ def read_optimizer(source: Path | str, *, config: BertConfig | None = None, veri
 def write_google(
     path: Path | str,
     *,
-    config: BertConfig,
+    config: EncoderConfig,
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer | None,
-    info: Mapping[str, Any] | None = None,
+    metadata: ModelMetadata | None = None,
     optimizer: OptimizerState | None = None,
     replace: bool = False,
 ) -> None:
-    """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our passport.
+    """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our metadata.
 
     Args:
         tensors: parameters by our name, with or without `bert.` in front of the encoder's.
-        info: what else is known of the model, for `bertsmith.json`.
+        metadata: what else is known of the model, for `bertsmith.json`.
         optimizer: moments and step, for a checkpoint that training can go on from.
         replace: write over an existing folder that holds a model.
 
@@ -160,7 +163,13 @@ def write_google(
         CheckpointError: the tensors are not those of the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
     """
-    folder, info = Path(path), dict(info or {})
+    folder, metadata = Path(path), metadata or ModelMetadata()
+    if not isinstance(config, BertConfig):
+        raise ConfigError(
+            expected="a BERT",
+            found=f"a model_type '{config.model_type}', which Google's code has not",
+            fix="write a Hugging Face folder",
+        )
     if config.is_causal:
         raise ConfigError(
             expected="a bidirectional model",
@@ -168,8 +177,9 @@ def write_google(
             fix="write a Hugging Face folder",
         )
     ours = {whole(name): tensor for name, tensor in tensors.items()}
-    plan_loading({name: tuple(tensor.shape) for name, tensor in ours.items()}, Match, config, "the model to be written")
-    check_labels(info, ours)
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
+    plan_loading(shapes, Match, config, NAMES, "the model to be written")
+    metadata.check_labels(ours)
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
     if config.position_embedding_type != "absolute":
@@ -187,8 +197,8 @@ def write_google(
         write_bundle(partial / PREFIX, variables)
         # The file that tf.train.latest_checkpoint looks for.
         write_text(partial / "checkpoint", f'model_checkpoint_path: "{PREFIX}"\n')
-        write_card(partial, config, ours, tokenizer, info, "tf")
-        write_passport(partial, tokenizer, info)
+        write_card(partial, config, ours, tokenizer, metadata, "tf")
+        write_metadata(partial, tokenizer, metadata)
 
 
 def google_config(config: BertConfig) -> dict[str, Any]:
@@ -261,6 +271,7 @@ def _open(
         shapes,
         from_google,
         config,
+        NAMES,
         f"'{bundle.prefix}'",
         name_there=lambda ours: to_google(ours)[0],
         allow_unknown=allow_unknown,
@@ -269,19 +280,19 @@ def _open(
 
 
 def _read_tokenizer(
-    folder: Path, config: BertConfig, rules: TextRules | None, info: dict[str, Any]
+    folder: Path, config: BertConfig, rules: TextRules | None, metadata: ModelMetadata
 ) -> tuple[Tokenizer | None, list[str]]:
     if not (folder / "vocab.txt").exists():
         return None, ["no vocab.txt beside the checkpoint"]
     vocabulary = Vocabulary.load(folder / "vocab.txt")
     padding = fit_vocabulary(vocabulary, config, f"'{folder}'")
     notes = [padding] if padding else []
-    if rules is None and "text_rules" in info:
-        rules, _ = read_rules(folder, {}, vocabulary, info)
+    if rules is None and metadata.text_rules is not None:
+        rules, _ = read_rules(folder, {}, vocabulary, metadata)
     elif rules is None:
         rules, guessed = guess_rules(vocabulary)
         notes += guessed
-    return Tokenizer(vocabulary, rules), notes
+    return WordPieceTokenizer(vocabulary, rules), notes
 
 
 def _from_disk(bundle: TensorBundle, name: str, turned: bool, verify: bool) -> Tensor:

@@ -3,6 +3,8 @@
 What is written here loads in `transformers` with the same numbers and the same token ids, without this package.
 """
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,33 +12,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
-from bertsmith.checkpoints.metadata import check_labels, read_passport, write_passport
+from bertsmith.checkpoints.metadata import ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
     parts_of,
     require_numbers,
 )
-from bertsmith.checkpoints.names import Match, from_huggingface, plain, to_huggingface, whole
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
-from bertsmith.checkpoints.tokenizer_files import (
-    SPECIAL_TOKENS,
-    read_tokenizer,
-    tokenizer_config,
-    tokenizer_json,
-)
+from bertsmith.checkpoints.tokenizer_files import with_rules, write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
-from bertsmith.model.config import BertConfig
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.parameter_names import Match, ParameterNames, whole
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
-CLASSIFIERS = {
-    "tagging": "BertForTokenClassification",
-    "choice": "BertForMultipleChoice",
-    "regression": "BertForSequenceClassification",
+# The class of `transformers` for a classifier of a kind of task, without what the names of its architecture begin with.
+_CLASSIFIERS = {
+    "tagging": "ForTokenClassification",
+    "choice": "ForMultipleChoice",
+    "regression": "ForSequenceClassification",
 }
 
 
@@ -59,11 +58,12 @@ def read_model_folder(
     folder = Path(path)
     source = f"'{folder}'"
     values = _read_config(folder)
-    config = BertConfig.from_dict(values | {"is_causal": bool(values.get("is_causal") or values.get("is_decoder"))})
-    info = read_passport(folder, verify=verify)
-    tokenizer, notes = read_tokenizer(folder, info)
+    config = read_config(values | {"is_causal": bool(values.get("is_causal") or values.get("is_decoder"))})
+    architecture = architecture_of(config)
+    metadata = read_metadata(folder, verify=verify)
+    tokenizer, notes = architecture.read_tokenizer(folder, metadata)
     if tokenizer is not None and rules is not None:
-        tokenizer, notes = Tokenizer(tokenizer.vocabulary, rules), ["the text rules were given by the caller"]
+        tokenizer, notes = with_rules(tokenizer, rules), ["the text rules were given by the caller"]
     if tokenizer is not None:
         padding = fit_vocabulary(tokenizer.vocabulary, config, source)
         notes += [padding] if padding else []
@@ -71,21 +71,30 @@ def read_model_folder(
         notes.append("no vocabulary in the folder")
     stored = read_weights(folder)
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
+    names = architecture.names
     plan = plan_loading(
-        shapes, from_huggingface, config, source, name_there=to_huggingface, allow_unknown=allow_unknown
+        shapes,
+        functools.partial(names.from_huggingface, stored=shapes),
+        config,
+        names,
+        source,
+        name_there=names.to_huggingface,
+        allow_unknown=allow_unknown,
     )
     _require_equal_copies(plan, stored, source)
     tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
     require_numbers(tensors, source)
-    info |= _declared(values, info)
-    if "labels" not in info and (labels := _labels(values, tensors, source)):
-        info["labels"] = labels
+    if metadata.task is None:
+        architecture_named, problem_type = _declared(values)
+        metadata = dataclasses.replace(metadata, architecture=architecture_named, problem_type=problem_type)
+    if not metadata.labels:
+        metadata = dataclasses.replace(metadata, labels=_labels(values, tensors, source))
     return ModelFolder(
         path=folder,
         config=config,
         tensors=tensors,
         tokenizer=tokenizer,
-        info=info,
+        metadata=metadata,
         report=plan.report.with_notes(*notes),
     )
 
@@ -93,18 +102,17 @@ def read_model_folder(
 def write_model_folder(
     path: Path | str,
     *,
-    config: BertConfig,
+    config: EncoderConfig,
     tensors: Mapping[str, Tensor],
     tokenizer: Tokenizer | None,
-    info: Mapping[str, Any] | None = None,
+    metadata: ModelMetadata | None = None,
     replace: bool = False,
 ) -> None:
     """Writes a model as a folder that is whole or not there.
 
     Args:
         tensors: parameters by our name, with or without `bert.` in front of the encoder's.
-        info: what else is known of the model, for `bertsmith.json`: `task`, `labels` (names in the order of the
-            classifier's rows), scores, digests of the data.
+        metadata: what else is known of the model, for `bertsmith.json`.
         replace: write over an existing folder that holds a model.
 
     Raises:
@@ -112,70 +120,71 @@ def write_model_folder(
         CheckpointError: the tensors are not those of the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
     """
-    folder, info = Path(path), dict(info or {})
+    folder, metadata = Path(path), metadata or ModelMetadata()
+    names = architecture_of(config).names
     ours = {whole(name): tensor for name, tensor in tensors.items()}
-    plan_loading({name: tuple(tensor.shape) for name, tensor in ours.items()}, Match, config, "the model to be written")
+    shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
+    plan_loading(shapes, Match, config, names, "the model to be written")
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
-    check_labels(info, ours)
+    metadata.check_labels(ours)
     if config.position_embedding_type != "absolute":
         ours[POSITIONS] = fixed_positions(config, ours)
-    architecture = architecture_of(parts_of(ours), info.get("task"))
-    # transformers saves a bare encoder without the prefix.
-    named = {
-        plain(to_huggingface(name)) if architecture == "BertModel" else to_huggingface(name): tensor
-        for name, tensor in ours.items()
-    }
+    architecture = class_of(names, parts_of(ours), metadata.task)
+    named = {names.to_huggingface(name, architecture): tensor for name, tensor in ours.items()}
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
-        write_json(partial / "config.json", config_json(config, architecture, dtype, info))
+        write_json(partial / "config.json", config_json(config, architecture, dtype, metadata))
         write_safetensors(partial / SAFETENSORS, named)
         if tokenizer is not None:
-            tokenizer.vocabulary.save(partial / "vocab.txt")
-            write_json(partial / "tokenizer.json", tokenizer_json(tokenizer))
-            write_json(partial / "tokenizer_config.json", tokenizer_config(tokenizer, config.max_position_embeddings))
-            write_json(partial / "special_tokens_map.json", SPECIAL_TOKENS)
-        write_card(partial, config, ours, tokenizer, info, "transformers")
-        write_passport(partial, tokenizer, info)
+            write_tokenizer(partial, tokenizer, config)
+        write_card(partial, config, ours, tokenizer, metadata, "transformers")
+        write_metadata(partial, tokenizer, metadata)
 
 
-def config_json(config: BertConfig, architecture: str, dtype: str, info: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of `config.json`; `labels` of `info` become `id2label`."""
+def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: ModelMetadata) -> dict[str, Any]:
+    """The content of `config.json`; the labels become `id2label`."""
     values = {
         "architectures": [architecture],
-        "model_type": "bert",
+        "model_type": config.model_type,
         **config.to_dict(),
         "is_decoder": config.is_causal,
         "dtype": dtype,
         "tie_word_embeddings": True,
     }
     # A single output needs its one name, or transformers builds two.
-    labels = info.get("labels") or (["LABEL_0"] if info.get("task") == "regression" else None)
+    labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())
     if labels:
-        values["id2label"] = {str(number): str(label) for number, label in enumerate(labels)}
-        values["label2id"] = {str(label): number for number, label in enumerate(labels)}
-    if info.get("task") == "regression":
+        values["id2label"] = {str(number): label for number, label in enumerate(labels)}
+        values["label2id"] = {label: number for number, label in enumerate(labels)}
+    if metadata.task == "regression":
         values["problem_type"] = "regression"
-    elif info.get("task") == "classification":
-        several = (info.get("spec") or {}).get("multi_label")
-        values["problem_type"] = "multi_label_classification" if several else "single_label_classification"
+    elif metadata.task == "classification":
+        values["problem_type"] = (
+            "multi_label_classification" if metadata.several_labels else "single_label_classification"
+        )
     return values
 
 
-def architecture_of(parts: tuple[str, ...], task: str | None) -> str:
+def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None) -> str:
     """The class of `transformers` that holds these parts.
 
-    >>> architecture_of(("pooler", "mlm", "nsp"), None), architecture_of(("pooler", "classifier"), "choice")
+    >>> from bertsmith.model.bert import NAMES
+    >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
     ('BertForPreTraining', 'BertForMultipleChoice')
     """
+    kind = "Model"
     if "classifier" in parts:
-        without_pooler = "BertForSequenceClassification" if "pooler" in parts else "BertForTokenClassification"
-        return CLASSIFIERS.get(task or "", without_pooler)
-    if "span" in parts:
-        return "BertForQuestionAnswering"
-    if "mlm" in parts:
-        return "BertForPreTraining" if "nsp" in parts else "BertForMaskedLM"
-    return "BertForNextSentencePrediction" if "nsp" in parts else "BertModel"
+        kind = _CLASSIFIERS.get(
+            task or "", "ForSequenceClassification" if "pooler" in parts else _CLASSIFIERS["tagging"]
+        )
+    elif "span" in parts:
+        kind = "ForQuestionAnswering"
+    elif "mlm" in parts:
+        kind = "ForPreTraining" if "nsp" in parts else "ForMaskedLM"
+    elif "nsp" in parts:
+        kind = "ForNextSentencePrediction"
+    return names.class_prefix + kind
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -188,22 +197,18 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return values
 
 
-def _declared(values: dict[str, Any], info: Mapping[str, Any]) -> dict[str, str]:
+def _declared(values: dict[str, Any]) -> tuple[str | None, str | None]:
     """What another tool says of its model's task: the class that holds it, and the kind of problem."""
-    if "task" in info:
-        return {}
-    classes = values.get("architectures")
-    found = {"problem_type": values.get("problem_type")}
-    if isinstance(classes, list) and classes:
-        found["architecture"] = classes[0]
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+    classes, problem = values.get("architectures"), values.get("problem_type")
+    first = classes[0] if isinstance(classes, list) and classes else None
+    return first if isinstance(first, str) else None, problem if isinstance(problem, str) else None
 
 
-def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> list[str] | None:
-    """The label names of another tool's classifier, in the order of its rows; None where it names none."""
+def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
+    """The label names of another tool's classifier, in the order of its rows; none where it names none."""
     names = values.get("id2label")
     if not isinstance(names, dict) or "classifier.bias" not in tensors:
-        return None
+        return ()
     rows = len(tensors["classifier.bias"])
     if set(names) != {str(number) for number in range(rows)}:
         raise CheckpointError(
@@ -211,7 +216,7 @@ def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) 
             found=f"{len(names)}",
             fix="correct id2label",
         )
-    return [str(names[str(number)]) for number in range(rows)]
+    return tuple(str(names[str(number)]) for number in range(rows))
 
 
 def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], source: str) -> None:

@@ -100,7 +100,7 @@ def convert(
             config=model.config,
             tensors=model.tensors,
             tokenizer=model.tokenizer,
-            info=model.info,
+            metadata=model.metadata,
             replace=replace,
         )
         return model
@@ -110,7 +110,7 @@ def convert(
         config=model.config,
         tensors=model.tensors,
         tokenizer=model.tokenizer,
-        info=model.info,
+        metadata=model.metadata,
         optimizer=optimizer,
         replace=replace,
     )

@@ -1,59 +1,181 @@
-"""`bertsmith.json`, the passport of a model: what it is for, how its text is cut, what its files must be.
+"""`bertsmith.json`, the metadata of a model: what it is for, how its text is cut, what its files must be.
 
-It lies beside the files that other tools read, which do not mind it. A reader here takes the text rules and the
-labels from it before it asks any other file.
+It is stored next to the files that other tools read, which ignore it. A reader here takes the text rules and the labels
+from it before any other file.
 """
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 import bertsmith
-from bertsmith.checkpoints.card import CARD
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import digest_file, read_json, write_json
-from bertsmith.settings import to_dict
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
-PASSPORT = "bertsmith.json"
-PASSPORT_FORMAT = 1
+if TYPE_CHECKING:
+    from torch import Tensor
+
+METADATA = "bertsmith.json"
+METADATA_FORMAT = 1
+CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
-# Written anew on every save: what a caller hands on from an older passport is replaced.
+# Written on every save: values that a caller passes on from an older file are replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
 
-def read_passport(folder: Path, *, verify: bool = False) -> dict[str, Any]:
-    """The content of a passport; an empty one if there is none.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ModelMetadata:
+    """What is known of a model besides its weights and its shape.
+
+    Attributes:
+        task: "pretraining" or a kind of task; None for a model of another tool.
+        objective: what it was pre-trained on.
+        labels: names of the classifier's rows, in their order.
+        spec: the task, as `TaskSpec.to_dict` gives it.
+        own_head: the name of the user's head, where it has one.
+        trained_on: digests of the data.
+        training: settings and numbers of the training that people want to know.
+        steps: optimizer steps of pre-training.
+        tokens: tokens of pre-training.
+        scores: on held-out documents or dev examples.
+        text_rules: what the ids of a text depend on besides the vocabulary.
+        architecture: the class of `transformers` that another tool names.
+        problem_type: what another tool says a classifier decides.
+        other: everything else in the file, kept as it is.
+    """
+
+    task: str | None = None
+    objective: str | None = None
+    labels: tuple[str, ...] = ()
+    spec: Mapping[str, Any] | None = None
+    own_head: str | None = None
+    trained_on: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    steps: int | None = None
+    tokens: int | None = None
+    scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    text_rules: Mapping[str, Any] | None = None
+    architecture: str | None = None
+    problem_type: str | None = None
+    other: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any], where: str = "the metadata") -> "ModelMetadata":
+        """The metadata in a parsed file.
+
+        Raises:
+            InputError: the task or the labels are of the wrong type.
+        """
+        labels, task = values.get("labels") or [], values.get("task") or ""
+        wrong = not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels)
+        if wrong or not isinstance(task, str):
+            raise InputError(
+                expected=f"a word as task and a list of words as labels in {where}",
+                found=f"{task!r} and {labels!r}"[:120],
+                fix="restore the file",
+            )
+        for name in ("spec", "trained_on", "training", "scores", "text_rules"):
+            if not isinstance(values.get(name) or {}, Mapping):
+                raise InputError(
+                    expected=f"an object as {name} in {where}", found=repr(values[name])[:80], fix="restore the file"
+                )
+        known = {field.name for field in dataclasses.fields(ModelMetadata)} - {"other"}
+        taken = {name: value for name, value in values.items() if name in known and value is not None}
+        other = {name: value for name, value in values.items() if name not in known}
+        return ModelMetadata(**{**taken, "labels": tuple(labels), "task": task or None}, other=other)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `bertsmith.json`; what is not known is left out."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        other = values.pop("other")
+        # A fine-tuned model lists its labels and scores even if there are none.
+        always = ("labels", "scores") if self.spec is not None else ()
+        found = {name: value for name, value in values.items() if name in always or value not in (None, (), {})}
+        if "labels" in found:
+            found["labels"] = list(self.labels)
+        return {**found, **other}
+
+    @property
+    def several_labels(self) -> bool:
+        """Whether a text may have several labels, or none."""
+        return bool((self.spec or {}).get("multi_label"))
+
+    def kept_layers(self, folder: Path) -> tuple[str, ...]:
+        """The linear layers that int8 keeps in higher precision; none where the metadata does not say.
+
+        Args:
+            folder: of the model, for errors.
+
+        Raises:
+            CheckpointError: the note in the metadata is malformed.
+        """
+        note = self.other.get(KEPT_NOTE, {})
+        kept = note.get("kept", []) if isinstance(note, dict) else None
+        if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
+            raise CheckpointError(
+                expected=f"names of linear layers under '{KEPT_NOTE}' in '{folder / METADATA}'",
+                found=repr(note)[:80],
+                fix="restore the file, or run `bertsmith quantize` again",
+            )
+        return tuple(kept)
+
+    def check_labels(self, tensors: "Mapping[str, Tensor]") -> None:
+        """Returns if the labels, where given, name every row of the classifier, where there is one.
+
+        Raises:
+            CheckpointError: there are more names than rows, or fewer.
+        """
+        bias = tensors.get("classifier.bias")
+        if self.labels and bias is not None and len(self.labels) != len(bias):
+            raise CheckpointError(
+                expected=f"{len(bias)} labels, one for each row of the classifier",
+                found=f"{len(self.labels)}: {', '.join(self.labels)}",
+                fix="name every class once",
+            )
+
+
+def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
+    """The metadata of a model folder; empty if there is none.
 
     Args:
-        verify: compare the files of the folder with the digests in the passport.
+        verify: compare the files of the folder with the digests in the metadata.
 
     Raises:
-        InputError: the passport is no JSON object, of a later format, or holds a task or labels that are none.
-        CheckpointError: a file is missing, has another digest or has none.
+        InputError: the file is not a JSON object, of a later format, or holds a malformed task or labels.
+        CheckpointError: a file is missing, or its digest is different or missing.
     """
-    path = folder / PASSPORT
+    path = folder / METADATA
     info = read_json(path) if path.exists() else {}
     if not isinstance(info, dict):
         raise InputError(expected=f"a JSON object in '{path}'", found=type(info).__name__, fix="restore the file")
-    if info.get("format", PASSPORT_FORMAT) != PASSPORT_FORMAT:
+    if info.get("format", METADATA_FORMAT) != METADATA_FORMAT:
         raise InputError(
-            expected=f"format {PASSPORT_FORMAT} in '{path}'",
+            expected=f"format {METADATA_FORMAT} in '{path}'",
             found=repr(info["format"]),
             fix="read it with the version of bertsmith that wrote it",
         )
-    labels, task = info.get("labels", []), info.get("task", "")
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels) or not isinstance(task, str):
-        raise InputError(
-            expected=f"a word as task and a list of words as labels in '{path}'",
-            found=f"{task!r} and {labels!r}"[:120],
-            fix="restore the file",
-        )
-    if not verify:
-        return info
-    digests = info.get("digests")
+    metadata = ModelMetadata.from_dict(info, f"'{path}'")
+    if verify:
+        _verify(folder, info.get("digests"))
+    return metadata
+
+
+def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
+    """Writes the metadata of a model, with the digests of the files that are in `folder` now."""
+    values: dict[str, Any] = {"format": METADATA_FORMAT, "bertsmith": bertsmith.__version__}
+    values |= {key: value for key, value in metadata.to_dict().items() if key not in RESERVED}
+    if tokenizer is not None:
+        values |= {"text_rules": tokenizer.settings, "vocabulary": tokenizer.vocabulary.digest}
+    # People may add to the model card.
+    files = [file for file in sorted(folder.iterdir()) if file.name not in (METADATA, CARD)]
+    values["digests"] = {file.name: digest_file(file) for file in files}
+    write_json(folder / METADATA, values)
+
+
+def _verify(folder: Path, digests: Any) -> None:
+    path = folder / METADATA
     if not isinstance(digests, dict) or not digests:
         raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verifying it")
     altered = [
@@ -68,52 +190,7 @@ def read_passport(folder: Path, *, verify: bool = False) -> dict[str, Any]:
             found=f"others: {', '.join(altered)}",
             fix="copy the folder again, or remove bertsmith.json if you changed them",
         )
-    return info
-
-
-def write_passport(folder: Path, tokenizer: Tokenizer | None, info: Mapping[str, Any]) -> None:
-    """Writes the passport of the files that are in `folder` now, with `info` in it."""
-    passport: dict[str, Any] = {"format": PASSPORT_FORMAT, "bertsmith": bertsmith.__version__}
-    passport |= {key: value for key, value in info.items() if key not in RESERVED}
-    if tokenizer is not None:
-        passport |= {"text_rules": to_dict(tokenizer.rules), "vocabulary": tokenizer.vocabulary.digest}
-    # The card is for people, who may add to it.
-    files = [file for file in sorted(folder.iterdir()) if file.name not in (PASSPORT, CARD)]
-    passport["digests"] = {file.name: digest_file(file) for file in files}
-    write_json(folder / PASSPORT, passport)
-
-
-def kept_layers(info: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
-    """The linear layers that a passport keeps out of int8; none where it says nothing.
-
-    Raises:
-        CheckpointError: the note in the passport is not one.
-    """
-    note = info.get(KEPT_NOTE, {})
-    kept = note.get("kept", []) if isinstance(note, dict) else None
-    if not isinstance(kept, list) or not all(isinstance(name, str) for name in kept):
-        raise CheckpointError(
-            expected=f"names of linear layers under '{KEPT_NOTE}' in '{folder / PASSPORT}'",
-            found=repr(note)[:80],
-            fix="restore the file, or run `bertsmith quantize` again",
-        )
-    return tuple(kept)
 
 
 def _holds_weights(file: Path) -> bool:
     return file.suffix in (".safetensors", ".bin", ".index") or ".data-" in file.name
-
-
-def check_labels(info: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Returns if `labels` of `info`, where given, names every row of the classifier, where there is one.
-
-    Raises:
-        CheckpointError: there are more names than rows, or fewer.
-    """
-    labels, bias = info.get("labels"), tensors.get("classifier.bias")
-    if labels and bias is not None and len(labels) != len(bias):
-        raise CheckpointError(
-            expected=f"{len(bias)} labels, one for each row of the classifier",
-            found=f"{len(labels)}: {', '.join(map(str, labels))}",
-            fix="name every class once",
-        )

@@ -1,20 +1,20 @@
 """What every reader of checkpoints gives back, and the checks that do not depend on the format."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.names import PARTS, part_of
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.plan import LoadReport
+from bertsmith.checkpoints.weights import not_finite
 from bertsmith.errors import CheckpointError, VocabularyError
-from bertsmith.model.config import BertConfig
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.parameter_names import PARTS, part_of
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
 
 # A model may have a few rows more than pieces, to make the height of its table a round number.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)
@@ -29,21 +29,40 @@ class ModelFolder:
         config: the shape of the encoder.
         tensors: parameters by our name, encoder names with `bert.` in front; dtype as stored.
         tokenizer: vocabulary and rules; None where the folder has no vocabulary.
-        info: the content of `bertsmith.json` (task, labels, digests); what other tools say where there is none.
+        metadata: what `bertsmith.json` says (task, labels), or what other tools say where there is none.
         report: what became of every stored name.
     """
 
     path: Path
-    config: BertConfig
+    config: EncoderConfig
     tensors: dict[str, Tensor]
     tokenizer: Tokenizer | None
-    info: dict[str, Any]
+    metadata: ModelMetadata
     report: LoadReport
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts beyond embeddings and layers that are there: pooler, mlm, nsp, classifier, span."""
+        """The parts beyond embeddings and layers that are there: pooler, mlm, nsp, classifier, span, own_head."""
         return parts_of(self.tensors)
+
+    def require_tokenizer(self) -> Tokenizer:
+        """The tokenizer.
+
+        Raises:
+            CheckpointError: the folder has no vocabulary.
+        """
+        if self.tokenizer is None:
+            raise no_vocabulary(self.path)
+        return self.tokenizer
+
+
+def no_vocabulary(place: Path | str) -> CheckpointError:
+    """The error of a model without a vocabulary."""
+    return CheckpointError(
+        expected=f"a vocabulary next to the model in '{place}'",
+        found="no vocab.txt or tokenizer.json",
+        fix="put the vocab.txt or tokenizer.json of the model there",
+    )
 
 
 def parts_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
@@ -56,7 +75,7 @@ def parts_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in present)
 
 
-def fit_vocabulary(vocabulary: Vocabulary, config: BertConfig, source: str) -> str | None:
+def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -> str | None:
     """None if the vocabulary has a piece for every row of the word table; a note if some rows only fill up.
 
     Raises:
@@ -87,13 +106,7 @@ def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
             found=", ".join(wrong),
             fix="use the model before it was quantised",
         )
-    # A finite sum has only finite terms, and is had far sooner than an answer for each term.
-    broken = [
-        name
-        for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
-    ]
-    if broken:
+    if broken := not_finite(tensors):
         raise CheckpointError(
             expected=f"weights that are finite numbers in {source}",
             found=f"others in {', '.join(broken)}",

@@ -11,10 +11,10 @@ from typing import Any
 
 from torch import Tensor
 
-from bertsmith.checkpoints.names import PARTS, PREFIX, Match, Skip, part_of, part_shapes, required_shapes
 from bertsmith.errors import CheckpointError
-from bertsmith.model.bert import sinusoidal_positions
-from bertsmith.model.config import BertConfig
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.layers import sinusoidal_positions
+from bertsmith.model.parameter_names import OWN_HEAD, PARTS, PREFIX, Match, ParameterNames, Skip, part_of
 
 Shape = tuple[int, ...]
 
@@ -79,7 +79,8 @@ class LoadingPlan:
 def plan_loading(
     stored: Mapping[str, Shape],
     translate: Callable[[str], Match | Skip | None],
-    config: BertConfig,
+    config: EncoderConfig,
+    names: ParameterNames,
     source: str,
     *,
     name_there: Callable[[str], str] = str,
@@ -89,7 +90,8 @@ def plan_loading(
 
     Args:
         stored: names and shapes as they lie on the disk.
-        translate: `names.from_huggingface` or `names.from_google`.
+        translate: gives the meaning of a stored name, such as `from_google`.
+        names: the parameters of the architecture.
         source: what to call the checkpoint in the report and in errors.
         name_there: gives the stored name of one of ours, for errors; the same if not given.
         allow_unknown: report unknown names instead of refusing them.
@@ -136,7 +138,7 @@ def plan_loading(
             take[found.ours] = (name, found.transposed)
             mapped[name] = found.ours
 
-    shapes, missing = _expected(take, stored, config)
+    shapes, missing = _expected(take, stored, config, names)
     problems += [f"no {_as_stored(name_there(ours), stored)}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
         if ours not in shapes:
@@ -154,8 +156,8 @@ def plan_loading(
         problems += [f"unknown {name}" for name in unknown]
     if problems:
         raise CheckpointError(
-            expected=f"the {len(shapes)} tensors of a BERT with {config.num_hidden_layers} layers of width "
-            f"{config.hidden_size} in {source}",
+            expected=f"the {len(shapes)} tensors of a {config.display_name} with "
+            f"{config.num_hidden_layers} layers of width {config.hidden_size} in {source}",
             found="; ".join(problems),
             fix="check that configuration and weights belong together"
             + (
@@ -169,7 +171,7 @@ def plan_loading(
     return LoadingPlan(take, copies, report)
 
 
-def fixed_positions(config: BertConfig, tensors: Mapping[str, Tensor]) -> Tensor:
+def fixed_positions(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Tensor:
     """The positions [P, D] that a model computes or has none of, as a table that other tools can load."""
     word = tensors["bert.embeddings.word.weight"]
     if config.position_embedding_type == "none":
@@ -184,14 +186,16 @@ def _as_stored(name: str, stored: Iterable[str]) -> str:
 
 
 def _expected(
-    take: Mapping[str, tuple[str, bool]], stored: Mapping[str, Shape], config: BertConfig
+    take: Mapping[str, tuple[str, bool]], stored: Mapping[str, Shape], config: EncoderConfig, names: ParameterNames
 ) -> tuple[dict[str, Shape], tuple[str, ...]]:
     """The shapes that must be there, given the parts of which anything is there; and the absent parts."""
-    shapes: dict[str, Shape] = dict(required_shapes(config))
+    shapes: dict[str, Shape] = dict(names.required_shapes(config))
     present = {part_of(ours) for ours in take}
-    for part in PARTS:
+    for part in names.parts:
         if part in present:
             labels = {stored[take[ours][0]][0] for ours in take if part_of(ours) == part and stored[take[ours][0]]}
             # Where weight and bias disagree, the larger is expected, so that the other one is named.
-            shapes |= part_shapes(part, config, max(labels, default=0))
-    return shapes, tuple(part for part in PARTS if part not in present)
+            shapes |= names.part_shapes(part, config, max(labels, default=0))
+    # The shapes of a head that the user wrote are known to its class alone.
+    shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) == OWN_HEAD}
+    return shapes, tuple(part for part in PARTS if part in names.parts and part not in present)

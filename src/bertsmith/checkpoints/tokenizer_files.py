@@ -5,24 +5,29 @@ and its switches. The rules of BERT's later original code (other control charact
 switch there: they are written out as a pipeline, and the class becomes the general one that runs it.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.errors import InputError, VocabularyError
-from bertsmith.files import read_json
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.errors import ConfigError, InputError, VocabularyError
+from bertsmith.files import read_json, write_json
+from bertsmith.model.config import EncoderConfig
 from bertsmith.settings import from_dict
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.vocabulary import CLS, CONTINUATION, MASK, PAD, SEP, SPECIAL_PIECES, UNK, Vocabulary
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.pipeline import PipelineTokenizer
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import CLS, CONTINUATION, SEP, SPECIAL_PIECES, UNK, SpecialPieces, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
-SPECIAL_TOKENS = {"cls_token": CLS, "mask_token": MASK, "pad_token": PAD, "sep_token": SEP, "unk_token": UNK}
+_BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 
 # Categories Cc and Cf and the replacement character go; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
 _GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
 
 
-def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
+def tokenizer_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
     """The content of `tokenizer.json`."""
     vocabulary, rules = tokenizer.vocabulary, tokenizer.rules
     cls, sep = _special(CLS), _special(SEP)
@@ -64,27 +69,27 @@ def tokenizer_json(tokenizer: Tokenizer) -> dict[str, Any]:
     }
 
 
-def tokenizer_config(tokenizer: Tokenizer, max_length: int) -> dict[str, Any]:
-    """The content of `tokenizer_config.json`; `max_length` counts tokens, [CLS] and [SEP] included."""
+def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> dict[str, Any]:
+    """The content of `tokenizer_config.json`."""
     rules = tokenizer.rules
     plain = TextRules(lowercase=rules.lowercase, strip_accents=rules.strip_accents, split_cjk=rules.split_cjk)
     return {
-        **SPECIAL_TOKENS,
+        **_special_tokens(tokenizer),
         "do_lower_case": rules.lowercase,
         "strip_accents": rules.strip_accents,
         "tokenize_chinese_chars": rules.split_cjk,
-        "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
-        "model_max_length": max_length,
+        "model_input_names": _model_inputs(config),
+        "model_max_length": config.max_tokens,
         # BertTokenizer builds its own pipeline from the switches; the general class takes the one in tokenizer.json.
         "tokenizer_class": "BertTokenizer" if rules == plain else "PreTrainedTokenizerFast",
     }
 
 
-def read_tokenizer(folder: Path, passport: dict[str, Any]) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer of a folder and notes on where its rules come from; None where there is no vocabulary.
+def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceTokenizer | None, list[str]]:
+    """The WordPiece tokenizer of a folder and notes on where its rules come from; None if there is no vocabulary.
 
     Args:
-        passport: the content of `bertsmith.json`; its `text_rules` go before what other files say.
+        metadata: its text rules take precedence over what other files say.
 
     Raises:
         VocabularyError: the vocabulary is none, or `vocab.txt` and `tokenizer.json` disagree.
@@ -94,23 +99,21 @@ def read_tokenizer(folder: Path, passport: dict[str, Any]) -> tuple[Tokenizer | 
     vocabulary = _read_vocabulary(folder, pipeline)
     if vocabulary is None:
         return None, []
-    rules, notes = read_rules(folder, pipeline, vocabulary, passport)
-    return Tokenizer(vocabulary, rules), notes
+    rules, notes = read_rules(folder, pipeline, vocabulary, metadata)
+    return WordPieceTokenizer(vocabulary, rules), notes
 
 
 def read_rules(
-    folder: Path, pipeline: dict[str, Any], vocabulary: Vocabulary, passport: dict[str, Any]
+    folder: Path, pipeline: dict[str, Any], vocabulary: Vocabulary, metadata: ModelMetadata
 ) -> tuple[TextRules, list[str]]:
-    """The rules of a folder: from the passport, the tokenizer's files, or at last from the vocabulary.
+    """The rules of a folder: from the metadata, the tokenizer's files, or else from the vocabulary.
 
     Raises:
         InputError, ConfigError: a file is damaged.
     """
-    if "text_rules" in passport:
+    if metadata.text_rules is not None:
         where = f"text_rules of '{folder / 'bertsmith.json'}'"
-        if not isinstance(passport["text_rules"], dict):
-            raise InputError(expected=f"an object as {where}", found="something else", fix="restore the file")
-        return from_dict(TextRules, passport["text_rules"], where), []
+        return from_dict(TextRules, metadata.text_rules, where), []
     switches = _read_object(folder / "tokenizer_config.json")
     normalizer = pipeline.get("normalizer")
     found: dict[str, Any] = {}
@@ -147,6 +150,147 @@ def guess_rules(vocabulary: Vocabulary) -> tuple[TextRules, list[str]]:
     rules = TextRules(lowercase=not vocabulary.is_cased)
     kind = "has capital letters: cased" if vocabulary.is_cased else "has no capital letters: uncased"
     return rules, [f"no file says how text is cleaned; the vocabulary {kind}"]
+
+
+def read_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer of a folder whose architecture is not known, and notes; None if there is no vocabulary.
+
+    Args:
+        metadata: as of `read_wordpiece`.
+
+    Raises:
+        BertsmithError: as `read_wordpiece` and `read_pipeline`.
+    """
+    model = _read_object(folder / "tokenizer.json").get("model")
+    is_wordpiece = isinstance(model, dict) and model.get("type") == "WordPiece"
+    if is_wordpiece or (folder / "vocab.txt").exists():
+        return read_wordpiece(folder, metadata)
+    return read_pipeline(folder, metadata)
+
+
+def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
+    """The tokenizer that a `tokenizer.json` describes, or the `vocab.json` and `merges.txt` of a byte-level BPE.
+
+    Args:
+        metadata: not asked; the description says everything.
+
+    Raises:
+        CheckpointError: the description cannot be run.
+        VocabularyError: a special piece is missing.
+        InputError: a file is damaged.
+    """
+    config = _read_object(folder / "special_tokens_map.json") | _read_object(folder / "tokenizer_config.json")
+    named = {field: _content(config.get(f"{field}_token")) or usual for field, usual in _BYTE_LEVEL._asdict().items()}
+    special = SpecialPieces(**named)
+    description = _read_object(folder / "tokenizer.json")
+    if description:
+        return PipelineTokenizer(description, special, source=f"'{folder / 'tokenizer.json'}'"), []
+    vocabulary, merges = folder / "vocab.json", folder / "merges.txt"
+    if not (vocabulary.exists() and merges.exists()):
+        return None, []
+    described = byte_level_json(_read_object(vocabulary), merges.read_text(encoding="utf-8").splitlines(), special)
+    return PipelineTokenizer(described, special, source=f"'{vocabulary}'"), []
+
+
+def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: SpecialPieces) -> dict[str, Any]:
+    """The `tokenizer.json` of RoBERTa's byte-level BPE, from its `vocab.json` and the lines of `merges.txt`."""
+    processor = {"sep": [special.sep, ids.get(special.sep)], "cls": [special.cls, ids.get(special.cls)]}
+    pairs = [line.split(" ") for line in merges if line and not line.startswith("#version")]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": ids.get(piece),
+                "content": piece,
+                "single_word": False,
+                "lstrip": piece == special.mask,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+            for piece in special
+        ],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": {"type": "RobertaProcessing", **processor, "trim_offsets": True, "add_prefix_space": False},
+        "decoder": {**byte_level, "add_prefix_space": True},
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": "",
+            "end_of_word_suffix": "",
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": ids,
+            "merges": pairs,
+        },
+    }
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
+    """Writes the files from which `transformers` makes the same tokenizer.
+
+    Args:
+        config: of the model, which says what the model is given.
+    """
+    if isinstance(tokenizer, WordPieceTokenizer):
+        tokenizer.vocabulary.save(folder / "vocab.txt")
+        description, settings = tokenizer_json(tokenizer), tokenizer_config(tokenizer, config)
+    else:
+        assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
+        description = tokenizer.description
+        settings = {
+            **_special_tokens(tokenizer),
+            "model_input_names": _model_inputs(config),
+            "model_max_length": config.max_tokens,
+            "tokenizer_class": "PreTrainedTokenizerFast",
+        }
+    write_json(folder / "tokenizer.json", description)
+    write_json(folder / "tokenizer_config.json", settings)
+    write_json(folder / "special_tokens_map.json", _special_tokens(tokenizer))
+
+
+def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
+    """The same vocabulary with other text rules.
+
+    Raises:
+        ConfigError: the tokenizer is not WordPiece, which alone has such rules.
+    """
+    if not isinstance(tokenizer, WordPieceTokenizer):
+        raise ConfigError(
+            expected="text rules (--cased, --uncased) for a WordPiece vocabulary",
+            found="a tokenizer that its tokenizer.json describes",
+            fix="leave the option out; the file says how text is cleaned",
+        )
+    return WordPieceTokenizer(tokenizer.vocabulary, rules)
+
+
+def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
+    special = tokenizer.vocabulary.special
+    return {
+        "cls_token": special.cls,
+        "mask_token": special.mask,
+        "pad_token": special.pad,
+        "sep_token": special.sep,
+        "unk_token": special.unk,
+    }
+
+
+def _model_inputs(config: EncoderConfig) -> list[str]:
+    """The arguments of the model in `transformers`; one without several segments has no segment ids."""
+    segments = ["token_type_ids"] if config.type_vocab_size > 1 else []
+    return ["input_ids", *segments, "attention_mask"]
+
+
+def _content(token: Any) -> str | None:
+    """The piece in an entry of `tokenizer_config.json`: a string, or an object with its content."""
+    found = token.get("content") if isinstance(token, dict) else token
+    return found if isinstance(found, str) else None
 
 
 def _read_vocabulary(folder: Path, pipeline: dict[str, Any]) -> Vocabulary | None:

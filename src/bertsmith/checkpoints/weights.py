@@ -1,10 +1,11 @@
-"""The weight files of a Hugging Face folder: safetensors or `.bin`, whole or in shards.
+"""The weight files of a Hugging Face folder: safetensors or `.bin`, whole or in shards; the digest of weights.
 
 Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, and refused if it holds
 anything but tensors.
 """
 
 import errno
+import math
 import os
 import pickle
 import re
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import FolderKind, read_json, require_file
+from bertsmith.files import FolderKind, digest_bytes, read_json, require_file
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
 # In the order in which they are looked for; an index lists the files of a model that is cut into shards.
@@ -122,6 +123,32 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
         code = int(said[1]) if said else errno.EIO
         raise OSError(code, os.strerror(code), str(path)) from error
     path.chmod(rights)
+
+
+def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """`sha256:` and the hexadecimal SHA-256 of named tensors, in whatever order and on whatever device they are.
+
+    Run folders record it, so it stays the same for the same names and bytes.
+    """
+    parts = []
+    for name, tensor in sorted(tensors.items()):
+        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        parts.append(f"{name} {digest_bytes(numbers.tobytes())}")
+    return digest_bytes("\n".join(parts).encode())
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the tensors in which a number is infinite or NaN, in their order.
+
+    >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
+    ['b']
+    """
+    # A finite sum has only finite terms, and is computed far faster than an answer for each term.
+    return [
+        name
+        for name, tensor in tensors.items()
+        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
+    ]
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:

@@ -52,9 +52,9 @@ def check(
     json: JsonOption = False,
 ) -> None:
     """Look for what is odd about a corpus: doubles, lonely sentences, unknown pieces, overlap; also its entropy."""
-    from bertsmith.model.config import BertConfig
+    from bertsmith.checkpoints.architectures import read_config
 
-    size = None if config is None else BertConfig.from_dict(read_json(config)).vocab_size
+    size = None if config is None else read_config(read_json(config)).vocab_size
     _print_report(corpus, evaluation, size, json)
 
 

@@ -12,10 +12,9 @@ import typer
 
 from bertsmith.cli.options import CasedOption, print_table
 from bertsmith.errors import InputError
-from bertsmith.files import read_json
 
 if TYPE_CHECKING:
-    from bertsmith.text.wordpiece import Tokenizer
+    from bertsmith.text.tokenizer import Tokenizer
 
 VocabularyOption = Annotated[Path | None, typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece a line")]
 ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="take the tokenizer of a model")]
@@ -60,7 +59,7 @@ def inputs(
     rows = pack_rows(
         [tokenizer.encode(first, special_tokens=True)],
         None if second is None else [tokenizer.encode(second, special_tokens=True)],
-        vocabulary=tokenizer.vocabulary,
+        template=tokenizer.template,
         max_length=max_length,
     )
     table = [
@@ -86,9 +85,10 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Token
         return _tokenizer_of(model)
     assert vocab is not None
     from bertsmith.text.normalize import TextRules
-    from bertsmith.text.wordpiece import Tokenizer, Vocabulary
+    from bertsmith.text.vocabulary import Vocabulary
+    from bertsmith.text.wordpiece import WordPieceTokenizer
 
-    return Tokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
+    return WordPieceTokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
 
 
 def _warn_of_casing(tokenizer: "Tokenizer") -> None:
@@ -100,12 +100,12 @@ def _warn_of_casing(tokenizer: "Tokenizer") -> None:
 
 def _tokenizer_of(model: str) -> "Tokenizer":
     """The tokenizer of a model; a local folder is read without its weights, and so without torch."""
+    from bertsmith.checkpoints.metadata import read_metadata
     from bertsmith.checkpoints.tokenizer_files import read_tokenizer
 
     folder = Path(model)
-    passport = folder / "bertsmith.json"
     if (folder / "config.json").exists():
-        tokenizer, _ = read_tokenizer(folder, read_json(passport) if passport.exists() else {})
+        tokenizer, _ = read_tokenizer(folder, read_metadata(folder))
     else:
         from bertsmith.checkpoints.load import load_any
 

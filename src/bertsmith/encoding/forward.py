@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.encoding.units import Features, TaskBatch, computed
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 
@@ -18,7 +18,7 @@ Logits = npt.NDArray[np.float32]
 
 @torch.inference_mode()
 def task_logits(
-    model: BertForTask,
+    model: EncoderForTask,
     features: Features,
     runtime: Runtime,
     micro_tokens: int | None = None,

@@ -10,10 +10,8 @@ This is the one place that turns rows into vectors.
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
 """
 
-import copy
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,12 +22,12 @@ from torch import Tensor
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import kept_layers
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, computed
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.encoding.units import Features, Ints, TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.files import digest_file
-from bertsmith.model.bert import BertModel, Trace
+from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.heads import Head
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
 from bertsmith.model.prepared import prepare
@@ -37,9 +35,9 @@ from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime, choose_inference, memory_bytes
 from bertsmith.settings import require
 from bertsmith.text.pack import PackedRows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
-_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False, dropped=False)
+_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 POOLINGS = ("mean", "cls", "pooler", "max")
 _OF_FIRST = ("cls", "pooler")
 MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
@@ -62,7 +60,7 @@ class FrozenEncoder:
 
     def __init__(
         self,
-        model: BertModel,
+        model: Encoder,
         tokenizer: Tokenizer,
         runtime: Runtime,
         *,
@@ -93,18 +91,18 @@ class FrozenEncoder:
         if weights.is_file():
             base_digest = functools.partial(digest_file, weights)
         else:
-            base_digest = functools.partial(str, _digest_parameters(loaded.model.bert))
+            base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
         has_pooler = "pooler" not in loaded.new_parts
-        kept = kept_layers(folder.info, folder.path)
-        prepare(loaded.model.bert.to(runtime.torch_device), runtime, kept)
+        kept = folder.metadata.kept_layers(folder.path)
+        prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept)
         return FrozenEncoder(
-            loaded.model.bert, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
+            loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
         )
 
     @property
     def hidden_size(self) -> int:
         """D."""
-        return self.model.config.hidden_size
+        return self.model.width
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
@@ -116,7 +114,7 @@ class FrozenEncoder:
         """What vectors of these layers depend on beside the rows, for JSON."""
         return {
             **{"vocabulary" if name == "vocabulary" else "model": digest for name, digest in self.digests.items()},
-            "rules": dataclasses.asdict(self.tokenizer.rules),
+            "rules": self.tokenizer.settings,
             "layers": [*choice.layers],
             "sum": choice.is_sum,
             "precision": self.runtime.precision,
@@ -125,7 +123,7 @@ class FrozenEncoder:
 
     def choice(self, name: str) -> LayerChoice:
         """The choice of layers of a name or of numbers; see `layer_choice`."""
-        return layer_choice(name, self.model.config.num_hidden_layers)
+        return layer_choice(name, self.model.num_layers)
 
     def hidden_states(self, features: Features, choice: LayerChoice) -> Vectors:
         """The chosen hidden states of the positions that are read, float32 [R, n, D], in the order of the features.
@@ -154,7 +152,7 @@ class FrozenEncoder:
             CheckpointError: the pooler is asked for and was never trained.
         """
         self.require_pooling(pooling, choice)
-        features = _rows_by_first(rows)
+        features = rows_by_first(rows)
         # One position a row is read, so the positions of the features are its rows.
         return self._vectors(
             features,
@@ -175,7 +173,7 @@ class FrozenEncoder:
         Raises:
             ConfigError: the vectors take too much memory.
         """
-        features = dataclasses.replace(_rows_by_first(rows), read=read)
+        features = dataclasses.replace(rows_by_first(rows), read=read)
         width = (choice.width(self.hidden_size),)
         return self._vectors(
             features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True
@@ -197,7 +195,7 @@ class FrozenEncoder:
         if pooling != "pooler":
             return
         require(
-            choice.layers == (self.model.config.num_hidden_layers,),
+            choice.layers == (self.model.num_layers,),
             expected="the last layer under the pooler",
             found=repr(choice.name),
             fix="choose the layers 'last', or another pooling",
@@ -243,9 +241,8 @@ class FrozenEncoder:
         """
         size = _require_room((features.num_read, *width), what)
         depth = max(choice.layers)
-        model = _lower_part(self.model, depth)
-        # Layers that inference prepared compute all queries, but for the last one.
-        prunes = depth > 0 and model.layers[-1].together is None
+        model = self.model.lower(depth)
+        prunes = model.can_prune
 
         def compute(part: TaskBatch) -> Tensor:
             trace, read = Trace(), part.read if pruned else None
@@ -275,43 +272,13 @@ class FrozenEncoder:
         Raises:
             ConfigError: it has fewer positions.
         """
-        limit = self.model.config.max_position_embeddings
+        limit = self.model.max_tokens
         require(
             max_length <= limit,
             expected=f"max_length of at most {limit}, the positions of the model",
             found=max_length,
             fix="lower max_length",
         )
-
-
-def _digest_parameters(model: BertModel) -> str:
-    """The digest of all parameters, for models that do not lie in one file."""
-    whole = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        whole.update(name.encode())
-        whole.update(tensor.contiguous().view(torch.uint8).numpy())
-    return f"sha256:{whole.hexdigest()}"
-
-
-def _lower_part(model: BertModel, depth: int) -> BertModel:
-    """The model without the layers above `depth`; it shares all parameters."""
-    if depth == len(model.layers):
-        return model
-    lower = copy.copy(model)
-    lower._modules = {**model._modules, "layers": model.layers[:depth]}
-    return lower
-
-
-def _rows_by_first(rows: PackedRows) -> Features:
-    """Rows that are units of their own, of which [CLS] is read."""
-    return Features(
-        rows=rows,
-        rows_per_unit=np.ones(len(rows), dtype=np.int64),
-        example_of_row=np.arange(len(rows)),
-        read=rows.offsets[:-1],
-        targets=None,
-        targets_per=PER_ROW,
-    )
 
 
 def _require_room(shape: tuple[int, ...], what: str) -> int:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.text.pack import PackedRows
 
 Ints = npt.NDArray[np.int64]
@@ -145,6 +145,18 @@ def computed(
     return found
 
 
+def rows_by_first(rows: PackedRows) -> Features:
+    """Rows that are units of their own, of which [CLS] is read."""
+    return Features(
+        rows=rows,
+        rows_per_unit=np.ones(len(rows), dtype=np.int64),
+        example_of_row=np.arange(len(rows)),
+        read=rows.offsets[:-1],
+        targets=None,
+        targets_per=PER_ROW,
+    )
+
+
 def _different(features: Features) -> tuple[Features, Ints]:
     """The different rows as units of their own, and which of their positions each one that is read is, int64 [R].
 
@@ -199,27 +211,26 @@ def _micro_batch(features: Features, units: Ints, names: Ints, device: str, step
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     unit_of_row = np.repeat(np.arange(len(units)), counts)
     row_names = np.repeat(names, counts) + place
-    lengths, per_row = features.lengths, features.read_per_row
-    by_length = np.lexsort((per_row[rows], lengths[rows]))
+    by_length = np.lexsort((features.read_per_row[rows], features.lengths[rows]))
     rows, place, unit_of_row = rows[by_length], place[by_length], unit_of_row[by_length]
-    index = rows_index(lengths, rows)
-    batch = Batch.from_flat(
-        features.rows.token_ids[index], features.rows.segment_ids[index], lengths[rows], row_names[by_length], device
+    gathered = gather_rows(
+        rows,
+        token_ids=features.rows.token_ids,
+        segment_ids=features.rows.segment_ids,
+        lengths=features.lengths,
+        wanted=features.read,
+        wanted_per_row=features.read_per_row,
+        row_ids=row_names[by_length],
+        device=device,
     )
-    chosen = rows_index(per_row, rows)
-    read = None
-    if features.read is not None:
-        new_starts = np.cumsum(lengths[rows]) - lengths[rows]
-        shift = np.repeat(new_starts - features.rows.offsets[rows], per_row[rows])
-        read = Read.at(batch, features.read[chosen] + shift)
     targets = None
     if features.targets is not None:
-        entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: chosen}[features.targets_per]
+        entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: gathered.chosen}[features.targets_per]
         targets = torch.from_numpy(np.ascontiguousarray(features.targets[entries])).to(device)
     return TaskBatch(
-        batch=batch,
-        read=read,
-        chosen=chosen,
+        batch=gathered.batch,
+        read=gathered.read,
+        chosen=gathered.chosen,
         unit_of_row=torch.from_numpy(unit_of_row).to(device),
         place_in_unit=torch.from_numpy(place).to(device),
         targets=targets,

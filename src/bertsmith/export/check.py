@@ -1,9 +1,9 @@
-"""The gate of every export: the model in its new form is run beside the library, and must say the same.
+"""The equivalence check of every export: the exported model and the library must give the same outputs.
 
 Letters: B sequences of a padded batch, S tokens of the longest, C endings of a choice, N rows, T tokens, K labels.
 
-The library runs flat batches, the other side padded ones, in the order of the file, so that lengths are mixed. Values
-at padding are not compared.
+The library runs flat batches, the other side padded ones, in file order, so that lengths are mixed. Values at padding
+are not compared.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import give_memory, load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.units import Ints
@@ -20,8 +21,8 @@ from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import Sample, Scored, odd_rows
 from bertsmith.model.batch import Batch, Read, rows_index
-from bertsmith.model.bert import linear
-from bertsmith.model.heads import BertForPreTraining, BertForTask
+from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
+from bertsmith.model.layers import linear
 from bertsmith.progress import Progress
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSpec
@@ -33,33 +34,33 @@ LOGIT_BYTES = 2**27  # of its widest output, at most
 Array = npt.NDArray[np.float32]
 Outputs = dict[str, Array]
 Runner = Callable[[dict[str, Ints]], Outputs]
-Model = BertForTask | BertForPreTraining
-# What of a prediction is its answer; the rest are probabilities.
+Model = EncoderForTask | EncoderForPreTraining
+# The fields of a prediction that are its answer; the others are probabilities.
 ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
 
 
 def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
-    """The model as the library runs it, in fp32.
+    """The model in the library, in fp32.
 
     Raises:
-        CheckpointError: the folder has not the head that the spec needs, or no vocabulary for it.
+        CheckpointError: the folder lacks the head that the spec needs, or the vocabulary for it.
     """
     if spec is not None:
         return load_for_task(folder, task_for(spec).head, keep_head=True).model.eval()
     with torch.device("meta"):
-        model = BertForPreTraining(folder.config, seed=None)
+        model = EncoderForPreTraining(new_encoder(folder.config), seed=None)
     state = model.state_dict()
-    # What the folder lacks is never asked for.
+    # Tensors that the folder lacks are never used.
     give_memory(model, {name: tensor for name, tensor in folder.tensors.items() if name in state})
     return model.eval()
 
 
 def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
-    """What runs padded batches in the library: their padding is taken out before, and put back, as zeros, after.
+    """A runner of padded batches in the library: strips the padding, runs the model, restores the padding as zeros.
 
     Args:
-        model: as of `library_model`.
-        outputs: what is asked of it.
+        model: from `library_model`.
+        outputs: the outputs to compute.
     """
 
     def run(inputs: dict[str, Ints]) -> Outputs:
@@ -81,13 +82,13 @@ def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
 
 
 def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner: Runner, sample: Sample) -> Comparison:
-    """How far a runner of padded batches is from the library, on the sample and on rows of odd lengths.
+    """How far a runner of padded batches deviates from the library, on the sample and on rows of odd lengths.
 
     Args:
-        folder: gives the configuration.
-        model: the library's side.
-        outputs: those of the runner.
-        runner: the other side.
+        folder: the model folder with the configuration.
+        model: the model in the library.
+        outputs: the outputs of the runner.
+        runner: the exported model.
         sample: rows of text.
     """
     tallies = {output.name: _Tally() for output in outputs}
@@ -113,7 +114,7 @@ def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner
 
 
 class _Tally:
-    """Sums over the values of one output."""
+    """Running statistics of the differences in one output."""
 
     def __init__(self) -> None:
         self.count, self.largest, self.sum, self.magnitude = 0, 0.0, 0.0, 0.0
@@ -124,7 +125,7 @@ class _Tally:
         exact = ours.astype(np.float64)
         apart = np.abs(exact - theirs)
         self.count += exact.size
-        # numpy's maximum hands on what is not a number.
+        # np.maximum propagates NaN.
         self.largest = float(np.maximum(self.largest, apart.max()))
         self.magnitude = max(self.magnitude, float(np.abs(exact).max()))
         self.sum, self.total = self.sum + float(apart.sum()), self.total + float(exact.sum())
@@ -144,12 +145,12 @@ class _Tally:
 
 
 class _Kept:
-    """The logits of both sides at the positions that the task reads, float32 [R, K] in the order of the features."""
+    """The logits of both sides at the positions that the task uses, float32 [R, K], in feature order."""
 
     def __init__(self, scored: Scored) -> None:
         self.scored = scored
         features, head = scored.features, scored.task.head
-        # Pooled heads read one position a row.
+        # Pooled heads use one position per row.
         count = len(features.rows) if head.pooled else len(features.rows.token_ids)
         self.ours = np.empty((count, head.outputs), dtype=np.float32)
         self.theirs = np.empty_like(self.ours)
@@ -161,7 +162,7 @@ class _Kept:
             kept[places] = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
     def scores(self) -> dict[str, Any]:
-        """The task's score on both sides, what is lost, and how many answers changed."""
+        """The task's score on both sides, the loss, and the number of changed answers."""
         task, features, examples = self.scored.task, self.scored.features, self.scored.examples
         found, answers = [], []
         for logits in (self.ours, self.theirs):
@@ -170,7 +171,7 @@ class _Kept:
             found.append(task.score(examples, predictions)[task.spec.metric])
             if task.spec.kind in ANSWERS:
                 answers.append([getattr(prediction, ANSWERS[task.spec.kind]) for prediction in predictions])
-        # SQuAD's scorer prints per cent.
+        # SQuAD's scorer reports percentages.
         unit = 100 if task.spec.kind == "span" else 1
         return {
             "metric": task.spec.metric,
@@ -188,7 +189,7 @@ def _widest(folder: ModelFolder, outputs: Sequence[Output]) -> int:
 
 
 def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple[PackedRows, Ints, int]]:
-    """Padded batches as (rows, which of them, endings of each example): odd lengths, then the sample in its order."""
+    """Padded batches as (rows, chosen row numbers, endings per example): odd lengths, then the sample in order."""
     odd = odd_rows(folder)
     every = np.arange(len(odd), dtype=np.int64)
     for chosen in (every, every[:1], every[-1:]):
@@ -209,7 +210,7 @@ def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple
 
 
 def _padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints], npt.NDArray[np.bool_]]:
-    """Some rows as other tools are given them, int64 [B, S] each, and which tokens are real, bool [B, S]."""
+    """The chosen rows as padded inputs for other tools, int64 [B, S] each, and a mask of real tokens, bool [B, S]."""
     lengths = rows.lengths[chosen]
     real = np.arange(lengths.max()) < lengths[:, None]
     index = rows_index(rows.lengths, chosen)
@@ -219,7 +220,7 @@ def _padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints
 
 
 def _flat(values: Array, per: str, real: npt.NDArray[np.bool_]) -> Array:
-    """Padded values without their padding, a row a token, a sequence or an ending."""
+    """Padded values without the padding, one row per token, sequence or ending."""
     if per == PER_TOKEN:
         return values[real]
     return values.reshape(-1, 1) if per == PER_ENDING else values
@@ -227,24 +228,24 @@ def _flat(values: Array, per: str, real: npt.NDArray[np.bool_]) -> Array:
 
 @torch.inference_mode()
 def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequence[Output]) -> Outputs:
-    """What the library says of some rows, a row a token, a sequence or an ending."""
+    """The library's outputs for the chosen rows, one row per token, sequence or ending."""
     index = rows_index(rows.lengths, chosen)
     batch = Batch.from_flat(rows.token_ids[index], rows.segment_ids[index], rows.lengths[chosen])
-    if isinstance(model, BertForTask):
+    if isinstance(model, EncoderForTask):
         logits = model(batch, read=Read.first(batch) if model.head.pooled else None).numpy()
         if len(outputs) == 1:
             return {outputs[0].name: logits}
         return {output.name: logits[:, column] for column, output in enumerate(outputs)}
-    hidden = model.bert(batch)
+    hidden = model.encoder(batch)
     found = {"last_hidden_state": hidden}
     names = [output.name for output in outputs]
     first = hidden[batch.first_positions]
     if "pooler_output" in names or "seq_relationship_logits" in names:
-        found["pooler_output"] = model.bert.pool(first)
+        found["pooler_output"] = model.encoder.pool(first)
     if "seq_relationship_logits" in names:
         found["seq_relationship_logits"] = linear(found["pooler_output"], model.nsp)
     if "logits" in names:
         is_mlm = outputs[names.index("logits")].per == PER_TOKEN
-        word = model.bert.embeddings.word.weight
-        found["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.bert.pool(first), model.nsp)
+        word = model.encoder.word_table
+        found["logits"] = model.mlm(hidden, word) if is_mlm else linear(model.encoder.pool(first), model.nsp)
     return {name: found[name].numpy() for name in names}

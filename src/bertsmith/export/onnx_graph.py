@@ -22,13 +22,18 @@ from torch import Tensor
 import bertsmith
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.errors import ConfigError
-from bertsmith.model.config import BertConfig
+from bertsmith.model.config import EncoderConfig
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
 OPSET = 20
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
 LOWEST = float(np.finfo(np.float32).min)
+
+
+def inputs_of(config: EncoderConfig) -> tuple[str, ...]:
+    """The inputs of a graph; a model without several segments has no segment ids."""
+    return INPUTS if config.type_vocab_size > 1 else INPUTS[:2]
 
 
 class Output(NamedTuple):
@@ -76,7 +81,7 @@ def package(name: str) -> Any:
 
 
 def build_graph(
-    config: BertConfig, tensors: Mapping[str, Tensor], kind: str | None, *, tied: bool = True, opset: int = OPSET
+    config: EncoderConfig, tensors: Mapping[str, Tensor], kind: str | None, *, tied: bool = True, opset: int = OPSET
 ) -> Any:
     """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
 
@@ -110,8 +115,8 @@ def build_graph(
         infos.append(value(output.name, real, [*axes, *widths.get(output.name, [])]))
     proto = onnx.helper.make_graph(
         graph.nodes,
-        "bert",
-        [value(name, integer, [*outer, "sequence"]) for name in INPUTS],
+        config.model_type,
+        [value(name, integer, [*outer, "sequence"]) for name in inputs_of(config)],
         infos,
         [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
     )
@@ -128,17 +133,18 @@ def build_graph(
 class _Graph:
     """Nodes and arrays while they are put together; a value is known by its name."""
 
-    def __init__(self, onnx: Any, config: BertConfig, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, onnx: Any, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
         self.onnx, self.config, self.tensors = onnx, config, tensors
         self.nodes: list[Any] = []
         self.arrays: dict[str, npt.NDArray[np.generic]] = {}
 
     def forward(self, kind: str | None, outputs: Collection[Output], *, tied: bool) -> dict[str, str]:
         """The values of the outputs, by name."""
-        ids, mask, segments = INPUTS
+        inputs = list(inputs_of(self.config))
         if kind == "choice":
-            shape = self.node("Concat", self.integers(-1), self.node("Shape", ids, start=2, end=3), axis=0)
-            ids, mask, segments = (self.node("Reshape", name, shape) for name in INPUTS)  # [B * C, S]
+            shape = self.node("Concat", self.integers(-1), self.node("Shape", inputs[0], start=2, end=3), axis=0)
+            inputs = [self.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
+        (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
         pooled = all(output.per != PER_TOKEN for output in outputs)
         hidden = self.embeddings(ids, segments)  # [B, S, D]
         bias = self.bias(ids, mask)
@@ -168,20 +174,21 @@ class _Graph:
             found["logits"] = self.node("Reshape", found["logits"], shape)  # [B, C]
         return found
 
-    def embeddings(self, ids: str, segments: str) -> str:
+    def embeddings(self, ids: str, segments: str | None) -> str:
         """The input representation [B, S, D]."""
-        total = self.node(
-            "Add",
-            self.node("Gather", self.parameter("bert.embeddings.word.weight"), ids),
-            self.node("Gather", self.parameter("bert.embeddings.segment.weight"), segments),
-        )
+        total = self.node("Gather", self.parameter("bert.embeddings.word.weight"), ids)
+        if self.config.type_vocab_size:
+            table = self.parameter("bert.embeddings.segment.weight")  # a single row is added to all tokens
+            one = segments is None
+            total = self.node("Add", total, table if one else self.node("Gather", table, segments or ""))
         if self.config.position_embedding_type != "none":
             if self.config.position_embedding_type == "absolute":
                 table = self.parameter(POSITIONS)
             else:
                 table = self.array(POSITIONS, fixed_positions(self.config, self.tensors).float().numpy())
-            length = self.node("Shape", ids, start=1, end=2)
-            total = self.node("Add", total, self.node("Slice", table, self.integers(0), length, self.integers(0)))
+            first, length = self.integers(self.config.first_position), self.node("Shape", ids, start=1, end=2)
+            end = self.node("Add", length, first) if self.config.first_position else length
+            total = self.node("Add", total, self.node("Slice", table, first, end, self.integers(0)))
         return self.norm(total, "bert.embeddings.norm")
 
     def bias(self, ids: str, mask: str) -> str:
@@ -222,7 +229,8 @@ class _Graph:
     def pooled(self, hidden: str) -> str:
         """The pooled output [B, D]."""
         first = self.node("Gather", hidden, self.scalar(0), axis=1)
-        return self.node("Tanh", self.dense(first, "bert.pooler"))
+        operator = {"tanh": "Tanh", "relu": "Relu"}[self.config.pooler_activation]
+        return self.node(operator, self.dense(first, "bert.pooler"))
 
     def vocabulary_logits(self, hidden: str, *, tied: bool) -> str:
         """Logits [B, S, V]."""

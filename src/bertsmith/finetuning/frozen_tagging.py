@@ -34,7 +34,7 @@ from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.text.pack import PackedRows
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.workload import StepPlan
+from bertsmith.training.workload import StepPlan, Workload
 
 # Of a network that starts from nothing, other than that of fine-tuning.
 TAGGER_RECIPE = RecipeSettings(learning_rate=1e-3, weight_decay=0.0, bias_correction=True)
@@ -166,8 +166,8 @@ def _draw_uniform(module: nn.Module, bound: float, seed: int) -> None:
         parameter.copy_(torch.from_numpy(drawn).mul_(2 * bound).sub_(bound).view_as(parameter))
 
 
-class FeatureTagging:
-    """What the training loop is given to train a tagger on the vectors of a frozen encoder; a `Workload`.
+class FeatureTagging(Workload):
+    """What the training loop receives to train a tagger on the vectors of a frozen encoder.
 
     Args:
         model: the tagger.
@@ -178,6 +178,8 @@ class FeatureTagging:
         settings: batch and epochs.
         seed: of the order of the sentences.
     """
+
+    model: BiLSTMTagger
 
     def __init__(
         self,
@@ -194,13 +196,6 @@ class FeatureTagging:
         self.model = model.to(encoder.runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, encoder.tokenizer
         self.settings, self.seed = settings, seed
-
-    def rate_factor(self, name: str) -> float:
-        """1: everything learns at the same rate."""
-        return 1.0
-
-    def fix_steps(self, total: int) -> None:
-        """Nothing here depends on the length of the run."""
 
     def sentences_of_step(self, step: int) -> Ints:
         """The sentences of a step, int64 [batch]: one permutation after another, each of (seed, epoch)."""

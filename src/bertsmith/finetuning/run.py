@@ -126,7 +126,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
     best = max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
     chosen = trained[best][0]
     winner = load_any(chosen / MODEL_FOLDER)
-    spec = TaskSpec.from_dict(winner.info["spec"], str(chosen))
+    spec = TaskSpec.from_dict(winner.metadata.spec or {}, str(chosen))
     job.write_model(run.model, load_for_task(winner, job.task.head, keep_head=True).model, spec, results[best])
     lines = []
     if (chosen / PREDICTIONS_FILE).is_file():

@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import ConfigError
@@ -28,7 +28,7 @@ from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
@@ -147,7 +147,7 @@ class FinetuningJob:
         """What a user should know before training starts."""
         base = _load(self.folder, self.task, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        anew = [part for part in base.new_parts if part != self.task.head.part]
+        anew = [part for part in base.new_parts if part != self.task.head.saved_part]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
         steps = counted(self.training.steps, "step")
@@ -180,9 +180,7 @@ class FinetuningJob:
 
     @functools.cached_property
     def _computed_digests(self) -> dict[str, str]:
-        tensors = sorted(self.folder.tensors.items())
-        names = [f"{name} {digest_bytes(tensor.view(torch.uint8).numpy().tobytes())}" for name, tensor in tensors]
-        found = {"base": digest_bytes("\n".join(names).encode())}
+        found = {"base": digest_of_tensors(self.folder.tensors)}
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
                 gold = b"" if features.targets is None else features.targets.tobytes()
@@ -230,7 +228,7 @@ class FinetuningJob:
         run.clear()
         return result
 
-    def _judge(self, path: Path, seed: int, outcome: TrainResult, model: BertForTask) -> tuple[SeedResult, TaskSpec]:
+    def _judge(self, path: Path, seed: int, outcome: TrainResult, model: EncoderForTask) -> tuple[SeedResult, TaskSpec]:
         """The scores of the best epoch, and the spec with what is fitted on dev data; writes the predictions."""
         spec, scores, collapsed = self.task.spec, dict[str, float](), False
         if self.dev is not None:
@@ -256,14 +254,16 @@ class FinetuningJob:
         )
         return result, spec
 
-    def write_model(self, folder: Path, model: BertForTask, spec: TaskSpec, result: SeedResult) -> None:
-        """Writes a model folder with the task in its passport."""
-        info = {
-            "task": spec.kind,
-            "labels": list(spec.labels),
-            "spec": spec.to_dict(),
-            "trained_on": self.digests(),
-            "training": {
+    def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
+        """Writes a model folder with the task in its metadata."""
+        own = self.task.head.own
+        metadata = ModelMetadata(
+            task=spec.kind,
+            labels=spec.labels,
+            spec=spec.to_dict(),
+            own_head=None if own is None else own.__name__,
+            trained_on=self.digests(),
+            training={
                 "examples": len(self.data.train),
                 "dev_examples": len(self.data.dev),
                 "epochs": self.settings.epochs,
@@ -275,10 +275,10 @@ class FinetuningJob:
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
             },
-            "scores": dict(result.scores),
-        }
-        parts = (self.task.head.part, *(("pooler",) if self.task.head.pooled else ()))
-        save_pretrained(folder, model, self.tokenizer, info, trained=parts, replace=True)
+            scores=dict(result.scores),
+        )
+        parts = (self.task.head.saved_part, *(("pooler",) if self.task.head.pooled else ()))
+        save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
@@ -287,7 +287,7 @@ class FinetuningJob:
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     """The spec with rows no longer than the model reads."""
-    limit = folder.config.max_position_embeddings
+    limit = folder.config.max_tokens
     if spec.settings.max_length <= limit:
         return spec
     warn(f"rows of {limit} tokens instead of {spec.settings.max_length}: the model has no more positions")

@@ -7,7 +7,6 @@ in order, across the borders of epochs, so no unit is dropped.
 Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in the original run_classifier.py.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -17,19 +16,18 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.noise import noise_for
+from bertsmith.model.parameter_names import PREFIX, plain
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
-from bertsmith.text.wordpiece import Tokenizer
-from bertsmith.training.workload import StepPlan
-
-_LAYER = re.compile(r"^bert\.layers\.(\d+)\.")
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.training.workload import StepPlan, Workload
 
 
-class Finetuning:
-    """What the training loop is given to fine-tune a model on a task.
+class Finetuning(Workload):
+    """What the training loop receives to fine-tune a model on a task.
 
     Args:
         model: the encoder with the task's head.
@@ -43,9 +41,11 @@ class Finetuning:
         on_scores: is told the scores of every evaluation.
     """
 
+    model: EncoderForTask
+
     def __init__(
         self,
-        model: BertForTask,
+        model: EncoderForTask,
         task: Task,
         train: Features,
         dev: tuple[Sequence[Example], Features] | None,
@@ -62,21 +62,24 @@ class Finetuning:
         self.frozen = settings.freeze == "body"
         if self.frozen:
             for name, parameter in model.named_parameters():
-                parameter.requires_grad_(not name.startswith(("bert.embeddings.", "bert.layers.")))
+                parameter.requires_grad_(not self._is_body(name))
         if not task.head.pooled:
-            model.bert.pooler.requires_grad_(False)
+            for name, parameter in model.encoder.named_parameters():
+                if model.encoder.height(name) > model.encoder.num_layers:
+                    parameter.requires_grad_(False)
         self.on_scores = on_scores
 
     def rate_factor(self, name: str) -> float:
         """The layer decay to the power of the layers above the parameter; 1 for pooler and head."""
-        depth, decay = len(self.model.bert.layers), self.settings.layer_decay
-        if name.startswith("bert.embeddings."):
-            return float(decay ** (depth + 1))
-        match = _LAYER.match(name)
-        return 1.0 if match is None else float(decay ** (depth - int(match[1])))
+        if not name.startswith(PREFIX):
+            return 1.0
+        encoder = self.model.encoder
+        return float(self.settings.layer_decay ** (encoder.num_layers + 1 - encoder.height(plain(name))))
 
-    def fix_steps(self, total: int) -> None:
-        """Nothing here depends on the length of the run."""
+    def _is_body(self, name: str) -> bool:
+        """Whether a parameter belongs to the embeddings or to a layer."""
+        encoder = self.model.encoder
+        return name.startswith(PREFIX) and encoder.height(plain(name)) <= encoder.num_layers
 
     def units_of_step(self, step: int) -> Ints:
         """The units of a step, int64 [batch]; a function of (seed, step)."""
@@ -110,7 +113,7 @@ class Finetuning:
         """The task's scores on the dev examples; empty without any."""
         if self.dev is None:
             return {}
-        assert isinstance(model, BertForTask)
+        assert isinstance(model, EncoderForTask)
         examples, features = self.dev
         logits = task_logits(model, features, self.runtime, self.settings.micro_tokens)
         scores = self.task.score(examples, self.task.decode(examples, features, logits, self.tokenizer))

@@ -10,20 +10,19 @@ from pathlib import Path
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import kept_layers
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, InputError
-from bertsmith.model.heads import BertForTask
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction, Task
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 BLOCK = 1024  # examples that are read, sorted by length and answered together
 
@@ -38,7 +37,7 @@ class Predictor:
         runtime: device and precision.
     """
 
-    def __init__(self, model: BertForTask, task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
+    def __init__(self, model: EncoderForTask, task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device).eval()
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
 
@@ -67,7 +66,7 @@ class Predictor:
         prepare(
             loaded.model.to(runtime.torch_device),
             runtime,
-            kept_layers(folder.info, folder.path) if kept is None else kept,
+            folder.metadata.kept_layers(folder.path) if kept is None else kept,
         )
         return Predictor(loaded.model, task, loaded.tokenizer, runtime)
 

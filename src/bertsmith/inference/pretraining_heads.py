@@ -1,9 +1,8 @@
 """What a pre-trained model can tell without further training: what is missing, and what comes next.
 
-Letters: N rows, M gaps, T tokens of a batch. Rows are sorted by length and cut by tokens, so nothing is padded and
-memory is bounded whatever comes. Equal rows are computed once.
+Rows are sorted by length and cut by tokens, so nothing is padded and memory is bounded. Equal rows are computed once.
 
-Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling gaps.
+Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling in words.
 """
 
 import dataclasses
@@ -13,26 +12,27 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoding.units import Ints
+from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
+from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.batch import cut_by_tokens, gather_rows
+from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import Runtime, choose_inference
 from bertsmith.text.encoded import Encoded
-from bertsmith.text.pack import PackedRows, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.pack import pack_rows
+from bertsmith.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
-_GAP = 8  # tokens that a gap counts for: its logits are as many numbers as the vocabulary has pieces
+_MASK_COST = 8  # tokens that a [MASK] counts for: its logits are as many numbers as the vocabulary has pieces
 
 
 @dataclasses.dataclass(frozen=True)
 class Filling:
-    """One candidate for a masked position.
+    """One candidate for a [MASK].
 
     Attributes:
         piece: the word piece.
@@ -89,7 +89,7 @@ class Continuation:
 class PretrainedPredictor:
     """A pre-trained model ready to answer."""
 
-    def __init__(self, model: BertForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
+    def __init__(self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device)
         self.tokenizer, self.runtime = tokenizer, runtime
 
@@ -115,18 +115,14 @@ class PretrainedPredictor:
                     fix="name a pre-trained model that has it",
                 )
         if loaded.tokenizer is None:
-            raise CheckpointError(
-                expected=f"a vocabulary beside the model in '{place}'",
-                found="no vocab.txt",
-                fix="put the vocab.txt of the model there",
-            )
+            raise no_vocabulary(place)
         runtime = choose_inference(device, precision)
         runtime.tell()
         prepare(loaded.model.to(runtime.torch_device), runtime)
         return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
 
     def fill(self, text: str, top: int = 5) -> FilledText:
-        """The `top` pieces for each [MASK] of a text, the likeliest first; gaps are filled independently.
+        """The `top` pieces for each [MASK] of a text, the likeliest first; each is filled independently.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -160,7 +156,7 @@ class PretrainedPredictor:
 
     @torch.inference_mode()
     def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
-        """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; gaps are filled independently.
+        """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; each is filled independently.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -174,22 +170,33 @@ class PretrainedPredictor:
             )
         if not texts:
             return []
-        vocabulary, limit = self.tokenizer.vocabulary, self.model.config.max_position_embeddings
+        vocabulary, limit = self.tokenizer.vocabulary, self.model.encoder.max_tokens
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
             raise wrong[1]
-        rows, which = pack_rows(encoded, vocabulary=vocabulary, max_length=limit, model_limit=limit).distinct()
-        is_gap = rows.token_ids == vocabulary.mask_id
-        gaps_of_row = np.add.reduceat(is_gap.astype(np.int64), rows.offsets[:-1])
+        template = self.tokenizer.template
+        rows, which = pack_rows(encoded, template=template, max_length=limit, model_limit=limit).distinct()
+        lengths, is_masked = rows.lengths.astype(np.int64), rows.token_ids == vocabulary.mask_id
+        masked = np.flatnonzero(is_masked)
+        masks_per_row = np.add.reduceat(is_masked.astype(np.int64), rows.offsets[:-1])
+        costs = np.maximum(lengths, _MASK_COST * masks_per_row)
         found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
-        for part, batch, index in self._batches(rows, np.maximum(rows.lengths, _GAP * gaps_of_row)):
-            gaps = np.flatnonzero(is_gap[index])
-            masked = torch.arange(len(gaps), device=self.runtime.torch_device)
-            output = self.model(batch, read=Read.at(batch, gaps), masked=masked, dtype=self.runtime.dtype)
+        for part in cut_by_tokens(np.argsort(lengths, kind="stable"), costs, self.runtime.inference_tokens):
+            gathered = gather_rows(
+                part,
+                token_ids=rows.token_ids,
+                segment_ids=rows.segment_ids,
+                lengths=lengths,
+                wanted=masked,
+                wanted_per_row=masks_per_row,
+                device=self.runtime.torch_device,
+            )
+            every = torch.arange(len(gathered.chosen), device=self.runtime.torch_device)
+            output = self.model(gathered.batch, read=gathered.read, masked=every, dtype=self.runtime.dtype)
             assert output.mlm_logits is not None
             chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(vocabulary)))
-            row_of_gap = np.repeat(part, gaps_of_row[part]).tolist()
-            for row, ids, values in zip(row_of_gap, chances.indices.tolist(), chances.values.tolist(), strict=True):
+            row_of_mask = np.repeat(part, masks_per_row[part]).tolist()
+            for row, ids, values in zip(row_of_mask, chances.indices.tolist(), chances.values.tolist(), strict=True):
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
@@ -214,26 +221,34 @@ class PretrainedPredictor:
                 raise InputError(
                     expected=f"two texts in pair {number}", found="an empty one", fix="give both sentences"
                 )
-        limit = self.model.config.max_position_embeddings
+        limit = self.model.encoder.max_tokens
         firsts, seconds = zip(*pairs, strict=True)
         rows = pack_rows(
             self.tokenizer.encode_batch(firsts),
             self.tokenizer.encode_batch(seconds),
-            vocabulary=self.tokenizer.vocabulary,
+            template=self.tokenizer.template,
             max_length=limit,
             model_limit=limit,
         )
-        different, which = rows.distinct()
-        chances = np.empty(len(different))
-        for part, batch, _ in self._batches(different, different.lengths):
-            every = torch.arange(len(part), device=self.runtime.torch_device)
-            output = self.model(batch, read=Read.first(batch), first=every, dtype=self.runtime.dtype)
+
+        def chance_of_next(part: TaskBatch) -> Tensor:
+            every = torch.arange(part.batch.num_rows, device=self.runtime.torch_device)
+            output = self.model(part.batch, read=part.read, first=every, dtype=self.runtime.dtype)
             assert output.nsp_logits is not None
-            chances[part] = output.nsp_logits.float().softmax(-1)[:, 0].cpu().numpy()
+            chances: Tensor = output.nsp_logits.float().softmax(-1)[:, 0]
+            return chances
+
+        chances = computed(
+            rows_by_first(rows),
+            chance_of_next,
+            width=(),
+            micro_tokens=self.runtime.inference_tokens,
+            device=self.runtime.device,
+        )
         return [
             Continuation(second, chance, cut, first)
             for first, second, chance, cut in zip(
-                firsts, seconds, chances[which].tolist(), rows.cut_by_row.tolist(), strict=True
+                firsts, seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True
             )
         ]
 
@@ -241,10 +256,10 @@ class PretrainedPredictor:
         self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
     ) -> tuple[int, InputError] | None:
         """The number of the first text that cannot be filled, from 0, and why; None where all can."""
-        room = self.model.config.max_position_embeddings - 2
+        room = self.model.encoder.max_tokens - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
-        has_gap = np.diff(masks_before[encoded.offsets]) > 0
-        unfit = np.flatnonzero(~has_gap | (encoded.lengths > room))
+        has_mask = np.diff(masks_before[encoded.offsets]) > 0
+        unfit = np.flatnonzero(~has_mask | (encoded.lengths > room))
         if not len(unfit):
             return None
         number = int(unfit[0])
@@ -259,20 +274,3 @@ class PretrainedPredictor:
             found=repr(texts[number][:60]),
             fix=f"write {MASK} where a word is missing",
         )
-
-    def _batches(self, rows: PackedRows, costs: np.ndarray) -> Iterator[tuple[Ints, Batch, Ints]]:
-        """Batches of rows: which rows, int64 [n], as the model reads them, and the places of their tokens, int64 [T].
-
-        Args:
-            costs: what each row counts for, [N].
-        """
-        order = np.argsort(rows.lengths, kind="stable")
-        for part in cut_by_tokens(order, costs.astype(np.int64), self.runtime.inference_tokens):
-            index = rows_index(rows.lengths.astype(np.int64), part)
-            batch = Batch.from_flat(
-                rows.token_ids[index],
-                rows.segment_ids[index],
-                rows.lengths[part],
-                device=self.runtime.torch_device,
-            )
-            yield part, batch, index

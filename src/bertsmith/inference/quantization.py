@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.checkpoints.metadata import KEPT_NOTE, PASSPORT
+from bertsmith.checkpoints.metadata import KEPT_NOTE, METADATA
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError, ConfigError
@@ -68,27 +68,27 @@ def quantize(
     )
 
 
-def require_passport(folder: Path) -> None:
-    """Returns if there is a passport to write into.
+def require_metadata(folder: Path) -> None:
+    """Returns if there is metadata to write into.
 
     Raises:
         CheckpointError: there is none.
     """
-    if not (folder / PASSPORT).is_file():
+    if not (folder / METADATA).is_file():
         raise CheckpointError(
             expected=f"a model folder of bertsmith in '{folder}'",
-            found=f"no {PASSPORT}",
+            found=f"no {METADATA}",
             fix="write one with `bertsmith convert --to huggingface`",
         )
 
 
 def note_kept_layers(folder: Path, metric: str, exact: float, trials: Sequence[Quantization]) -> None:
-    """Writes the last trial into the passport of a model folder, with what was measured.
+    """Writes the last trial into the metadata of a model folder, with what was measured.
 
     Raises:
-        CheckpointError: the folder has no passport.
+        CheckpointError: the folder has no metadata.
     """
-    require_passport(folder)
+    require_metadata(folder)
     note = {
         "kept": list(trials[-1].kept),
         "weight_bits": choose_inference("cpu", "int8").int8_bits,
@@ -96,7 +96,7 @@ def note_kept_layers(folder: Path, metric: str, exact: float, trials: Sequence[Q
         "fp32": exact,
         "trials": [dataclasses.asdict(trial) for trial in trials],
     }
-    path = folder / PASSPORT
+    path = folder / METADATA
     write_json(path, read_json(path) | {KEPT_NOTE: note})
 
 

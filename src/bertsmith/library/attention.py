@@ -15,7 +15,7 @@ import torch
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
-from bertsmith.model.bert import Trace
+from bertsmith.model.encoder import Trace
 from bertsmith.text.pack import pack_rows
 
 MOST_TOKENS = 128
@@ -65,8 +65,8 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
         if not one.strip():
             raise InputError(expected=f"a {name} to look at", found="an empty one", fix="write something")
     encoded = [encoder.tokenizer.encode(one, special_tokens=special_tokens) for one in texts]
-    limit = min(MOST_TOKENS, encoder.model.config.max_position_embeddings)
-    found = sum(map(len, encoded)) + 1 + len(texts)
+    limit = min(MOST_TOKENS, encoder.model.max_tokens)
+    found = sum(map(len, encoded)) + encoder.tokenizer.template.num_special(len(texts))
     if found > limit:
         raise InputError(
             expected=f"at most {limit} tokens for the attention view, with [CLS] and [SEP]",
@@ -77,7 +77,7 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
     rows = pack_rows(
         [encoded[0]],
         None if pair is None else [encoded[1]],
-        vocabulary=vocabulary,
+        template=encoder.tokenizer.template,
         max_length=limit,
         model_limit=limit,
         truncation="error",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.metadata import PASSPORT
+from bertsmith.checkpoints.metadata import METADATA
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
@@ -153,12 +153,12 @@ def quantize(
         InputError: the file does not fit.
     """
     folder = load_any(model)
-    quantization.require_passport(folder.path)
+    quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
     exact, trials = quantization.quantize(folder, examples, limit)
     metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials)
-    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / PASSPORT)
+    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
 
 
 def _columns(values: Mapping[str, Any]) -> ColumnSettings:

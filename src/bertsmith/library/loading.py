@@ -4,7 +4,6 @@ from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.library.model import Model
@@ -30,12 +29,7 @@ def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -
     folder = load_any(source)
     if read_recipe(folder.path) is not None:
         return Model(_last_part(source), embedder=Embedder.load(folder.path, device=device, precision=precision))
-    if folder.tokenizer is None:
-        raise CheckpointError(
-            expected=f"a vocabulary beside the model in '{source}'",
-            found="no vocab.txt",
-            fix="put the vocab.txt of the model there",
-        )
+    folder.require_tokenizer()
     if spec_of(folder) is not None:
         return Model(_last_part(source), predictor=Predictor.load(folder, device=device, precision=precision))
     if {"mlm", "nsp"}.isdisjoint(folder.parts):

@@ -43,7 +43,7 @@ from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
 
@@ -98,12 +98,12 @@ class Model:
         self._features: dict[str, TokenFeatures] = {}
         if predictor is not None:
             encoder = FrozenEncoder(
-                predictor.model.bert, predictor.tokenizer, predictor.runtime, has_pooler=predictor.model.head.pooled
+                predictor.model.encoder, predictor.tokenizer, predictor.runtime, has_pooler=predictor.model.head.pooled
             )
             embedder = Embedder(encoder)
         elif pretrained is not None:
             encoder = FrozenEncoder(
-                pretrained.model.bert, pretrained.tokenizer, pretrained.runtime, has_pooler="pooler" in parts
+                pretrained.model.encoder, pretrained.tokenizer, pretrained.runtime, has_pooler="pooler" in parts
             )
             embedder = Embedder(encoder)
         assert embedder is not None, "a model"

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from bertsmith.corpus.words import count_files
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
 from bertsmith.vocabularies.word_counts import WordCounts
@@ -48,4 +49,4 @@ def learn_vocabulary(
         WordCounts.merged(counts.values()), size, max_word_characters=rules.max_word_characters
     )
     report = vocabulary_report(vocabulary, counts, max_word_characters=rules.max_word_characters)
-    return LearnedVocabulary(tokenizer=Tokenizer(vocabulary, rules), report=report, notes=tuple(notes))
+    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, rules), report=report, notes=tuple(notes))

@@ -130,6 +130,62 @@ class Read:
         return Read(positions=batch.first_positions, counts=ones, runs=_runs(batch.lengths, ones))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GatheredRows:
+    """Some rows of flat arrays as a model reads them.
+
+    Attributes:
+        batch: the rows.
+        read: the positions wanted in them; None for all.
+        chosen: int64 [r], which entries of the arrays' wanted positions these are, in the order of `read`.
+    """
+
+    batch: Batch
+    read: Read | None
+    chosen: npt.NDArray[np.int64]
+
+
+def gather_rows(
+    rows: npt.NDArray[np.int64],
+    *,
+    token_ids: npt.NDArray[np.integer],
+    segment_ids: npt.NDArray[np.integer],
+    lengths: npt.NDArray[np.int64],
+    wanted: npt.NDArray[np.int64] | None = None,
+    wanted_per_row: npt.NDArray[np.int64] | None = None,
+    row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    device: torch.device | str = "cpu",
+) -> GatheredRows:
+    """Some rows of flat arrays, in the given order, as one batch, and the positions that are wanted in them.
+
+    Args:
+        rows: numbers of rows, int64 [n].
+        token_ids: of all rows, [T].
+        segment_ids: of all rows, [T].
+        lengths: the tokens of each row, int64 [N].
+        wanted: flat positions, int64 [R], ascending, at least one in each of `rows`; None for every position.
+        wanted_per_row: how many of them each row has, int64 [N]; given with `wanted`.
+        row_ids: of the batch, [n]; 0, 1, 2 ... if not given.
+
+    >>> tokens, lengths = np.array([2, 7, 3, 2, 9, 9, 3]), np.array([3, 4])
+    >>> found = gather_rows(
+    ...     np.array([1, 0]), token_ids=tokens, segment_ids=0 * tokens, lengths=lengths,
+    ...     wanted=np.array([1, 4, 5]), wanted_per_row=np.array([1, 2]),
+    ... )
+    >>> found.batch.token_ids.tolist(), found.read.positions.tolist(), found.chosen.tolist()
+    ([2, 9, 9, 3, 2, 7, 3], [1, 2, 5], [1, 2, 0])
+    """
+    index = rows_index(lengths, rows)
+    batch = Batch.from_flat(token_ids[index], segment_ids[index], lengths[rows], row_ids, device)
+    if wanted is None:
+        return GatheredRows(batch=batch, read=None, chosen=index)
+    assert wanted_per_row is not None
+    chosen = rows_index(wanted_per_row, rows)
+    starts, new_starts = np.cumsum(lengths) - lengths, np.cumsum(lengths[rows]) - lengths[rows]
+    moved = wanted[chosen] + np.repeat(new_starts - starts[rows], wanted_per_row[rows])
+    return GatheredRows(batch=batch, read=Read.at(batch, moved), chosen=chosen)
+
+
 def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
     """Where the tokens of some `rows` stand in a flat array whose rows have `lengths`: int64 [their tokens].
 

@@ -1,4 +1,4 @@
-"""The configuration of a BERT encoder, with the field names of the published `config.json`.
+"""The configuration of an encoder, with the field names of the `config.json` that BERT was published with.
 
 No torch is imported here, so that a configuration can be read, checked and counted at no cost.
 
@@ -7,7 +7,7 @@ Source: Devlin et al. (2018), section 3; `BertConfig` in the original modeling.p
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.settings import help_field, require, to_dict
@@ -29,12 +29,20 @@ NAMED_SIZES = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class BertConfig:
-    """The shape of an encoder.
+class EncoderConfig:
+    """The shape of a Transformer encoder; an architecture is a subclass.
 
     Raises:
         ConfigError: a size is not positive, the width is not divisible by the heads, or a name is unknown.
     """
+
+    model_type: ClassVar[str] = ""
+    display_name: ClassVar[str] = ""
+    # Fields that the architecture's `config.json` calls otherwise, and fields that it does not have.
+    json_names: ClassVar[Mapping[str, str]] = {}
+    omitted: ClassVar[frozenset[str]] = frozenset()
+    pooler_activation: ClassVar[str] = "tanh"
+    has_next_sentence: ClassVar[bool] = False
 
     vocab_size: int = help_field(30522, "pieces in the vocabulary")
     hidden_size: int = help_field(768, "width of the hidden states")
@@ -60,7 +68,7 @@ class BertConfig:
             "num_attention_heads",
             "intermediate_size",
             "max_position_embeddings",
-            "type_vocab_size",
+            *(() if "type_vocab_size" in self.omitted else ("type_vocab_size",)),
         ):
             value = getattr(self, name)
             require(
@@ -106,6 +114,81 @@ class BertConfig:
         """Width of one attention head."""
         return self.hidden_size // self.num_attention_heads
 
+    @property
+    def first_position(self) -> int:
+        """The row of the position table that the first token of a row has."""
+        return 0
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens in a row."""
+        return self.max_position_embeddings - self.first_position
+
+    def head_dropout(self, part: str, *, pooled: bool) -> float:
+        """The dropout in front of a head; a span head of BERT has none."""
+        return 0.0 if part == "span" else self.hidden_dropout_prob
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """The configuration in a `config.json`; keys of other tools are left out.
+
+        Raises:
+            ConfigError: the file describes another kind of model, or an impossible one.
+        """
+        require(
+            isinstance(values, Mapping),
+            expected="a JSON object with the fields of a configuration",
+            found=type(values).__name__,
+            fix="give the config.json of a model",
+        )
+        kind = values.get("model_type", cls.model_type)
+        require(
+            kind == cls.model_type,
+            expected=f"model_type '{cls.model_type}'",
+            found=repr(kind),
+            fix=f"give the folder of a {cls.model_type} model",
+        )
+        names = {cls.json_names.get(field.name, field.name): field.name for field in dataclasses.fields(cls)}
+        taken = {
+            names[key]: value
+            for key, value in values.items()
+            if key in names and value is not None and names[key] not in cls.omitted
+        }
+        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
+            key = cls.json_names.get(name, name)
+            require(name in taken, expected=f"{key} in the configuration", found="no such key", fix="add it")
+        return cls(**taken)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `config.json`."""
+        return {
+            self.json_names.get(name, name): value for name, value in to_dict(self).items() if name not in self.omitted
+        }
+
+    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
+        """Parameters of the encoder, with its pooler and, if asked for, with the pre-training heads."""
+        width, inner = self.hidden_size, self.intermediate_size
+        positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
+        embeddings = (self.vocab_size + positions + self.type_vocab_size + 2) * width
+        attention = 4 * (width * width + width) + 2 * width
+        feed_forward = width * inner + inner + inner * width + width + 2 * width
+        count = embeddings + self.num_hidden_layers * (attention + feed_forward)
+        if pooler:
+            count += width * width + width
+        if heads:
+            count += width * width + width + 2 * width + self.vocab_size
+            count += 2 * width + 2 if self.has_next_sentence else 0
+        return count
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BertConfig(EncoderConfig):
+    """The shape of a BERT encoder."""
+
+    model_type: ClassVar[str] = "bert"
+    display_name: ClassVar[str] = "BERT"
+    has_next_sentence: ClassVar[bool] = True
+
     @staticmethod
     def named(name: str, **changes: Any) -> "BertConfig":
         """The configuration of a published size: tiny, mini, small, medium, base, large.
@@ -128,42 +211,3 @@ class BertConfig:
             "intermediate_size": inner,
         }
         return BertConfig(**{**sizes, **changes})
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> "BertConfig":
-        """The configuration in a `config.json` or `bert_config.json`; keys of other tools are left out.
-
-        Raises:
-            ConfigError: the file describes another kind of model, or an impossible one.
-        """
-        require(
-            isinstance(values, Mapping),
-            expected="a JSON object with the fields of a configuration",
-            found=type(values).__name__,
-            fix="give the config.json of a BERT model",
-        )
-        kind = values.get("model_type", "bert")
-        require(kind == "bert", expected="model_type 'bert'", found=repr(kind), fix="give the folder of a BERT model")
-        known = {field.name for field in dataclasses.fields(BertConfig)}
-        taken = {key: value for key, value in values.items() if key in known and value is not None}
-        for name in ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"):
-            require(name in taken, expected=f"{name} in the configuration", found="no such key", fix="add it")
-        return BertConfig(**taken)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for `config.json`."""
-        return to_dict(self)
-
-    def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """Parameters of the encoder, with its pooler and, if asked for, with the two pre-training heads."""
-        width, inner = self.hidden_size, self.intermediate_size
-        positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
-        embeddings = (self.vocab_size + positions + self.type_vocab_size + 2) * width
-        attention = 4 * (width * width + width) + 2 * width
-        feed_forward = width * inner + inner + inner * width + width + 2 * width
-        count = embeddings + self.num_hidden_layers * (attention + feed_forward)
-        if pooler:
-            count += width * width + width
-        if heads:
-            count += width * width + width + 2 * width + self.vocab_size + 2 * width + 2
-        return count

@@ -2,8 +2,8 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-The encoder stays the one of `bert.py`; `prepare` swaps its linear layers in place. Products of a token do not depend on
-the tokens beside it: int8 activations have a scale of their own for each token.
+The encoder stays the one of `transformer.py`; `prepare` swaps its linear layers in place. The products of a token do
+not depend on the tokens around it: int8 activations have one scale per token.
 
 int8: weights have one scale an output (symmetric), activations one a token; oneDNN multiplies unsigned activations by
 signed weights and adds up in int32. Processors without VNNI add pairs of products in 16 bits, which only weights of 7
@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, nearest
-from bertsmith.model.bert import BertModel, Layer, PreparedLinear, activation
+from bertsmith.model.layers import PreparedLinear, activation
+from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
@@ -112,22 +113,23 @@ def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
 def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> nn.Module:
     """The model with the linear layers of its encoder swapped, in place; it can no longer be trained or saved.
 
-    In fp32 and fp64 nothing is swapped: the plain layers are the fastest there.
+    In fp32 and fp64 nothing is swapped: the plain layers are the fastest there. The weights are finite: every reader of
+    checkpoints has checked them.
 
     Args:
-        model: a BertModel, or a model that has one.
+        model: a `TransformerEncoder`, or a model that has one.
         runtime: precision of the products and of the activations.
         kept: with int8, the linear layers that stay in the type of the activations: "output" for those of all layers,
             "11.output" for one.
 
     Raises:
-        CheckpointError: a weight is no number, or `kept` names what is not there.
+        CheckpointError: `kept` names what is not there.
     """
     model.eval().requires_grad_(False)
     if runtime.precision in ("fp32", "fp64"):
         return model
     for module in list(model.modules()):
-        if isinstance(module, BertModel):
+        if isinstance(module, TransformerEncoder):
             known = {*LINEAR_LAYERS, *(f"{n}.{name}" for n in range(len(module.layers)) for name in LINEAR_LAYERS)}
             if unknown := sorted(set(kept) - known):
                 raise CheckpointError(
@@ -146,12 +148,6 @@ def _prepare_layer(layer: Layer, number: int, runtime: Runtime, kept: Collection
         return runtime.precision != "int8" or name in kept or f"{number}.{name}" in kept
 
     def swapped(name: str, weight: Tensor, bias: Tensor) -> PreparedLinear:
-        if not bool(torch.isfinite(weight).all()):
-            raise CheckpointError(
-                expected="weights that are finite numbers",
-                found=f"others in {name} of layer {number}",
-                fix="the training broke; take an earlier checkpoint",
-            )
         if stays(name):
             return CastLinear(weight, bias, runtime.dtype)
         return Int8Linear(weight, bias, bits=runtime.int8_bits)

@@ -6,52 +6,39 @@ Every draw is counted from the key of its instance (see `draws`), so a row has t
 N rows, T tokens, M predicted positions, V vocabulary.
 """
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
-from bertsmith.pretraining.settings import LONGEST, PretrainingDataSettings
+from bertsmith.pretraining.targets import Targets
 from bertsmith.randomness import Words
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
+
+if TYPE_CHECKING:
+    from bertsmith.pretraining.settings import PretrainingDataSettings
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+LONGEST = 4096  # positions in a row: masks sort them in 12 bits
 # The shuffled order of a row is a sort of numbers that hold a position in the low bits and random bits above.
 _POSITION = np.uint64(LONGEST - 1)
 _NO_UNIT = np.uint64(2**64 - 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskedRows:
-    """Rows with masks.
-
-    Attributes:
-        token_ids: int32 [T], what the model reads.
-        positions: int64 [M], the predicted positions of the flat row, rising.
-        original_ids: int32 [M], what stood there.
-        per_row: int64 [N], how many of them belong to each row.
-    """
-
-    token_ids: npt.NDArray[np.int32]
-    positions: Ints
-    original_ids: npt.NDArray[np.int32]
-    per_row: Ints
-
-
 class Masker:
     """Masks rows by the settings; holds what must be known of the vocabulary."""
 
-    def __init__(self, vocabulary: Vocabulary, settings: PretrainingDataSettings) -> None:
+    def __init__(self, vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> None:
         self.settings = settings
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
         self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
         self._continues = np.array([piece.startswith(CONTINUATION) for piece in vocabulary.pieces], dtype=np.bool_)
 
-    def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> MaskedRows:
+    def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> Targets:
         """The rows with round(share * length), at least 1 and at most `most_predictions`, positions to predict.
 
         `[CLS]` and `[SEP]` are never chosen, but count in the length. Each chosen position becomes `[MASK]`, stays, or
@@ -84,10 +71,10 @@ class Masker:
 
         masked = token_ids.copy()
         masked[positions] = self._replacements(token_ids[positions], keys[rows[positions]], within[positions])
-        return MaskedRows(
+        return Targets(
             token_ids=masked,
             positions=positions,
-            original_ids=token_ids[positions],
+            target_ids=token_ids[positions],
             per_row=np.bincount(rows[positions], minlength=len(lengths)),
         )
 

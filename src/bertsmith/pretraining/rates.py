@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertsmith.pretraining.masking import Masker
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.stream import Cursor, PretrainingStream
 from bertsmith.progress import counted
 
@@ -69,8 +69,8 @@ class RatesReport:
                 ("rows without predictions", f"{self.rows_without_predictions:,}"),
             ]
         if self.positive + self.negative:
-            name = "swapped pairs" if self.objective == "mlm+sop" else "random next"
-            table.append((name, _share(self.positive, self.positive + self.negative)))
+            label = OBJECTIVES[self.objective].positive_pairs or ""
+            table.append((label, _share(self.positive, self.positive + self.negative)))
         lost = counted(self.truncated_tokens, "token")
         table += [
             ("truncated rows", f"{_share(self.truncated_rows, self.rows)}, {lost} lost"),
@@ -81,7 +81,8 @@ class RatesReport:
 
 def measure_rates(stream: PretrainingStream, rows: int = 10_000) -> RatesReport:
     """The rates of the first `rows` rows of a stream."""
-    masker = Masker(stream.vocabulary, stream.settings)
+    objective = OBJECTIVES[stream.settings.objective]
+    find_targets = objective.find_targets(stream.vocabulary, stream.settings)
     special = [stream.vocabulary.cls_id, stream.vocabulary.sep_id]
     counts = dict.fromkeys(
         (
@@ -111,23 +112,23 @@ def measure_rates(stream: PretrainingStream, rows: int = 10_000) -> RatesReport:
             "truncated_rows": (plan.cut > 0).sum(),
             "truncated_tokens": plan.cut.sum(),
         }
-        if stream.settings.masked:
-            result = masker.mask_rows(batch.token_ids, batch.lengths, batch.keys)
+        if objective.masks:
+            result = find_targets(batch.token_ids, batch.lengths, batch.keys)
             now = result.token_ids[result.positions]
-            masked, kept = now == stream.vocabulary.mask_id, now == result.original_ids
+            masked, kept = now == stream.vocabulary.mask_id, now == result.target_ids
             seen |= {
                 "predicted": len(now),
                 "masked": (masked & ~kept).sum(),
                 "kept": kept.sum(),
                 "replaced": (~masked & ~kept).sum(),
-                "special_predicted": np.isin(result.original_ids, special).sum(),
+                "special_predicted": np.isin(result.target_ids, special).sum(),
                 "rows_without_predictions": (result.per_row == 0).sum(),
             }
         for name, value in seen.items():
             counts[name] += int(value)
         lengths += np.bincount(batch.lengths, minlength=len(lengths))
     return RatesReport(
-        objective=stream.settings.objective,
+        objective=objective.name,
         rows=rows,
         left_out_documents=stream.left_out,
         length_counts=tuple(lengths.tolist()),

@@ -11,15 +11,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.architectures import read_config
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import fit_vocabulary
+from bertsmith.checkpoints.weights import digest_of_tensors, not_finite
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import TrainingError, VocabularyError
-from bertsmith.files import digest_bytes, digest_file, read_json
-from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.files import digest_file, read_json
+from bertsmith.model.config import BertConfig, EncoderConfig
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.training.distributed import process_group
@@ -138,7 +142,7 @@ def pretrain(
     }
     with process_group(rank, runtime.torch_device):
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
-        task = PretrainingTask(
+        workload = Pretraining(
             model,
             source,
             source.held_out(),
@@ -155,18 +159,18 @@ def pretrain(
         )
 
         def write_model(folder: Path, result: TrainResult) -> None:
-            info = {
-                "task": "pretraining",
-                "objective": data.objective,
-                "trained_on": digests,
-                "steps": result.steps,
-                "tokens": result.tokens,
-                "scores": {name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
-            }
+            metadata = ModelMetadata(
+                task="pretraining",
+                objective=data.objective,
+                trained_on=digests,
+                steps=result.steps,
+                tokens=result.tokens,
+                scores={name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
+            )
             _require_finite(model)
-            save_pretrained(folder, model, tokenizer, info, trained=task.trained_parts, replace=True)
+            save_pretrained(folder, model, tokenizer, metadata, trained=workload.objective.trained_parts, replace=True)
 
-        result = train(task, training, run, rank=rank, write_model=write_model)
+        result = train(workload, training, run, rank=rank, write_model=write_model)
         if rank.index == 0:
             from bertsmith.pretraining.report import write_report  # loads matplotlib
 
@@ -195,11 +199,9 @@ def settings_of_run(
 
 def _first_model(
     settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
-) -> tuple[BertForPreTraining, dict[str, str]]:
+) -> tuple[EncoderForPreTraining, dict[str, str]]:
     """The model at its start, and the digest of what it came from."""
-    changes: dict[str, Any] = {
-        "is_causal": data.objective == "left-to-right",
-    }
+    changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
     if settings.dropout is not None:
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
@@ -211,15 +213,15 @@ def _first_model(
                 fix="build the corpus again with the vocab.txt of that model",
             )
         _check_fit(loaded.model.config, settings, data, corpus)
-        return loaded.model, {"init": _digest_of_weights(loaded.model)}
+        return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
     return untrained(config, seed), {}
 
 
-def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str, Any]) -> BertConfig:
+def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str, Any]) -> EncoderConfig:
     if settings.config is not None:
-        return dataclasses.replace(BertConfig.from_dict(read_json(Path(settings.config))), **changes)
+        return dataclasses.replace(read_config(read_json(Path(settings.config))), **changes)
     assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape = {"vocab_size": pieces, "max_position_embeddings": longest}
@@ -227,13 +229,13 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
 
 
 def _check_fit(
-    config: BertConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
+    config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
 ) -> None:
     """Refuses rows that are longer than the model reads, and a corpus with another vocabulary."""
     longest = max(data.max_length, settings.long_length or 0)
     require(
-        longest <= config.max_position_embeddings,
-        expected=f"rows of at most {config.max_position_embeddings} tokens, the positions of the model",
+        longest <= config.max_tokens,
+        expected=f"rows of at most {config.max_tokens} tokens, the positions of the model",
         found=longest,
         fix="lower max_length or long_length",
     )
@@ -248,15 +250,9 @@ def _check_fit(
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
 
 
-def _digest_of_weights(model: BertForPreTraining) -> str:
-    parts = (f"{name} {digest_bytes(tensor.numpy().tobytes())}" for name, tensor in sorted(model.state_dict().items()))
-    return digest_bytes("\n".join(parts).encode())
-
-
-def _require_finite(model: BertForPreTraining) -> None:
+def _require_finite(model: EncoderForPreTraining) -> None:
     """Refuses to write a model that no longer computes anything."""
-    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
-    if broken:
+    if broken := not_finite(model.state_dict()):
         raise TrainingError(
             expected="finite parameters",
             found=f"others in {len(broken)} tensors, such as {broken[0]}",

@@ -4,11 +4,9 @@ import math
 from dataclasses import dataclass, fields
 
 from bertsmith.errors import nearest
+from bertsmith.pretraining.masking import LONGEST
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.settings import help_field, require
-
-OBJECTIVES = ("mlm+nsp", "mlm", "mlm+sop", "nsp", "left-to-right")
-
-LONGEST = 4096  # positions in a row: masks sort them in 12 bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +20,7 @@ class PretrainingDataSettings:
         ConfigError: a value is impossible.
     """
 
-    objective: str = help_field(
-        "mlm+nsp",
-        "mlm+nsp: masks and next sentence; mlm: masks, one segment; mlm+sop: masks and sentence order; nsp: no masks; "
-        "left-to-right: no masks, one segment, every position predicts the next",
-    )
+    objective: str = help_field("mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()))
     max_length: int = help_field(128, "tokens of a row, special ones included")
     short_sequence_probability: float = help_field(0.1, "share of document passes with a shorter, random target length")
     masked_share: float = help_field(0.15, "share of the tokens of a row to predict")
@@ -46,7 +40,7 @@ class PretrainingDataSettings:
 
     def __post_init__(self) -> None:
         """Refuses impossible values."""
-        known = self.objective in OBJECTIVES
+        known = self.objective in tuple(OBJECTIVES)
         require(
             known,
             expected="a known objective",
@@ -72,7 +66,8 @@ class PretrainingDataSettings:
             self.masked_share > 0 or not self.masked,
             expected=f"masked_share above 0 for an objective with masks ({self.objective})",
             found=self.masked_share,
-            fix="raise it, or choose an objective without masks: nsp, left-to-right",
+            fix="raise it, or choose an objective without masks: "
+            + ", ".join(name for name, objective in OBJECTIVES.items() if not objective.masks),
         )
         shares = self.mask_share + self.keep_share + self.random_share
         require(
@@ -97,12 +92,12 @@ class PretrainingDataSettings:
     @property
     def pairs(self) -> bool:
         """Whether rows have a second part and a label."""
-        return self.objective in ("mlm+nsp", "mlm+sop", "nsp")
+        return OBJECTIVES[self.objective].pairs
 
     @property
     def masked(self) -> bool:
         """Whether rows get masks."""
-        return self.objective in ("mlm+nsp", "mlm", "mlm+sop")
+        return OBJECTIVES[self.objective].masks
 
     @property
     def room(self) -> int:

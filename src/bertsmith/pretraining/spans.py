@@ -129,15 +129,6 @@ def walk_single(
         begin = stop
 
 
-WALKS: dict[str, Walk] = {
-    "mlm+nsp": walk_next_sentence,
-    "nsp": walk_next_sentence,
-    "mlm+sop": walk_sentence_order,
-    "mlm": walk_single,
-    "left-to-right": walk_single,
-}
-
-
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
     """How many tokens each part loses at its front and at its back, int64 [N, 2] each.
 

@@ -3,7 +3,7 @@
 The rules are those of `create_instances_from_document` in the original `create_pretraining_data.py`. The target length
 is drawn once per document and pass; sentences are collected up to it; the chunk is cut at a random sentence into A and
 B; with probability 0.5 (always, if the chunk is a single sentence) B comes from another document and the unused
-sentences are put back; what is too long loses tokens at random ends of the longer part. `walk` holds these rules.
+sentences are put back; what is too long loses tokens at random ends of the longer part. `spans.py` holds these rules.
 
 Where every draw comes from, so that none depends on workers, ranks, restarts or the order of calls:
 
@@ -29,11 +29,13 @@ import numpy.typing as npt
 
 from bertsmith.errors import CorpusError
 from bertsmith.pretraining.counted_draws import instance_keys
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, WALKS, random_ends, uniforms
+from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, random_ends, uniforms
 from bertsmith.progress import counted
 from bertsmith.randomness import Words, generator
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 
 Ints = npt.NDArray[np.int64]
@@ -149,9 +151,9 @@ class PretrainingStream:
         self.documents, self.settings, self.vocabulary = documents, settings, vocabulary
         self._budget = rows_per_step if tokens_per_step is None else tokens_per_step
         self._by_tokens = tokens_per_step is not None
-        # A pair of one document needs two tokens; an empty document makes no instance and is nobody's random next.
-        smallest = 2 if settings.objective == "mlm+sop" else 1
-        self._usable = np.flatnonzero(np.asarray(documents.document_lengths) >= smallest)
+        # A document that is too short makes no instance and is never a random next.
+        shortest = OBJECTIVES[settings.objective].shortest_document
+        self._usable = np.flatnonzero(np.asarray(documents.document_lengths) >= shortest)
         if not len(self._usable):
             raise CorpusError(
                 expected="a corpus with text",
@@ -208,7 +210,7 @@ class PretrainingStream:
         packed = pack_rows(
             first,
             second if self.settings.pairs else None,
-            vocabulary=self.vocabulary,
+            template=Template.bert(self.vocabulary.cls_id, self.vocabulary.sep_id),
             max_length=self.settings.max_length,
             # The plan cut what was too long: pack's own coins would depend on the rows beside a row.
             truncation="error",
@@ -296,7 +298,7 @@ class PretrainingStream:
             sentence of each random next, float64 [their number]; the number of instances of each document, int64.
         """
         settings, seed, pass_number = self.settings, self.settings.seed, self._pass(epoch)
-        walk = WALKS[settings.objective]
+        walk = OBJECTIVES[settings.objective].walk
         room = settings.room
         found, openings = array("q"), array("d")
         counts, before = np.empty(len(ranks), dtype=np.int64), 0

@@ -16,10 +16,9 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import QuestionExample
 from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.units import Features, Ints
-from bertsmith.tasks.answer_text import join_pieces, realign
 from bertsmith.tasks.question_windows import Context
 from bertsmith.tasks.task import TaskSettings
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 _ROWS_AT_ONCE = 256
 
@@ -77,7 +76,7 @@ def find_answers(
         begins + candidates.starts,
         candidates.scores,
     )
-    pieces, token_ids = tokenizer.vocabulary.pieces, features.rows.token_ids
+    token_ids = features.rows.token_ids
     results = []
     for number, (question, context) in enumerate(zip(questions, contexts, strict=True)):
         places = slice(candidates.borders[number], candidates.borders[number + 1])
@@ -96,8 +95,7 @@ def find_answers(
             if _cuts_a_word(word_of_piece, first, last):
                 ids = token_ids[position : position + last - first + 1].tolist()
                 ahead = context.ids[context.first_pieces[low] : first].tolist()
-                before = len(join_pieces([pieces[id] for id in ahead]).replace(" ", ""))
-                start, end = realign(join_pieces([pieces[id] for id in ids]), text, tokenizer.rules, before)
+                start, end = tokenizer.locate(ids, text, ahead)
             answer = text[start:end]
             if answer not in found:
                 begin = _character(start, words, word_starts, low)

@@ -27,7 +27,7 @@ from bertsmith.settings import require
 from bertsmith.tasks.task import Prediction, Task, TaskSettings
 from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class ChoiceTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row on the pooled [CLS]: the score of an ending."""
-        return Head(part="classifier", outputs=1, pooled=True, dropped=True)
+        return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if every example has endings to choose from, and with `gold` a label among them; see `Task.check`.
@@ -112,7 +112,10 @@ class ChoiceTask(Task):
         contexts = _taken(tokenizer.encode_batch([example.context for example in choices]), example_of_row)
         endings = tokenizer.encode_batch([ending for example in choices for ending in example.endings])
         if settings.long_text == "error":
-            _refuse_long(choices, example_of_row, contexts.lengths, endings.lengths, settings.max_length)
+            template = tokenizer.template
+            special = np.where(contexts.lengths > 0, template.num_special(2), template.num_special(1))
+            tokens = (contexts.lengths, endings.lengths)
+            _refuse_long(choices, example_of_row, tokens, special, settings.max_length)
         rows = _pack(contexts, endings, tokenizer, settings)
         labels = [example.label for example in choices if example.label is not None]
         return Features(
@@ -200,13 +203,16 @@ def _taken(texts: Encoded, chosen: Ints) -> Encoded:
     return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], np.concatenate([[0], np.cumsum(lengths)]))
 
 
-def _refuse_long(choices: Sequence[ChoiceExample], example_of_row: Ints, first: Ints, second: Ints, most: int) -> None:
+def _refuse_long(
+    choices: Sequence[ChoiceExample], example_of_row: Ints, tokens: tuple[Ints, Ints], special: Ints, most: int
+) -> None:
     """Returns if every row fits.
 
     Raises:
         InputError: one does not.
     """
-    too_long = np.flatnonzero(first + second + np.where(first > 0, 3, 2) > most)
+    first, second = tokens
+    too_long = np.flatnonzero(first + second + special > most)
     if len(too_long):
         row = int(too_long[0])
         raise InputError(
@@ -230,7 +236,7 @@ def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: T
         packed.append(
             pack_rows(
                 *texts,
-                vocabulary=tokenizer.vocabulary,
+                template=tokenizer.template,
                 max_length=settings.max_length,
                 truncation=settings.long_text,  # type: ignore[arg-type]
             )
@@ -239,7 +245,7 @@ def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: T
     if len(packed) == 1:
         return packed[0]
     if not packed:
-        return pack_rows([], vocabulary=tokenizer.vocabulary, max_length=settings.max_length)
+        return pack_rows([], template=tokenizer.template, max_length=settings.max_length)
     token_ids = np.concatenate([rows.token_ids for rows in packed])
     segment_ids = np.concatenate([rows.segment_ids for rows in packed])
     lengths = np.concatenate([rows.lengths for rows in packed])

@@ -28,7 +28,7 @@ from bertsmith.model.heads import Head
 from bertsmith.progress import warn
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 DEFAULT_THRESHOLD = 0.5
 
@@ -82,7 +82,7 @@ class ClassificationTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row a label on the pooled [CLS]."""
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, dropped=True)
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if texts and labels are there, and with `training` known; see `Task.check`."""

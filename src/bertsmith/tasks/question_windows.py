@@ -17,11 +17,11 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Answer, QuestionExample
 from bertsmith.encoding.units import PER_ROW, Features, Ints
 from bertsmith.tasks.task import TaskSettings
-from bertsmith.text.encoded import Encoded, Ids
+from bertsmith.text.encoded import Encoded, Ids, places_of
 from bertsmith.text.normalize import is_cjk
 from bertsmith.text.pack import PackedRows, pack_rows
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.windows import Windows, windows
-from bertsmith.text.wordpiece import Tokenizer
 
 _WORD = re.compile(r"[^ \t\r\n\u202f]+")
 NOWHERE = (-1, -1)
@@ -80,7 +80,8 @@ def contexts_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Context]:
     """The contexts, cut at white space into words and these into pieces."""
     places = [[match.span() for match in _WORD.finditer(text)] for text in texts]
     words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
-    encoded = tokenizer.encode_batch(words)
+    spaced = [start > 0 for spans in places for start, _ in spans]
+    encoded = tokenizer.encode_words(words, spaced)
     contexts, word = [], 0
     for spans in places:
         offsets = encoded.offsets[word : word + len(spans) + 1]
@@ -150,14 +151,16 @@ class _Layout(NamedTuple):
 
 def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, settings: TaskSettings) -> _Layout:
     """The windows of all questions; only contexts that do not fit into one are cut one by one."""
+    template = tokenizer.template
+    room = settings.max_length - template.num_special(2)
     kept = [ids[: settings.max_question] for ids in asked]
     cut: dict[int, Windows] = {}
     for number, (ids, context) in enumerate(zip(kept, contexts, strict=True)):
-        if len(ids) + len(context.ids) > settings.max_length - 3:
+        if len(ids) + len(context.ids) > room:
             cut[number] = windows(
                 ids,
                 context.ids,
-                vocabulary=tokenizer.vocabulary,
+                template=tokenizer.template,
                 max_length=settings.max_length,
                 stride=settings.stride,
                 max_question=settings.max_question,
@@ -174,13 +177,14 @@ def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, s
     rows = pack_rows(
         [kept[number] for number in example_of_row.tolist()],
         [contexts[number].ids[start:end] for number, start, end in places],
-        vocabulary=tokenizer.vocabulary,
+        template=tokenizer.template,
         max_length=settings.max_length,
     )
     kept_lengths = np.array([len(ids) for ids in kept], dtype=np.int64)
     lost = (asked.lengths - kept_lengths)[example_of_row]
-    has_max_context = rows.segment_ids == 1
-    has_max_context[rows.offsets[1:] - 1] = False
+    first_positions = (template.second_text(0) + kept_lengths)[example_of_row]
+    has_max_context = np.zeros(len(rows.token_ids), dtype=np.bool_)
+    has_max_context[places_of(rows.offsets[:-1] + first_positions, ends - starts)] = True
     for number, found in cut.items():
         begin = rows.offsets[first_rows[number]]
         has_max_context[begin : begin + len(found.has_max_context)] = found.has_max_context
@@ -189,7 +193,7 @@ def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, s
         example_of_row=example_of_row,
         starts=starts,
         ends=ends,
-        first_positions=kept_lengths[example_of_row] + 2,
+        first_positions=first_positions,
         has_max_context=has_max_context,
     )
 

@@ -20,7 +20,7 @@ from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.model.heads import Head
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class RegressionTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row on the pooled [CLS]."""
-        return Head(part="classifier", outputs=1, pooled=True, dropped=True)
+        return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if texts are there and gold values are numbers; see `Task.check`."""

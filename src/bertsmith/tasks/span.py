@@ -27,7 +27,7 @@ from bertsmith.model.heads import Head
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 Value = TypeVar("Value")
 
@@ -106,7 +106,7 @@ class SpanTask(Task):
     @property
     def head(self) -> Head:
         """Two outputs for each position: start and end."""
-        return Head(part="span", outputs=2, pooled=False, dropped=False)
+        return Head(part="span", outputs=2, pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if questions and contexts are there and answers stand where they should; see `Task.check`."""

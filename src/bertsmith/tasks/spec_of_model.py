@@ -1,4 +1,4 @@
-"""The task of a model folder: from its passport, or from what another tool's configuration says."""
+"""The task of a model folder: from its metadata, or from what another tool's configuration says."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,11 +11,12 @@ from bertsmith.errors import CheckpointError
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
+# By what the name of a class in `transformers` ends with.
 _KINDS = {
-    "BertForSequenceClassification": "classification",
-    "BertForTokenClassification": "tagging",
-    "BertForMultipleChoice": "choice",
-    "BertForQuestionAnswering": "span",
+    "ForSequenceClassification": "classification",
+    "ForTokenClassification": "tagging",
+    "ForMultipleChoice": "choice",
+    "ForQuestionAnswering": "span",
 }
 
 
@@ -41,18 +42,19 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
     both.
 
     Raises:
-        ConfigError: the spec in the passport has unknown keys or values.
+        ConfigError: the spec in the metadata has unknown keys or values.
     """
-    if "spec" in folder.info:
-        return TaskSpec.from_dict(folder.info["spec"], f"{folder.path}/bertsmith.json")
+    metadata = folder.metadata
+    if metadata.spec is not None:
+        return TaskSpec.from_dict(metadata.spec, f"{folder.path}/bertsmith.json")
     kind = _kind(folder)
     if kind is None:
         return None
-    labels = tuple(folder.info.get("labels") or ())
+    labels = metadata.labels
     if not labels and kind in ("classification", "tagging"):
         labels = tuple(f"LABEL_{number}" for number in range(len(folder.tensors["classifier.bias"])))
-    longest = min(folder.config.max_position_embeddings, 384 if kind == "span" else 512)
-    several = folder.info.get("problem_type") == "multi_label_classification"
+    longest = min(folder.config.max_tokens, 384 if kind == "span" else 512)
+    several = metadata.problem_type == "multi_label_classification"
     scheme = _scheme(labels) if kind == "tagging" else ""
     metrics = {"regression": ("pearson", "spearman"), "span": ("f1",)}.get(kind, ("accuracy",))
     if scheme:
@@ -107,14 +109,15 @@ def read_labelled(
     spec = require_spec(folder)
     name = named_tasks.task_name(task or named_tasks.form_of(spec))
     named_tasks.require_kind(name, spec)
-    if "spec" not in folder.info:
+    if folder.metadata.spec is None:
         spec = named_tasks.official_spec(name, spec)
     return Labelled(name, spec, named_tasks.read_examples(name, path, columns).examples)
 
 
 def _kind(folder: ModelFolder) -> str | None:
     """The kind by the architecture, or by the parts where a checkpoint names none."""
-    kind = _KINDS.get(folder.info.get("architecture", ""))
+    name = folder.metadata.architecture or ""
+    kind = next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
     if kind is None and "span" in folder.parts:
         kind = "span"
     if kind is None and "classifier" in folder.parts:

@@ -32,7 +32,7 @@ from bertsmith.tasks.task import Prediction, Task, TaskSettings
 from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
 from bertsmith.text.pack import pack_rows, room_for_text
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 _SCORES = ("precision", "recall", "f1", "accuracy")
 _RULES_FOR_WORDS = TextRules(lowercase=False)
@@ -112,7 +112,7 @@ class TaggingTask(Task):
     @property
     def head(self) -> Head:
         """A layer of one row a tag on the hidden states."""
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=False, dropped=True)
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Returns if sentences have words, and as many tags as words; with `gold`, known ones. See `Task.check`.
@@ -148,7 +148,7 @@ class TaggingTask(Task):
         sentences = _tagged(examples)
         words = _encoded_words(sentences, tokenizer)
         borders = words.offsets[_borders([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
-        room = room_for_text(settings.max_length, texts=1)
+        room = room_for_text(settings.max_length, tokenizer.template, texts=1)
         if settings.long_text == "error":
             _refuse_long(sentences, np.diff(borders), room)
         cut = _windows(borders, room, settings.stride)
@@ -164,7 +164,7 @@ class TaggingTask(Task):
             )
         rows = pack_rows(
             Encoded(words.ids[places_of(begins, ends - begins)], _borders(ends - begins)),
-            vocabulary=tokenizer.vocabulary,
+            template=tokenizer.template,
             max_length=settings.max_length,
             truncation="error",
         )
@@ -172,7 +172,7 @@ class TaggingTask(Task):
             rows=rows,
             rows_per_unit=np.ones(len(rows), dtype=np.int64),
             example_of_row=sentence_of_row,
-            read=rows.offsets[window_of_word] + 1 + first_pieces - begins[window_of_word],
+            read=rows.offsets[window_of_word] + len(tokenizer.template.start) + first_pieces - begins[window_of_word],
             targets=self._targets(sentences),
             targets_per=PER_POSITION,
         )
@@ -334,7 +334,7 @@ def _encoded_words(sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> 
     word_numbers = np.array(
         [numbers.setdefault(word, len(numbers)) for sentence in sentences for word in sentence.words], dtype=np.int64
     )
-    different = tokenizer.encode_batch(list(numbers))
+    different = tokenizer.encode_words(list(numbers))
     ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
     starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))[word_numbers]
     counts = np.maximum(different.lengths, 1)[word_numbers]

@@ -20,7 +20,7 @@ from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.text.pack import TRUNCATIONS
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer
 
 LONG_TEXTS = (*TRUNCATIONS, "windows")
 POOLINGS = ("mean", "max")

@@ -16,8 +16,8 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
+from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.windows import windows
-from bertsmith.text.wordpiece import Tokenizer
 
 
 def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
@@ -62,7 +62,7 @@ def encode_texts(
         rows = pack_rows(
             first,
             second,
-            vocabulary=tokenizer.vocabulary,
+            template=tokenizer.template,
             max_length=settings.max_length,
             truncation=settings.long_text,  # type: ignore[arg-type]
         )
@@ -78,19 +78,17 @@ def encode_texts(
 
 def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[PackedRows, Ints]:
     """Windows over each text; a text that fits has one."""
-    room = settings.max_length - 2
+    room = settings.max_length - tokenizer.template.num_special(1)
     parts: list[np.ndarray] = []
     counts = np.ones(len(texts), dtype=np.int64)
     for number, ids in enumerate(texts):
         if len(ids) <= room:
             parts.append(ids)
             continue
-        cut = windows(
-            None, ids, vocabulary=tokenizer.vocabulary, max_length=settings.max_length, stride=settings.stride
-        )
+        cut = windows(None, ids, template=tokenizer.template, max_length=settings.max_length, stride=settings.stride)
         counts[number] = len(cut)
         parts += [ids[start:end] for start, end in zip(cut.starts, cut.ends, strict=True)]
-    return pack_rows(parts, vocabulary=tokenizer.vocabulary, max_length=settings.max_length), counts
+    return pack_rows(parts, template=tokenizer.template, max_length=settings.max_length), counts
 
 
 def pooled_units(logits: Tensor, batch: TaskBatch, pooling: str) -> Tensor:

@@ -1,7 +1,8 @@
-"""Rows as a model reads them: [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with segments, truncation and windows.
+"""Rows as a model reads them, such as [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with segments, truncation and windows.
 
-This is the only place that adds [CLS] and [SEP], makes segment ids and cuts texts that are too long. Rows stand one
-after another in flat arrays, without padding. What is cut is counted.
+This is the only place that adds special tokens, makes segment ids and cuts texts that are too long. What surrounds the
+texts is the `Template` of the tokenizer. Rows follow one another in flat arrays, without padding; cut tokens are
+counted.
 
 Shapes: N rows, T tokens of all rows.
 
@@ -21,7 +22,7 @@ import numpy.typing as npt
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded, Ids, places_of
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.template import Template
 
 Truncation = Literal["longest_first", "head", "tail", "head_tail", "error"]
 TRUNCATIONS: tuple[str, ...] = ("longest_first", "head", "tail", "head_tail", "error")
@@ -98,7 +99,7 @@ def pack_rows(
     first: Encoded | Sequence[npt.ArrayLike],
     second: Encoded | Sequence[npt.ArrayLike] | None = None,
     *,
-    vocabulary: Vocabulary,
+    template: Template,
     max_length: int,
     truncation: Truncation = "longest_first",
     model_limit: int = MODEL_LIMIT,
@@ -115,7 +116,7 @@ def pack_rows(
     Args:
         first: N texts, flat or as a list of rows of ids.
         second: N more, for pairs.
-        vocabulary: gives the ids of [CLS] and [SEP].
+        template: the special tokens around the texts.
         max_length: tokens in a row at most, with [CLS] and [SEP].
         truncation: see above.
         model_limit: positions of the model that will read the rows; `max_length` may not be above it.
@@ -124,14 +125,14 @@ def pack_rows(
         ConfigError: `max_length` is above the limit or leaves no room for text, or `truncation` is unknown.
         InputError: a row is too long and `truncation` is `error`.
 
-    >>> vocabulary = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"])
-    >>> rows = pack_rows([[7, 8, 9, 7]], [[5, 6]], vocabulary=vocabulary, max_length=8)
+    >>> template = Template(start=(2,), between=(3,), end=(3,))
+    >>> rows = pack_rows([[7, 8, 9, 7]], [[5, 6]], template=template, max_length=8)
     >>> rows.token_ids.tolist(), rows.segment_ids.tolist(), rows.cut_tokens
     ([2, 7, 8, 9, 3, 5, 6, 3], [0, 0, 0, 0, 0, 1, 1, 1], 1)
     """
     texts = [_encoded(first)] if second is None else [_encoded(first), _encoded(second)]
     assert len({len(text) for text in texts}) == 1, "as many second texts as first ones"
-    room = room_for_text(max_length, texts=len(texts), model_limit=model_limit)
+    room = room_for_text(max_length, template, texts=len(texts), model_limit=model_limit)
     require(
         truncation in TRUNCATIONS,
         expected=f"a truncation of {TRUNCATIONS}",
@@ -150,16 +151,16 @@ def pack_rows(
             fix="shorten the text, raise max_length or choose a truncation",
         )
     fronts = _fronts(cuts, kept, truncation)
-    return _assemble(texts, kept, fronts, cuts, truncation, vocabulary, cut_by_row)
+    return _assemble(texts, kept, fronts, cuts, truncation, template, cut_by_row)
 
 
-def room_for_text(max_length: int, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
-    """The tokens that [CLS] and one [SEP] a text leave of `max_length`.
+def room_for_text(max_length: int, template: Template, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
+    """The tokens of text that fit into `max_length` next to the special tokens of the template.
 
     Raises:
         ConfigError: `max_length` is above `model_limit`, or leaves less than one token a text.
 
-    >>> room_for_text(128, texts=2)
+    >>> room_for_text(128, Template(start=(2,), between=(3,), end=(3,)), texts=2)
     125
     """
     require(
@@ -168,10 +169,11 @@ def room_for_text(max_length: int, *, texts: int, model_limit: int = MODEL_LIMIT
         found=max_length,
         fix="lower max_length; cut long texts (truncation) or read them in windows",
     )
-    room = max_length - 1 - texts
+    special = template.num_special(texts)
+    room = max_length - special
     if room < texts:
         raise ConfigError(
-            expected=f"max_length of at least {2 * texts + 1} for {'one text' if texts == 1 else 'two texts'}",
+            expected=f"max_length of at least {special + texts} for {'one text' if texts == 1 else 'two texts'}",
             found=str(max_length),
             fix="raise max_length",
         )
@@ -226,16 +228,24 @@ def _assemble(
     fronts: list[Counts],
     cuts: list[Counts],
     truncation: str,
-    vocabulary: Vocabulary,
+    template: Template,
     cut_by_row: Counts,
 ) -> PackedRows:
-    lengths = np.sum(kept, axis=0) + 1 + len(texts)
+    lengths = np.sum(kept, axis=0) + template.num_special(len(texts))
     offsets = _offsets(lengths)
     token_ids = np.empty(int(offsets[-1]), dtype=np.int32)
     segment_ids = np.zeros(len(token_ids), dtype=np.int32)
-    token_ids[offsets[:-1]] = vocabulary.cls_id
-    begin = offsets[:-1] + 1
-    for segment, (text, keep, front, cut) in enumerate(zip(texts, kept, fronts, cuts, strict=True)):
+    begin = offsets[:-1].copy()
+
+    def add_special(ids: tuple[int, ...], segment: int) -> None:
+        for id in ids:
+            token_ids[begin] = id
+            segment_ids[begin] = segment
+            begin[:] += 1
+
+    add_special(template.start, 0)
+    for number, (text, keep, front, cut) in enumerate(zip(texts, kept, fronts, cuts, strict=True)):
+        segment = template.second_segment if number else 0
         within = _offsets(keep)
         step = np.arange(int(within[-1])) - np.repeat(within[:-1], keep)
         source = np.repeat(text.offsets[:-1], keep) + step
@@ -246,8 +256,6 @@ def _assemble(
         target = np.repeat(begin, keep) + step
         token_ids[target] = text.ids[source]
         segment_ids[target] = segment
-        begin = begin + keep
-        token_ids[begin] = vocabulary.sep_id
-        segment_ids[begin] = segment
-        begin = begin + 1
+        begin += keep
+        add_special(template.end if number == len(texts) - 1 else template.between, segment)
     return PackedRows(token_ids, segment_ids, lengths.astype(np.int32), cut_by_row.astype(np.int32))

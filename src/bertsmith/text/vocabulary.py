@@ -7,32 +7,49 @@ Only the line end is taken off a line; the Chinese vocabulary holds pieces that 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bertsmith.errors import InputError, VocabularyError
 from bertsmith.files import atomic_file
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-SPECIAL_PIECES = (PAD, UNK, CLS, SEP, MASK)
 CONTINUATION = "##"
 
 
+class SpecialPieces(NamedTuple):
+    """The pieces with a meaning of their own, as this vocabulary spells them."""
+
+    pad: str = PAD
+    unk: str = UNK
+    cls: str = CLS
+    sep: str = SEP
+    mask: str = MASK
+
+
+SPECIAL_PIECES = SpecialPieces()  # as BERT spells them
+
+
 class Vocabulary:
-    """Pieces and their ids; a piece that continues a word begins with `##`.
+    """Pieces and their ids. In a WordPiece vocabulary, a piece that continues a word begins with `##`.
 
     Args:
         pieces: all pieces in the order of their ids.
+        special: the special pieces.
         source: what to call this vocabulary in errors, such as the path of its file.
 
     Raises:
-        VocabularyError: a special piece is missing, or a piece is empty, doubled or holds a line end.
+        VocabularyError: a special piece is missing, or a piece is empty, occurs twice or contains a line end.
     """
 
-    def __init__(self, pieces: Sequence[str], *, source: str = "the vocabulary") -> None:
+    def __init__(
+        self, pieces: Sequence[str], *, special: SpecialPieces = SPECIAL_PIECES, source: str = "the vocabulary"
+    ) -> None:
         self.pieces = tuple(pieces)
+        self.special = special
         self.index = {piece: id for id, piece in enumerate(self.pieces)}
-        _check(self.pieces, self.index, source)
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.index[p] for p in SPECIAL_PIECES)
-        self.special_ids = frozenset(self.index[piece] for piece in SPECIAL_PIECES)
+        _check(self.pieces, self.index, special, source)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.index[piece] for piece in special)
+        self.special_ids = frozenset(self.index[piece] for piece in special)
         self.digest = f"sha256:{hashlib.sha256(self._file_bytes()).hexdigest()}"
 
     def __len__(self) -> int:
@@ -82,7 +99,7 @@ class Vocabulary:
     @property
     def is_cased(self) -> bool:
         """True if a piece other than the special ones holds a capital letter."""
-        specials = set(SPECIAL_PIECES)
+        specials = set(self.special)
         return any(piece != piece.lower() for piece in self.pieces if piece not in specials)
 
     def _file_bytes(self) -> bytes:
@@ -107,7 +124,7 @@ def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
     return None
 
 
-def _check(pieces: tuple[str, ...], index: dict[str, int], source: str) -> None:
+def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPieces, source: str) -> None:
     for id, piece in enumerate(pieces):
         if piece == "":
             raise VocabularyError(
@@ -127,10 +144,10 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], source: str) -> None:
                 found=f"{piece!r} as piece {id}",
                 fix="remove it",
             )
-    missing = [piece for piece in SPECIAL_PIECES if piece not in index]
+    missing = [piece for piece in special if piece not in index]
     if missing:
         raise VocabularyError(
-            expected=f"{' '.join(SPECIAL_PIECES)} in {source}",
+            expected=f"{' '.join(special)} in {source}",
             found=f"no {' '.join(missing)} among its {len(pieces)} pieces",
             fix="use the vocab.txt of the model, or learn one with `bertsmith vocab`",
         )

@@ -1,4 +1,4 @@
-"""Windows over a text that is longer than the model: [CLS] question [SEP] part of the context [SEP].
+"""Windows over a text that is longer than the model reads: [CLS] question [SEP] part of the context [SEP].
 
 Windows overlap, so most tokens of the context stand in several. A token is scored in the window where it has the most
 context on both sides.
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import MODEL_LIMIT, PackedRows, pack_rows, room_for_text
-from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.template import Template
 
 MAX_QUESTION_TOKENS = 64
 
@@ -49,7 +49,7 @@ def windows(
     question_ids: npt.ArrayLike | None,
     context_ids: npt.ArrayLike,
     *,
-    vocabulary: Vocabulary,
+    template: Template,
     max_length: int = 384,
     stride: int = 128,
     max_question: int = MAX_QUESTION_TOKENS,
@@ -63,7 +63,7 @@ def windows(
     Args:
         question_ids: ids of the question, at most `max_question` are kept; None for windows over a single text.
         context_ids: ids of the context.
-        vocabulary: gives the ids of [CLS] and [SEP].
+        template: the special tokens around the texts.
         max_length: tokens in a row at most, with [CLS] and [SEP].
         stride: tokens between the beginnings of windows.
         max_question: tokens of the question that are kept.
@@ -77,7 +77,7 @@ def windows(
         require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
     question = None if question_ids is None else np.asarray(question_ids, dtype=np.int32).reshape(-1)
     context = np.asarray(context_ids, dtype=np.int32).reshape(-1)
-    room = room_for_text(max_length, texts=1 if question is None else 2, model_limit=model_limit)
+    room = room_for_text(max_length, template, texts=1 if question is None else 2, model_limit=model_limit)
     asked = 0 if question is None else min(len(question), max_question)
     require(
         room > asked,
@@ -88,13 +88,13 @@ def windows(
     starts, ends = _spans(len(context), room - asked, stride)
     parts = Encoded.from_rows([context[start:end] for start, end in zip(starts, ends, strict=True)])
     if question is None:
-        rows = pack_rows(parts, vocabulary=vocabulary, max_length=max_length, model_limit=model_limit)
-        first_position = 1
+        rows = pack_rows(parts, template=template, max_length=max_length, model_limit=model_limit)
+        first_position = len(template.start)
     else:
         kept = Encoded.from_rows([question[:asked]] * len(starts))
-        rows = pack_rows(kept, parts, vocabulary=vocabulary, max_length=max_length, model_limit=model_limit)
+        rows = pack_rows(kept, parts, template=template, max_length=max_length, model_limit=model_limit)
         rows = dataclasses.replace(rows, cut_by_row=np.full(len(starts), len(question) - asked, dtype=np.int32))
-        first_position = asked + 2
+        first_position = template.second_text(asked)
     best = np.zeros(len(rows.token_ids), dtype=np.bool_)
     best[_best_window(starts, ends, rows.offsets[:-1] + first_position, len(context))] = True
     return Windows(rows, starts, ends, first_position, best)

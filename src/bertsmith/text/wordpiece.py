@@ -1,11 +1,13 @@
-"""The tokenizer: text to the ids of word pieces, and back.
+"""WordPiece, BERT's tokenizer: text to the ids of word pieces, and back.
 
 `encode_batch` is the fast path, for corpora; `encode`, `tokenize` and `encode_with_offsets` are for single texts. All
 of them give the pieces of `basic_tokens` cut by `Segmenter`, on every string. None adds [CLS] or [SEP]: see `pack.py`.
 """
 
+import dataclasses
+import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,9 +18,11 @@ from bertsmith.text.encoded import Encoded, Ids, Pieces
 from bertsmith.text.fast import FastEncoder
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
+from bertsmith.text.offsets import EncodedWithOffsets, OffsetEncoder
+from bertsmith.text.realign import join_pieces, realign
+from bertsmith.text.template import Template
+from bertsmith.text.tokenizer import Flags, Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
-
-__all__ = ["Encoded", "Pieces", "TextRules", "Tokenizer", "Vocabulary"]
 
 _SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
 # A longer word is hardly ever met twice, and must not fill the memory.
@@ -27,7 +31,7 @@ _LONGEST_REMEMBERED = 64
 _SMALL = 20_000
 
 
-class Tokenizer:
+class WordPieceTokenizer(Tokenizer):
     """BERT's tokenizer for one vocabulary and one set of rules.
 
     Args:
@@ -37,10 +41,12 @@ class Tokenizer:
         threads: threads that work in `encode_batch`; by default one for each core that this process may use.
 
     >>> words = ["want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
-    >>> tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
+    >>> tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
     >>> tokenizer.tokenize("UNwantéd,running")
     ['un', '##want', '##ed', ',', 'runn', '##ing']
     """
+
+    kind = "WordPieces"
 
     def __init__(
         self,
@@ -52,14 +58,26 @@ class Tokenizer:
     ) -> None:
         self.vocabulary = vocabulary
         self.rules = rules if rules is not None else TextRules()
+        self.template = Template.bert(vocabulary.cls_id, vocabulary.sep_id)
         self.cache_entries = cache_entries
         self.threads = threads
         self._segmenter = Segmenter(vocabulary, max_word_characters=self.rules.max_word_characters)
         self._memo: dict[str, tuple[int, ...]] = {}
         self._fast: FastEncoder | None = None
+        self._offsets = OffsetEncoder(self.encode_with_offsets, cache_entries)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (self.vocabulary, self.rules, self.cache_entries, self.threads)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The text rules."""
+        return dataclasses.asdict(self.rules)
+
+    @functools.cached_property
+    def begins_word(self) -> Flags:
+        """Whether a piece does not begin with `##`, bool [V]."""
+        return np.array([not piece.startswith(CONTINUATION) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
     def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
         """The ids of many texts in one flat array; no special pieces are added.
@@ -85,10 +103,9 @@ class Tokenizer:
             ids += [self.vocabulary.index[part]] if special else self._ids(part)
         return np.array(ids, dtype=np.int32)
 
-    def tokenize(self, text: str, *, special_tokens: bool = False) -> list[str]:
-        """The pieces of one text; see `encode_batch` for `special_tokens`."""
-        pieces = self.vocabulary.pieces
-        return [pieces[id] for id in self.encode(text, special_tokens=special_tokens).tolist()]
+    def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
+        """The ids of many words; a space in front changes nothing here."""
+        return self.encode_batch(words)
 
     def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
         """The ids of one text with the characters of `text` that each piece stands for."""
@@ -108,10 +125,19 @@ class Tokenizer:
             position += len(part)
         return Pieces(*(np.array(column, dtype=np.int32) for column in (ids, starts, ends)))
 
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
+        """The ids of many texts with the characters of each text that each piece stands for."""
+        return self._offsets.encode(texts)
+
+    def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
+        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided."""
+        predicted, ahead = (join_pieces(self.vocabulary.pieces[id] for id in part) for part in (ids, before))
+        return realign(predicted, words, self.rules, len(ahead.replace(" ", "")))
+
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
         """The pieces of `ids` joined to words, with one space between words.
 
-        >>> tokenizer = Tokenizer(Vocabulary([*SPECIAL_PIECES, "un", "##want", "##ed"]))
+        >>> tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "un", "##want", "##ed"]))
         >>> tokenizer.decode([2, 5, 6, 7, 3, 5]), tokenizer.decode([2, 5, 6, 3], skip_special=False)
         ('unwanted un', '[CLS] unwant [SEP]')
         """
@@ -166,8 +192,8 @@ class Tokenizer:
         return Encoded(np.insert(between.ids, before, ids).astype(np.int32), offsets)
 
 
-def _rebuild(vocabulary: Vocabulary, rules: TextRules, cache_entries: int, threads: int | None) -> Tokenizer:
-    return Tokenizer(vocabulary, rules, cache_entries=cache_entries, threads=threads)
+def _rebuild(vocabulary: Vocabulary, rules: TextRules, cache_entries: int, threads: int | None) -> WordPieceTokenizer:
+    return WordPieceTokenizer(vocabulary, rules, cache_entries=cache_entries, threads=threads)
 
 
 def _is_small(texts: Strings) -> bool:

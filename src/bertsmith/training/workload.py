@@ -1,12 +1,13 @@
-"""What a task hands to the training loop: the work of each step, its loss, its evaluation.
+"""What the training loop receives: the work of each step, its loss, its evaluation.
 
 Pre-training and fine-tuning are workloads. The loop knows nothing of text, and a workload knows nothing of
 learning rates, checkpoints or time.
 """
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -26,30 +27,34 @@ class StepPlan:
     sequences: int
 
 
-class Workload(Protocol):
+class Workload(abc.ABC):
     """A model and the work that trains it.
 
     Everything is a function of (seed, step): the loop may ask for any step at any time, in another process,
     from another thread (`plan` only), or twice.
+
+    Attributes:
+        model: what is trained, on the device where it is trained.
     """
 
-    @property
-    def model(self) -> nn.Module:
-        """What is trained, on the device where it is trained."""
+    model: nn.Module
 
     def rate_factor(self, name: str) -> float:
-        """The share of the learning rate that the parameter of this name is trained with; 1 for all as a rule."""
+        """The fraction of the learning rate that the parameter of this name is trained with; by default 1 for all."""
+        return 1.0
 
-    def fix_steps(self, total: int) -> None:
-        """Is told how many steps the run has, before the plans of that run are asked for.
+    def fix_steps(self, total: int) -> None:  # noqa: B027 - most workloads do not depend on it
+        """Receives the number of steps of the run, before the loop asks for its plans; by default ignores it.
 
         A workload whose work depends on the length of the run (a length curriculum) takes it from here. It
-        may be told twice: a run with a budget in minutes makes its trial steps as a run of another length.
+        may be called twice: a run with a budget in minutes makes its trial steps as a run of another length.
         """
 
+    @abc.abstractmethod
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The work of `rank` among `world` ranks in step `step`, counted from 0. Called from a thread."""
 
+    @abc.abstractmethod
     def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The part of a micro-batch in the loss of the whole step, and sums to be logged.
 
@@ -59,8 +64,10 @@ class Workload(Protocol):
         wrapper around it that exchanges gradients: it is called once, as `model(...)`.
         """
 
+    @abc.abstractmethod
     def summarize(self, sums: Mapping[str, float]) -> Mapping[str, float]:
         """The values of a line of the log, from the sums of one or several steps over all ranks."""
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Values on held-out data; empty if there are none. Runs in evaluation mode, without gradients."""
+        """Values on held-out data, by default none. Runs in evaluation mode, without gradients."""
+        return {}

@@ -65,7 +65,7 @@ class Embedder:
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
         self.choice = encoder.choice(layers)
         encoder.require_pooling(pooling, self.choice)
-        limit = encoder.model.config.max_position_embeddings
+        limit = encoder.model.max_tokens
         self.max_length = limit if max_length is None else max_length
         require(
             3 <= self.max_length <= limit,
@@ -104,7 +104,7 @@ class Embedder:
         """
         encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
         said = recipe or SentenceRecipe(encoder=Path(source))
-        limit = encoder.model.config.max_position_embeddings
+        limit = encoder.model.max_tokens
         return Embedder(
             encoder,
             pooling=said.pooling if pooling is None else pooling,
@@ -144,9 +144,9 @@ class Embedder:
         encoder, encoded = self.encoder, self.encode(texts)
         rows = pack_rows(
             encoded,
-            vocabulary=encoder.tokenizer.vocabulary,
+            template=encoder.tokenizer.template,
             max_length=self.max_length,
-            model_limit=encoder.model.config.max_position_embeddings,
+            model_limit=encoder.model.max_tokens,
         )
         cut = rows.cut_by_row.astype(np.int64)
         self.texts += len(texts)

@@ -14,7 +14,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.files import read_json
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
@@ -73,7 +73,7 @@ def load_encoder(
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         before = folder.tokenizer.rules
         rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        folder = dataclasses.replace(folder, tokenizer=Tokenizer(folder.tokenizer.vocabulary, rules))
+        folder = dataclasses.replace(folder, tokenizer=WordPieceTokenizer(folder.tokenizer.vocabulary, rules))
     return FrozenEncoder.load(folder, device=device, precision=precision), recipe
 
 

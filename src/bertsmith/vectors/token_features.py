@@ -25,14 +25,11 @@ from bertsmith.errors import ConfigError, nearest
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows, room_for_text
-from bertsmith.text.vocabulary import CONTINUATION
 from bertsmith.text.windows import windows
-from bertsmith.text.wordpiece import Tokenizer
 from bertsmith.vectors.sentence_transformers import load_encoder
 
 UNITS = ("first", "mean", "pieces")
 CHUNK_BYTES = 2**27  # of vectors of pieces that are in memory at once
-_LONGEST_REMEMBERED = 64  # characters; what is longer hardly comes again
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -55,48 +52,6 @@ class TokenVectors:
     begin: Ints
     end: Ints
     vectors: Vectors
-
-
-class OffsetEncoder:
-    """The pieces of many texts with their characters; remembers what stands between spaces, as it comes again.
-
-    No rule looks across a space, so what stands between two has the same pieces everywhere.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
-
-    def encode(self, texts: Sequence[str]) -> tuple[Encoded, Ints, Ints]:
-        """The ids of all texts; the first character of each piece and the one past its last, int64 [P]."""
-        ids: list[int] = []
-        starts: list[int] = []
-        ends: list[int] = []
-        shifts, counts, lengths = [], [], [0]
-        for text in texts:
-            position = 0
-            for part in text.split(" "):
-                if part:
-                    found = self._memo.get(part) or self._encode(part)
-                    ids += found[0]
-                    starts += found[1]
-                    ends += found[2]
-                    counts.append(len(found[0]))
-                    shifts.append(position)
-                position += len(part) + 1
-            lengths.append(len(ids))
-        shift = np.repeat(np.array(shifts, np.int64), counts)
-        encoded = Encoded(np.array(ids, np.int32), np.array(lengths, np.int64))
-        return encoded, np.array(starts, np.int64) + shift, np.array(ends, np.int64) + shift
-
-    def _encode(self, part: str) -> tuple[list[int], list[int], list[int]]:
-        pieces = self.tokenizer.encode_with_offsets(part)
-        found = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
-        if len(self._memo) >= self.tokenizer.cache_entries:
-            self._memo.clear()
-        if len(part) <= _LONGEST_REMEMBERED:
-            self._memo[part] = found
-        return found
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,14 +88,11 @@ class TokenFeatures:
         if unit not in UNITS:
             raise ConfigError(expected="a known unit", found=repr(unit), fix=nearest(unit, UNITS))
         self.encoder, self.unit, self.choice = encoder, unit, encoder.choice(layers)
-        self._limit = encoder.model.config.max_position_embeddings
+        self._limit = encoder.model.max_tokens
         self.max_length = self._limit if max_length is None else max_length
-        self._room = room_for_text(self.max_length, texts=1, model_limit=self._limit)
+        self._room = room_for_text(self.max_length, encoder.tokenizer.template, texts=1, model_limit=self._limit)
         self.width = self.choice.width(encoder.hidden_size)
         self.long_texts = self.empty_texts = 0
-        self._offsets = OffsetEncoder(encoder.tokenizer)
-        pieces = encoder.tokenizer.vocabulary.pieces
-        self._begins_word = np.array([not piece.startswith(CONTINUATION) for piece in pieces], dtype=np.bool_)
 
     @staticmethod
     def load(
@@ -180,7 +132,7 @@ class TokenFeatures:
         tokenizer = self.encoder.tokenizer
         numbers: dict[str, int] = {}
         words = np.array([numbers.setdefault(word, len(numbers)) for words in sentences for word in words], np.int64)
-        different = tokenizer.encode_batch(list(numbers))
+        different = tokenizer.encode_words(list(numbers))
         counts = np.append(np.maximum(different.lengths, 1), 1)
         # What the rules leave nothing of begins at the [UNK] behind all others.
         starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))
@@ -202,11 +154,12 @@ class TokenFeatures:
         Args:
             first_line: the number of the first text.
         """
-        encoded, begin, end = self._offsets.encode(texts)
+        encoded, begin, end = self.encoder.tokenizer.encode_batch_with_offsets(texts)
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
         line = np.repeat(np.arange(len(texts)), encoded.lengths)
         names = self.encoder.tokenizer.vocabulary.pieces
-        is_first = self._begins_word[encoded.ids]
+        is_first = self.encoder.tokenizer.begins_word[encoded.ids]
+        is_first[encoded.offsets[:-1][encoded.lengths > 0]] = True
         if self.unit == "pieces":
             is_first[:] = True
         firsts = np.flatnonzero(is_first)
@@ -266,7 +219,7 @@ class TokenFeatures:
             spans = zip(rows.begin[part].tolist(), rows.end[part].tolist(), strict=True)
             packed = pack_rows(
                 [texts.ids[first:last] for first, last in spans],
-                vocabulary=self.encoder.tokenizer.vocabulary,
+                template=self.encoder.tokenizer.template,
                 max_length=self.max_length,
                 model_limit=self._limit,
             )
@@ -290,7 +243,7 @@ class TokenFeatures:
             cut = windows(
                 None,
                 ids,
-                vocabulary=self.encoder.tokenizer.vocabulary,
+                template=self.encoder.tokenizer.template,
                 max_length=self.max_length,
                 stride=max(self._room // 2, 1),
                 model_limit=self._limit,

@@ -3,20 +3,30 @@
 import pytest
 import torch
 
-from bertsmith.checkpoints import names
-from bertsmith.checkpoints.names import Match, Skip, from_google, from_huggingface, to_google, to_huggingface
+from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.google_names import from_google, to_google
 from bertsmith.checkpoints.plan import plan_loading
 from bertsmith.errors import CheckpointError
+from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import BertForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.parameter_names import Match, Skip
 from checkpoints.tiny import tiny_tensors
 
 BASE = BertConfig.named("base")
+from_huggingface, to_huggingface = NAMES.from_huggingface, NAMES.to_huggingface
+
+
+def every_name(config: BertConfig) -> list[tuple[str, str, str]]:
+    """All parameters of a shape with all heads, as (ours, Hugging Face, Google)."""
+    heads = [row.ours for part in NAMES.parts.values() for row in part]
+    every = [*NAMES.required_shapes(config), *heads]
+    return [(ours, to_huggingface(ours), to_google(ours)[0]) for ours in every]
 
 
 def test_every_name_comes_back_from_both_languages():
     count = 0
-    for ours, huggingface, google in names.every_name(BASE):
+    for ours, huggingface, google in every_name(BASE):
         assert from_huggingface(huggingface) == Match(ours)
         assert from_google(google) == Match(ours, to_google(ours)[1])
         assert (to_huggingface(ours), to_google(ours)[0]) == (huggingface, google)
@@ -25,12 +35,12 @@ def test_every_name_comes_back_from_both_languages():
 
 
 def test_no_name_stands_twice_in_a_language():
-    columns = list(zip(*names.every_name(BASE), strict=True))
+    columns = list(zip(*every_name(BASE), strict=True))
     assert [len(set(column)) for column in columns] == [len(column) for column in columns]
 
 
 def test_our_names_are_those_of_our_modules(config):
-    model = BertForPreTraining(config)
+    model = EncoderForPreTraining(new_encoder(config))
     expected = tiny_tensors(config, "pooler", "mlm", "nsp")
     assert {name: value.shape for name, value in model.state_dict().items()} == {
         name: value.shape for name, value in expected.items()
@@ -49,7 +59,7 @@ def test_hugging_face_names_are_those_of_its_modules(config, quiet_transformers)
     }
     for kind, present in parts.items():
         stored = {name: tuple(value.shape) for name, value in kind(theirs).state_dict().items()}
-        plan = plan_loading(stored, from_huggingface, config, "the oracle")
+        plan = plan_loading(stored, from_huggingface, config, NAMES, "the oracle")
         assert set(plan.take) == set(tiny_tensors(config, *present)), kind
 
 
@@ -96,8 +106,8 @@ def test_what_an_optimizer_leaves_in_a_google_checkpoint_is_skipped(name):
 
 def test_google_turns_the_kernels_and_nothing_else():
     """bert.md section 3: tables and the two hand-made output matrices lie as they are."""
-    turned = {google for ours, _, google in names.every_name(BASE) if to_google(ours)[1]}
-    assert turned == {google for _, _, google in names.every_name(BASE) if google.endswith("/kernel")}
+    turned = {google for ours, _, google in every_name(BASE) if to_google(ours)[1]}
+    assert turned == {google for _, _, google in every_name(BASE) if google.endswith("/kernel")}
 
 
 def test_counts_of_variables_are_the_published_ones():
@@ -117,9 +127,9 @@ def test_shapes_count_as_many_numbers_as_the_configuration():
 
 
 def tiny_shapes(config: BertConfig, *parts: str) -> dict[str, tuple[int, ...]]:
-    shapes = names.required_shapes(config)
+    shapes = NAMES.required_shapes(config)
     for part in parts:
-        shapes |= names.part_shapes(part, config, 3)
+        shapes |= NAMES.part_shapes(part, config, 3)
     return shapes
 
 
@@ -136,7 +146,7 @@ def test_all_that_is_wrong_is_said_at_once(config):
     stored["bert.encoder.layer.2.output.dense.bias"] = (32,)
     stored["pooler.dense.bias"] = (32,)
     with pytest.raises(CheckpointError) as caught:
-        plan_loading(stored, from_huggingface, config, "'x'", name_there=to_huggingface)
+        plan_loading(stored, from_huggingface, config, NAMES, "'x'", name_there=to_huggingface)
     text = str(caught.value)
     for part in (
         "no bert.embeddings.word_embeddings.weight",
@@ -163,7 +173,7 @@ def test_what_is_missing_is_named_as_the_checkpoint_would_name_it(config, transl
     """With the prefix of the encoder where the others have it, without it where they have none."""
     absent = "bert.layers.0.attention_norm.weight"
     stored = {}
-    for ours, shape in names.required_shapes(config).items():
+    for ours, shape in NAMES.required_shapes(config).items():
         name, transposed = there(ours)
         if ours != absent:
             stored[name] = shape[::-1] if transposed else shape
@@ -177,7 +187,7 @@ def test_what_is_missing_is_named_as_the_checkpoint_would_name_it(config, transl
 
 def test_unknown_names_can_be_allowed_and_are_reported(config):
     stored = stored_shapes(config) | {"adapter.weight": (4, 4)}
-    report = plan_loading(stored, from_huggingface, config, "'x'", allow_unknown=True).report
+    report = plan_loading(stored, from_huggingface, config, NAMES, "'x'", allow_unknown=True).report
     assert report.unknown == ("adapter.weight",)
     assert "unknown, not loaded: adapter.weight" in report.lines()
     assert report.to_dict()["missing"] == ("classifier", "span")
@@ -185,10 +195,10 @@ def test_unknown_names_can_be_allowed_and_are_reported(config):
 
 def test_a_classifier_may_have_any_height_but_only_one(config):
     stored = stored_shapes(config) | {"classifier.weight": (5, 32), "classifier.bias": (5,)}
-    assert "classifier.bias" in plan_loading(stored, from_huggingface, config, "'x'").take
+    assert "classifier.bias" in plan_loading(stored, from_huggingface, config, NAMES, "'x'").take
     stored["classifier.bias"] = (4,)
     with pytest.raises(CheckpointError, match=r"classifier.bias is \[4\] and not \[5\]"):
-        plan_loading(stored, from_huggingface, config, "'x'")
+        plan_loading(stored, from_huggingface, config, NAMES, "'x'")
 
 
 def test_the_decoder_is_a_copy_of_the_word_table_or_stands_in_for_it(config):
@@ -196,11 +206,11 @@ def test_the_decoder_is_a_copy_of_the_word_table_or_stands_in_for_it(config):
     word = "bert.embeddings.word_embeddings.weight"
     stored["cls.predictions.decoder.weight"] = stored[word]
     stored["cls.predictions.decoder.bias"] = stored["cls.predictions.bias"]
-    plan = plan_loading(stored, from_huggingface, config, "'x'")
+    plan = plan_loading(stored, from_huggingface, config, NAMES, "'x'")
     assert [copy for _, copy, _ in plan.copies] == ["cls.predictions.decoder.weight", "cls.predictions.decoder.bias"]
     del stored["cls.predictions.bias"]
-    plan = plan_loading(stored, from_huggingface, config, "'x'")
+    plan = plan_loading(stored, from_huggingface, config, NAMES, "'x'")
     assert plan.take["mlm.bias"] == ("cls.predictions.decoder.bias", False)
     stored["cls.predictions.decoder.weight"] = (1, 2)
     with pytest.raises(CheckpointError, match=r"decoder.weight is \[1, 2\] and not"):
-        plan_loading(stored, from_huggingface, config, "'x'")
+        plan_loading(stored, from_huggingface, config, NAMES, "'x'")

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.tasks.answer_text import join_pieces, realign
 from bertsmith.text.normalize import TextRules, basic_tokens
-from bertsmith.text.wordpiece import Tokenizer
+from bertsmith.text.realign import join_pieces, realign
+from bertsmith.text.wordpiece import WordPieceTokenizer
 from oracles import squad_oracle, wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, all_texts
 
@@ -62,7 +62,7 @@ def test_pieces_are_joined_to_words() -> None:
 @given(all_texts, st.booleans(), st.data())
 def test_every_span_of_pieces_equals_the_slow_version(text: str, lowercase: bool, data: st.DataObject) -> None:
     rules = TextRules(lowercase=lowercase)
-    pieces = Tokenizer(MIXED_VOCABULARY, rules).tokenize(text)
+    pieces = WordPieceTokenizer(MIXED_VOCABULARY, rules).tokenize(text)
     first = data.draw(st.integers(0, len(pieces)))
     chosen = pieces[first : data.draw(st.integers(first, len(pieces)))]
     words = " ".join(word for _, word in squad_oracle.words_of(text))

@@ -1,0 +1,77 @@
+"""The architectures that can be loaded, trained, exported and served: one dictionary.
+
+`model_type` of a `config.json` leads to the configuration, the encoder, the names of its parameters in the folders of
+Hugging Face, and the reader of its tokenizer. A new architecture is a module in `model/` and a line here.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.checkpoints.tokenizer_files import read_pipeline, read_wordpiece
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.model import bert, distilbert, roberta
+from bertsmith.model.config import BertConfig, EncoderConfig
+from bertsmith.model.encoder import Encoder
+from bertsmith.model.parameter_names import ParameterNames
+from bertsmith.text.tokenizer import Tokenizer
+
+TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[str]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """What there is to know of an architecture.
+
+    Attributes:
+        config: its configuration.
+        encoder: its encoder; called with a configuration and the seed of its first parameters.
+        names: its parameters in the folders of Hugging Face.
+        read_tokenizer: reads the tokenizer of a folder, given what `bertsmith.json` says; None where there is no
+            vocabulary. The list holds notes on where the rules come from.
+    """
+
+    config: type[EncoderConfig]
+    encoder: Callable[..., Encoder]
+    names: ParameterNames
+    read_tokenizer: TokenizerReader
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "bert": Architecture(BertConfig, bert.BertModel, bert.NAMES, read_wordpiece),
+    "distilbert": Architecture(
+        distilbert.DistilBertConfig, distilbert.DistilBertModel, distilbert.NAMES, read_wordpiece
+    ),
+    "roberta": Architecture(roberta.RobertaConfig, roberta.RobertaModel, roberta.NAMES, read_pipeline),
+}
+
+
+def architecture_of(config: EncoderConfig) -> Architecture:
+    """The architecture of a configuration."""
+    return ARCHITECTURES[config.model_type]
+
+
+def read_config(values: Mapping[str, Any]) -> EncoderConfig:
+    """The configuration in a `config.json`; without a `model_type` it is that of a BERT.
+
+    Raises:
+        ConfigError: the architecture is unknown, or the configuration impossible.
+    """
+    kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
+    if kind not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise ConfigError(
+            expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)
+        )
+    return ARCHITECTURES[kind].config.from_dict(values)
+
+
+def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:
+    """An encoder of this shape.
+
+    Args:
+        seed: of its first parameters; None leaves them to the caller.
+    """
+    return architecture_of(config).encoder(config, seed=seed)

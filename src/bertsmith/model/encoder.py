@@ -1,0 +1,105 @@
+"""What an encoder is for the rest of the package.
+
+Tasks, loading, the library, export and the server know `Encoder` and its configuration, never a certain model.
+
+Letters: T tokens in the flat batch, N sequences, R positions that are read, V vocabulary, D width, L layers, A heads.
+"""
+
+import abc
+import dataclasses
+
+import torch
+from torch import Tensor, nn
+
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.noise import Noise
+
+
+@dataclasses.dataclass
+class Trace:
+    """What a forward pass leaves behind for those who look inside.
+
+    Attributes:
+        hidden_states: L+1 tensors [T, D]: the embeddings after norm and dropout, then each layer. With a
+            reading the last one is [R, D].
+        attentions: for each layer a list of N tensors [A, s, s] (in the last layer, with a reading, [A, r, s]),
+            if asked for.
+    """
+
+    with_attentions: bool = False
+    hidden_states: list[Tensor] = dataclasses.field(default_factory=list)
+    attentions: list[list[Tensor]] = dataclasses.field(default_factory=list)
+
+
+class Encoder(nn.Module, abc.ABC):
+    """A model that turns a flat batch of tokens into hidden states.
+
+    Attributes:
+        config: its shape.
+    """
+
+    config: EncoderConfig
+
+    @property
+    def width(self) -> int:
+        """D, the width of the hidden states."""
+        return self.config.hidden_size
+
+    @property
+    def num_layers(self) -> int:
+        """L; a trace holds L+1 hidden states."""
+        return self.config.num_hidden_layers
+
+    @property
+    def max_tokens(self) -> int:
+        """The most tokens in a row, special ones included."""
+        return self.config.max_tokens
+
+    @property
+    @abc.abstractmethod
+    def word_table(self) -> Tensor:
+        """The vectors of the pieces [V, D], which a masked-LM head shares."""
+
+    @property
+    @abc.abstractmethod
+    def can_prune(self) -> bool:
+        """Whether the last layer computes only the positions that are read, if some are named."""
+
+    @abc.abstractmethod
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        trace: Trace | None = None,
+    ) -> Tensor:
+        """The last hidden states: [T, D], or [R, D] if only some positions are read.
+
+        With read positions the last layer computes queries, attention output and feed-forward for those positions
+        alone; what it returns for them is what it would return without.
+
+        Args:
+            read: the positions wanted; all of them if not given.
+            noise: what dropout draws from; without it nothing is dropped.
+            dtype: the type of the activations; that of the parameters if not given.
+            trace: filled with the hidden states, and the attentions if it asks for them.
+        """
+
+    @abc.abstractmethod
+    def pool(self, first: Tensor) -> Tensor:
+        """The pooled output [N, D] for the hidden states [N, D] of the first tokens."""
+
+    @abc.abstractmethod
+    def lower(self, depth: int) -> "Encoder":
+        """The same encoder without the layers above `depth`; it shares all parameters."""
+
+    @abc.abstractmethod
+    def height(self, name: str) -> int:
+        """How far above the input a parameter is: 0 for the embeddings, 1 to L for the layers, L+1 for the pooler.
+
+        Args:
+            name: as `named_parameters` gives it.
+        """

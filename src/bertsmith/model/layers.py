@@ -1,0 +1,100 @@
+"""The parts every encoder is built of: linear layers, norms, activations, tables of vectors, first values.
+
+Letters: T tokens, K inputs and O outputs of a layer.
+
+All matrix products run in the type of the activations; parameters are cast on the way in, so training keeps them in
+fp32.
+"""
+
+import abc
+import math
+from collections.abc import Collection
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.model.parameter_names import plain
+from bertsmith.randomness import generator
+
+
+class Embedding(nn.Embedding):
+    """A table of vectors; on the meta device nothing is drawn for it, which would load the compiler of torch."""
+
+    def reset_parameters(self) -> None:
+        """Draws the vectors."""
+        if not self.weight.is_meta:
+            super().reset_parameters()
+
+
+class PreparedLinear(nn.Module, abc.ABC):
+    """A linear layer as inference wants it, in place of the one that was trained; see `prepared.py`."""
+
+    @abc.abstractmethod
+    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K]; `then` names the activation that follows."""
+
+
+def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None) -> Tensor:
+    """The affine map of `layer`, computed in the type of `x`; `then` names the activation that follows."""
+    if isinstance(layer, PreparedLinear):
+        mapped = layer(x, then)
+        assert isinstance(mapped, Tensor)
+        return mapped
+    mapped = F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+    return mapped if then is None else activation(mapped, then)
+
+
+def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
+    """Layer norm over the last axis with biased variance, statistics in fp32; the type of `x` comes back."""
+    return F.layer_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), layer.bias.to(x.dtype), layer.eps)
+
+
+def activation(x: Tensor, name: str) -> Tensor:
+    """GELU in its exact (erf) form or in the tanh approximation, ReLU, or tanh.
+
+    Source: Hendrycks and Gimpel (2016); the two forms differ by at most 4.73e-4.
+    """
+    if name == "relu":
+        return F.relu(x)
+    if name == "tanh":
+        return torch.tanh(x)
+    return F.gelu(x, approximate="none" if name == "gelu" else "tanh")
+
+
+def sinusoidal_positions(length: int, width: int) -> Tensor:
+    """The fixed position table [length, width] of sines (even columns) and cosines (odd).
+
+    Source: Vaswani et al. (2017), section 3.5.
+    """
+    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10000.0) / width))
+    angles = torch.arange(length, dtype=torch.float64)[:, None] * rates  # [length, ceil(width / 2)]
+    table = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+    return table.to(torch.float32)
+
+
+@torch.no_grad()
+def initialize(module: nn.Module, deviation: float, seed: int, names: Collection[str] | None = None) -> None:
+    """Draws every matrix and table from a normal cut at two deviations; biases 0, norms 1 and 0.
+
+    Each parameter is a function of (seed, its name), so that an encoder starts alike alone and in a larger model.
+
+    Args:
+        names: the parameters to set; None: all.
+
+    Source: `create_initializer` in the original modeling.py.
+    """
+    for name, parameter in module.named_parameters():
+        if names is not None and name not in names:
+            continue
+        if name.endswith("bias"):
+            parameter.zero_()
+        elif "norm" in name:
+            parameter.fill_(1.0)
+        else:
+            source = generator(seed, f"initialize {plain(name)}")
+            drawn = source.standard_normal(parameter.numel(), dtype=np.float32)
+            while len(beyond := np.flatnonzero(np.abs(drawn) > 2)):
+                drawn[beyond] = source.standard_normal(len(beyond), dtype=np.float32)
+            parameter.copy_(torch.from_numpy(drawn).mul_(deviation).view_as(parameter))

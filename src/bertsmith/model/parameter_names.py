@@ -1,0 +1,242 @@
+"""Names of parameters: ours, Hugging Face's and Google's, as a table; the shapes; which matrices are stored transposed.
+
+Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number).
+An architecture has one `ParameterNames`. Our names of the encoder begin with `bert.`, whatever the architecture is, in
+every model with heads and every run folder. No file is touched in this module.
+"""
+
+import dataclasses
+import functools
+import re
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from bertsmith.model.config import EncoderConfig
+
+PREFIX = "bert."  # of our names of the encoder
+OWN_HEAD = "own_head"  # the part of a head that the user wrote; its names are the same everywhere
+
+
+class Row(NamedTuple):
+    """One parameter in three languages; `{i}` is the number of a layer, from 0.
+
+    `shape` is ours, as letters. `google` is empty where Google has no such model. `transposed` says that Google stores
+    the matrix as [in, out].
+    """
+
+    ours: str
+    huggingface: str
+    shape: str
+    google: str = ""
+    transposed: bool = False
+
+
+class Match(NamedTuple):
+    """What a foreign name means here.
+
+    `copy` is True for a second name of the same values: the decoder of the masked-LM head is the word table.
+    """
+
+    ours: str
+    transposed: bool = False
+    copy: bool = False
+
+
+class Skip(NamedTuple):
+    """Why a foreign name is left out on purpose."""
+
+    reason: str
+
+
+# The number of a layer as a person writes it: no sign, no leading zero, no fourth digit.
+_NUMBER = re.compile(r"\.(0|[1-9][0-9]{0,2})\.")
+_OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParameterNames:
+    """The names of the parameters of one architecture.
+
+    Attributes:
+        prefix: what Hugging Face puts in front of the encoder's names, such as "bert."; a bare encoder is saved
+            without it.
+        class_prefix: what the names of its classes in `transformers` begin with, such as "Bert".
+        embeddings: the parameters of the embeddings.
+        layer: those of one layer.
+        parts: those of the pooler and the heads; a checkpoint holds a part whole or not at all.
+        copies: Hugging Face names of second copies, by the parameter of ours that they repeat.
+        buffers: Hugging Face names, without the prefix, that are no parameters.
+        variants: for a class of `transformers` (without its prefix) the names that it spells differently: ours to
+            Hugging Face's.
+    """
+
+    prefix: str
+    class_prefix: str
+    embeddings: tuple[Row, ...]
+    layer: tuple[Row, ...]
+    parts: Mapping[str, tuple[Row, ...]]
+    copies: Mapping[str, str]
+    buffers: Collection[str] = ("embeddings.position_ids", "embeddings.token_type_ids")
+    variants: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+    def rows(self) -> Iterator[Row]:
+        """All rows of the table."""
+        yield from (*self.embeddings, *self.layer, *(row for part in self.parts.values() for row in part))
+
+    def from_huggingface(self, name: str, stored: Collection[str] = ()) -> Match | Skip | None:
+        """What a Hugging Face name means; None for an unknown one. The prefix of the encoder may be absent.
+
+        Args:
+            stored: all names of the checkpoint, which tell the variant.
+        """
+        if name.startswith(f"{OWN_HEAD}."):
+            return Match(name)
+        full = name if name.startswith(self.prefix) or not self._is_bare(name) else self.prefix + name
+        if full.removeprefix(self.prefix) in self.buffers:
+            return Skip("a buffer, not a parameter")
+        for old, new in _OLD_NORM.items():
+            if full.endswith(old):
+                full = full.removesuffix(old) + new
+        for names in self.variants.values():
+            if not set(names.values()) & set(stored):
+                continue
+            by_name = {theirs: ours for ours, theirs in names.items()}
+            if full in by_name:
+                return Match(by_name[full])
+            if any(self._spelled(ours) == full for ours in names):
+                return Skip("a part that the head of this model does not use")
+        if full in self.copies:
+            return Match(self.copies[full], copy=True)
+        template, number = _split(full)
+        ours = self._by_huggingface.get(template)
+        return None if ours is None or "{i}" in full else Match(ours.replace("{i}", number))
+
+    def to_huggingface(self, ours: str, architecture: str = "") -> str:
+        """The Hugging Face name of one of our parameters.
+
+        Args:
+            architecture: the class of `transformers` that is to read it; a bare encoder has no prefix.
+
+        Raises:
+            KeyError: the name is none of ours.
+        """
+        full = whole(ours)
+        kind = architecture.removeprefix(self.class_prefix)
+        found = self.variants.get(kind, {}).get(full) or self._spelled(full)
+        return found.removeprefix(self.prefix) if kind == "Model" else found
+
+    def required_shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+        """The parameters that every checkpoint of this shape holds, by our name: embeddings and layers."""
+        rows = [row for row in self.embeddings if row.shape != "PD" or config.position_embedding_type == "absolute"]
+        shapes = {row.ours: _shape(row, config) for row in rows}
+        for layer in range(config.num_hidden_layers):
+            shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config) for row in self.layer}
+        return shapes
+
+    def part_shapes(self, part: str, config: EncoderConfig, labels: int) -> dict[str, tuple[int, ...]]:
+        """The parameters of one of the parts, by our name; `labels` is the height of a classifier."""
+        return {row.ours: _shape(row, config, labels) for row in self.parts[part]}
+
+    def row_of(self, ours: str) -> tuple[Row, str]:
+        """The row of one of our parameters, and the number of its layer.
+
+        Raises:
+            KeyError: the name is none of ours.
+        """
+        template, number = _split(whole(ours))
+        return self._by_ours[template], number
+
+    @functools.cached_property
+    def _by_ours(self) -> dict[str, Row]:
+        return {row.ours: row for row in self.rows()}
+
+    @functools.cached_property
+    def _by_huggingface(self) -> dict[str, str]:
+        return {row.huggingface: row.ours for row in self.rows()}
+
+    def _spelled(self, ours: str) -> str:
+        if part_of(ours) == OWN_HEAD:
+            return ours
+        row, number = self.row_of(ours)
+        return row.huggingface.replace("{i}", number)
+
+    def _is_bare(self, name: str) -> bool:
+        starts = {row.huggingface.removeprefix(self.prefix).split(".")[0] for row in (*self.embeddings, *self.layer)}
+        if any(row.huggingface.startswith(self.prefix) for row in self.parts.get("pooler", ())):
+            starts.add("pooler")
+        return name.split(".", maxsplit=1)[0] in starts
+
+
+PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
+
+
+def whole(ours: str) -> str:
+    """Our name with the prefix of the encoder, whether it was there or not.
+
+    >>> whole("layers.0.query.bias"), whole("bert.pooler.bias"), whole("mlm.bias")
+    ('bert.layers.0.query.bias', 'bert.pooler.bias', 'mlm.bias')
+    """
+    return PREFIX + ours if ours.startswith(("embeddings.", "layers.", "pooler.")) else ours
+
+
+def plain(ours: str) -> str:
+    """Our name without the prefix of the encoder, as the encoder alone has it.
+
+    >>> plain("bert.layers.0.query.bias")
+    'layers.0.query.bias'
+    """
+    return ours.removeprefix(PREFIX)
+
+
+def part_of(ours: str) -> str | None:
+    """The part that a parameter belongs to; None for embeddings and layers.
+
+    >>> part_of("bert.pooler.bias"), part_of("mlm.norm.weight"), part_of("bert.embeddings.norm.weight")
+    ('pooler', 'mlm', None)
+    """
+    first = plain(ours).split(".")[0]
+    return first if first in PARTS else None
+
+
+def dense(ours: str, huggingface: str, shape: str, google: str = "") -> tuple[Row, Row]:
+    """The rows of a linear layer."""
+    return (
+        Row(f"{ours}.weight", f"{huggingface}.weight", shape, google and f"{google}/kernel", True),
+        Row(f"{ours}.bias", f"{huggingface}.bias", shape[0], google and f"{google}/bias"),
+    )
+
+
+def layer_norm(ours: str, huggingface: str, google: str = "") -> tuple[Row, Row]:
+    """The rows of a layer norm."""
+    return (
+        Row(f"{ours}.weight", f"{huggingface}.weight", "D", google and f"{google}/gamma"),
+        Row(f"{ours}.bias", f"{huggingface}.bias", "D", google and f"{google}/beta"),
+    )
+
+
+def output(ours: str, huggingface: str, shape: str, google: str | None = None) -> tuple[Row, Row]:
+    """The rows of an output layer, which Google made by hand and stores as [out, in]."""
+    weight, bias = ("", "") if google is None else (f"{google}output_weights", f"{google}output_bias")
+    return (
+        Row(f"{ours}.weight", f"{huggingface}.weight", shape, weight),
+        Row(f"{ours}.bias", f"{huggingface}.bias", shape[0], bias),
+    )
+
+
+def _split(name: str) -> tuple[str, str]:
+    """The name with `{i}` in the place of the number of its layer, and the number; "" where there is none."""
+    match = _NUMBER.search(name)
+    return (name, "") if match is None else (name[: match.start(1)] + "{i}" + name[match.end(1) :], match[1])
+
+
+def _shape(row: Row, config: EncoderConfig, labels: int = 0) -> tuple[int, ...]:
+    sizes = {
+        "V": config.vocab_size,
+        "P": config.max_position_embeddings,
+        "S": config.type_vocab_size,
+        "D": config.hidden_size,
+        "I": config.intermediate_size,
+        "K": labels,
+        "2": 2,
+    }
+    return tuple(sizes[axis] for axis in row.shape)

@@ -1,0 +1,190 @@
+"""A stack of bidirectional Transformer encoder layers with embeddings below and a pooler above.
+
+Letters: T tokens in the flat batch, N sequences, R positions that are read, D width, I inner width, A heads,
+V vocabulary, L layers.
+
+Layers are post-norm: a norm follows each residual sum, none follows the last layer. BERT, DistilBERT and RoBERTa differ
+in what their configuration says: segments or none, where positions begin, what follows the pooler.
+
+Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
+"""
+
+import copy
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from bertsmith.model.attention import attention
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.layers import (
+    Embedding,
+    PreparedLinear,
+    activation,
+    initialize,
+    linear,
+    norm,
+    sinusoidal_positions,
+)
+from bertsmith.model.noise import Noise
+
+
+class TransformerEncoder(Encoder):
+    """Embeddings, layers and a pooler.
+
+    Args:
+        seed: what the first parameters are drawn from; None leaves them to the caller that builds a larger model.
+    """
+
+    def __init__(self, config: EncoderConfig, *, seed: int | None = 0) -> None:
+        super().__init__()
+        self.config = config
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        if seed is not None:
+            initialize(self, config.initializer_range, seed)
+
+    @property
+    def word_table(self) -> Tensor:
+        """The vectors of the pieces [V, D]."""
+        return self.embeddings.word.weight
+
+    @property
+    def can_prune(self) -> bool:
+        """False where a prepared last layer computes query, key and value in one product, or there is no layer."""
+        return len(self.layers) > 0 and cast("Layer", self.layers[-1]).together is None
+
+    def forward(
+        self,
+        batch: Batch,
+        *,
+        read: Read | None = None,
+        noise: Noise | None = None,
+        dtype: torch.dtype | None = None,
+        trace: Trace | None = None,
+    ) -> Tensor:
+        """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
+        hidden = self.embeddings(batch, noise, dtype or self.pooler.weight.dtype)
+        if trace is not None:
+            trace.hidden_states.append(hidden)
+        for number, layer in enumerate(self.layers, start=1):
+            hidden = layer(hidden, batch, read if number == len(self.layers) else None, noise, trace)
+            if trace is not None:
+                trace.hidden_states.append(hidden)
+        assert isinstance(hidden, Tensor)
+        return hidden
+
+    def pool(self, first: Tensor) -> Tensor:
+        """The pooled output [N, D] for the hidden states [N, D] of the first tokens."""
+        return activation(linear(first, self.pooler), self.config.pooler_activation)
+
+    def lower(self, depth: int) -> "TransformerEncoder":
+        """The same encoder without the layers above `depth`; it shares all parameters."""
+        if depth == len(self.layers):
+            return self
+        lower = copy.copy(self)
+        lower._modules = {**self._modules, "layers": self.layers[:depth]}
+        return lower
+
+    def height(self, name: str) -> int:
+        """0 for the embeddings, 1 to L for the layers, L+1 for the pooler."""
+        part, _, rest = name.partition(".")
+        if part == "embeddings":
+            return 0
+        return int(rest.split(".", 1)[0]) + 1 if part == "layers" else self.num_layers + 1
+
+
+class Embeddings(nn.Module):
+    """Word vectors, with segment and position vectors where the encoder has them: summed, normed, dropped."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.word = Embedding(config.vocab_size, config.hidden_size)
+        if config.type_vocab_size:
+            self.segment = Embedding(config.type_vocab_size, config.hidden_size)
+        if config.position_embedding_type == "absolute":
+            self.position = Embedding(config.max_position_embeddings, config.hidden_size)
+        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, batch: Batch, noise: Noise | None, dtype: torch.dtype) -> Tensor:
+        """The input representation [T, D]."""
+        config = self.config
+        longest = max(batch.lengths)
+        assert longest <= config.max_tokens, f"a sequence of {longest} tokens"
+        total = F.embedding(batch.token_ids, self.word.weight)
+        if config.type_vocab_size:
+            total = total + F.embedding(batch.segment_ids, self.segment.weight)
+        if config.position_embedding_type == "absolute":
+            positions = batch.positions + config.first_position if config.first_position else batch.positions
+            total = total + F.embedding(positions, self.position.weight)
+        elif config.position_embedding_type == "sinusoidal":
+            table = sinusoidal_positions(longest, config.hidden_size).to(total)
+            total = total + table[batch.positions]
+        hidden = norm(total, self.norm).to(dtype)
+        if noise is None or not config.hidden_dropout_prob:
+            return hidden
+        sizes = [length * config.hidden_size for length in batch.lengths]
+        keep = noise.keep(config.hidden_dropout_prob, sizes, dtype).view_as(hidden)
+        return hidden * keep * (1 / (1 - config.hidden_dropout_prob))
+
+
+class Layer(nn.Module):
+    """Self-attention, then a feed-forward network, each with a residual and a norm."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, inner = config.hidden_size, config.intermediate_size
+        self.query = nn.Linear(width, width)
+        self.key = nn.Linear(width, width)
+        self.value = nn.Linear(width, width)
+        self.attention_output = nn.Linear(width, width)
+        self.attention_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.intermediate = nn.Linear(width, inner)
+        self.output = nn.Linear(inner, width)
+        self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
+        self.together: PreparedLinear | None = None  # query, key and value side by side, where inference prepared them
+
+    def forward(
+        self, hidden: Tensor, batch: Batch, read: Read | None, noise: Noise | None, trace: Trace | None
+    ) -> Tensor:
+        """The next hidden states: [T, D], or [R, D] where only some positions are read."""
+        config = self.config
+        asking = hidden if read is None else hidden[read.positions]  # [R, D]
+        probabilities: list[Tensor] | None = [] if trace is not None and trace.with_attentions else None
+        if self.together is None:
+            query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
+        else:
+            query, key, value = linear(hidden, self.together).chunk(3, dim=1)
+        context = attention(
+            query,
+            key,
+            value,
+            batch.runs if read is None else read.runs,
+            heads=config.num_attention_heads,
+            causal=config.is_causal,
+            query_positions=None if read is None else batch.positions[read.positions],
+            dropout=config.attention_probs_dropout_prob,
+            noise=noise,
+            probabilities=probabilities,
+        )
+        if trace is not None and probabilities is not None:
+            trace.attentions.append(probabilities)
+        counts = batch.lengths if read is None else read.counts
+        attended = self._add(asking, linear(context, self.attention_output), counts, noise)
+        attended = norm(attended, self.attention_norm)
+        inner = linear(attended, self.intermediate, then=config.hidden_act)  # [R, I]
+        return norm(self._add(attended, linear(inner, self.output), counts, noise), self.output_norm)
+
+    def _add(self, residual: Tensor, branch: Tensor, counts: tuple[int, ...], noise: Noise | None) -> Tensor:
+        """The sum of the residual and the dropped branch, [R, D]."""
+        probability = self.config.hidden_dropout_prob
+        if noise is None or not probability:
+            return residual + branch
+        keep = noise.keep(probability, [count * branch.shape[1] for count in counts], branch.dtype)
+        return torch.addcmul(residual, branch, keep.view_as(branch), value=1 / (1 - probability))

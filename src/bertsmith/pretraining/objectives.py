@@ -1,0 +1,194 @@
+"""The objectives of pre-training, one object each: what a row is, what is predicted in it, and what that trains.
+
+All other code looks an objective up in `OBJECTIVES` and asks the object; nothing branches on a name. A new objective is
+a new entry, with a walk of its own (`spans.py`) or targets of its own (`targets.py`, `masking.py`) where it needs them.
+
+Torch is not loaded here: the settings and the rates of the data need the objectives, but no model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bertsmith.pretraining.masking import Masker
+from bertsmith.pretraining.spans import Walk, walk_next_sentence, walk_sentence_order, walk_single
+from bertsmith.pretraining.targets import FindTargets, next_pieces, no_pieces
+from bertsmith.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.model.heads import PreTrainingOutput
+    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.pretraining.workload import PretrainingBatch
+
+# Added to the number of predictions, as the original does so that a batch without any divides by something.
+MASK_COUNT_EPSILON = 1e-5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossTerm:
+    """One cross-entropy in the loss of an objective.
+
+    Attributes:
+        name: what its sums and figures in the log begin with, e.g. `mlm_loss`, `mlm_accuracy`.
+        parts: the parts next to the encoder that it trains.
+        logits: gives its logits, [targets, classes], from the output of the model; None where no row has a target.
+        targets: gives its targets, int64 [targets], from a micro-batch.
+        step_count: gives the number that the sum over the step is divided by.
+        has_perplexity: the held-out figures include a perplexity.
+    """
+
+    name: str
+    parts: tuple[str, ...]
+    logits: "Callable[[PreTrainingOutput], Tensor | None]"
+    targets: "Callable[[PretrainingBatch], Tensor | None]"
+    step_count: "Callable[[PretrainingBatch], float]"
+    has_perplexity: bool = False
+
+
+PIECES = LossTerm(
+    name="mlm",
+    parts=("mlm",),
+    logits=attrgetter("mlm_logits"),
+    targets=attrgetter("targets"),
+    step_count=lambda batch: batch.step_predictions + MASK_COUNT_EPSILON,
+    has_perplexity=True,
+)
+PAIRS = LossTerm(
+    name="nsp",
+    parts=("pooler", "nsp"),
+    logits=attrgetter("nsp_logits"),
+    targets=attrgetter("labels"),
+    step_count=attrgetter("step_rows"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """How documents become rows, what a model predicts in them, and what it needs for that.
+
+    Attributes:
+        name: the value of the setting `objective`.
+        help: its part of the help line of that setting.
+        walk: cuts a document into the spans of rows.
+        shortest_document: the fewest tokens of a document that makes a row.
+        positive_pairs: what pairs with label 1 are called; None where a row has one part.
+        find_targets: gives the function that finds the predicted positions and the pieces that belong there.
+        masks: whether that function hides words, so that the settings of masks matter.
+        is_causal: whether each token may see only those to its left.
+        terms: what the loss is the sum of.
+    """
+
+    name: str
+    help: str
+    walk: Walk
+    shortest_document: int = 1
+    positive_pairs: str | None = None
+    find_targets: "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]"
+    masks: bool = False
+    is_causal: bool = False
+    terms: tuple[LossTerm, ...]
+
+    def __post_init__(self) -> None:
+        assert self.pairs or not self.scores_pairs, "only pairs have a label"
+
+    @property
+    def pairs(self) -> bool:
+        """Whether rows have a second part and a label."""
+        return self.positive_pairs is not None
+
+    @property
+    def scores_pairs(self) -> bool:
+        """Whether the label of a pair is predicted, so that the model reads [CLS]."""
+        return PAIRS in self.terms
+
+    @property
+    def trained_parts(self) -> tuple[str, ...]:
+        """The parts next to the encoder that the objective trains."""
+        return tuple(part for term in self.terms for part in term.parts)
+
+    def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
+        """Loss (nats) and accuracy of each term, and the whole loss, from the sums of a step or an evaluation.
+
+        >>> OBJECTIVES["nsp"].figures({"nsp_nll": 6.0, "nsp_correct": 9, "nsp_count": 10})
+        {'loss': 0.6, 'nsp_loss': 0.6, 'nsp_accuracy': 0.9}
+        """
+        figures: dict[str, float] = {"loss": 0.0}
+        for name in (term.name for term in self.terms):
+            if sums.get(f"{name}_count"):
+                figures[f"{name}_loss"] = sums[f"{name}_nll"] / sums[f"{name}_count"]
+                figures[f"{name}_accuracy"] = sums[f"{name}_correct"] / sums[f"{name}_count"]
+                figures["loss"] += figures[f"{name}_loss"]
+        return figures
+
+    def perplexities(self, figures: Mapping[str, float]) -> dict[str, float]:
+        """The perplexity of each term that has one, from its loss."""
+        losses = {term.name: figures.get(f"{term.name}_loss") for term in self.terms if term.has_perplexity}
+        return {f"{name}_perplexity": float(np.exp(loss)) for name, loss in losses.items() if loss is not None}
+
+
+def _masked(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return Masker(vocabulary, settings).mask_rows
+
+
+def _next(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return next_pieces
+
+
+def _none(vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> FindTargets:
+    return no_pieces
+
+
+OBJECTIVES: dict[str, Objective] = {
+    objective.name: objective
+    for objective in (
+        Objective(
+            name="mlm+nsp",
+            help="masks and next sentence",
+            walk=walk_next_sentence,
+            positive_pairs="random next",
+            find_targets=_masked,
+            masks=True,
+            terms=(PIECES, PAIRS),
+        ),
+        Objective(
+            name="mlm",
+            help="masks, one segment",
+            walk=walk_single,
+            find_targets=_masked,
+            masks=True,
+            terms=(PIECES,),
+        ),
+        Objective(
+            name="mlm+sop",
+            help="masks and sentence order",
+            walk=walk_sentence_order,
+            # A pair of one document needs two tokens.
+            shortest_document=2,
+            positive_pairs="swapped pairs",
+            find_targets=_masked,
+            masks=True,
+            terms=(PIECES, PAIRS),
+        ),
+        Objective(
+            name="nsp",
+            help="no masks",
+            walk=walk_next_sentence,
+            positive_pairs="random next",
+            find_targets=_none,
+            terms=(PAIRS,),
+        ),
+        Objective(
+            name="left-to-right",
+            help="no masks, one segment, every position predicts the next",
+            walk=walk_single,
+            find_targets=_next,
+            is_causal=True,
+            terms=(PIECES,),
+        ),
+    )
+}

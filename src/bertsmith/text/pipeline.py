@@ -1,0 +1,186 @@
+"""Tokenizers of other models: whatever a `tokenizer.json` describes, run by the package `tokenizers`.
+
+Byte-level BPE (RoBERTa, GPT-2), Unigram (XLM-RoBERTa, ALBERT) and other pipelines are read here; WordPiece has its own,
+faster implementation. The package comes with the extra `tokenizers`.
+"""
+
+import functools
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from bertsmith.errors import CheckpointError
+from bertsmith.files import digest_bytes
+from bertsmith.text.blocks import Strings
+from bertsmith.text.encoded import Encoded, Ids, Pieces
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.offsets import EncodedWithOffsets
+from bertsmith.text.template import Template
+from bertsmith.text.tokenizer import Flags, Tokenizer
+from bertsmith.text.vocabulary import SpecialPieces, Vocabulary
+
+_SPACE_MARKS = ("\u0120", "\u2581")  # how byte-level BPE and SentencePiece spell the space before a word
+
+
+class PipelineTokenizer(Tokenizer):
+    """A tokenizer that a `tokenizer.json` describes.
+
+    Args:
+        description: the parsed file.
+        special: the special pieces of the model.
+        source: what to call the file in errors.
+
+    Raises:
+        CheckpointError: the package `tokenizers` is missing, cannot read the file, or its template is unknown.
+        VocabularyError: a special piece is missing.
+    """
+
+    kind = "pieces"
+
+    def __init__(self, description: dict[str, Any], special: SpecialPieces, *, source: str) -> None:
+        self.description, self.source = description, source
+        self._tokenizer = _build(description, source)
+        pieces = self._tokenizer.get_vocab(with_added_tokens=True)
+        by_id = {id: piece for piece, id in pieces.items()}
+        # Ids without a piece occur where a table was rounded up; they are never produced.
+        names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
+        self.vocabulary = Vocabulary(names, special=special, source=source)
+        self.rules = TextRules(lowercase=_lowercases(description.get("normalizer")))
+        self.template = _template(description.get("post_processor"), source)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.description, self.vocabulary.special, self.source)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The digest of the description."""
+        text = json.dumps(self.description, sort_keys=True, ensure_ascii=False)
+        return {"tokenizer_json": digest_bytes(text.encode("utf-8", "surrogatepass"))}
+
+    @functools.cached_property
+    def begins_word(self) -> Flags:
+        """Whether a piece spells the space before a word, bool [V]."""
+        return np.array([piece.startswith(_SPACE_MARKS) for piece in self.vocabulary.pieces], dtype=np.bool_)
+
+    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+        """The ids of many texts; see `Tokenizer.encode_batch`."""
+        strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
+        return Encoded.from_rows([one.ids for one in self._encodings([text or "" for text in strings], special_tokens)])
+
+    def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
+        """The ids of many words, each with the space before it unless `spaced` says otherwise."""
+        flags = [True] * len(words) if spaced is None else spaced
+        return self.encode_batch([f" {word}" if space else word for word, space in zip(words, flags, strict=True)])
+
+    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
+        """The ids of one text with the characters that each piece stands for, the space before a word excluded."""
+        (found,) = self._encodings([text], special_tokens)
+        spans = [_without_space(text, *span) for span in found.offsets]
+        columns = (found.ids, [start for start, _ in spans], [end for _, end in spans])
+        return Pieces(*(np.array(column, dtype=np.int32) for column in columns))
+
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
+        """The ids of many texts with the characters that each piece stands for."""
+        rows = [self.encode_with_offsets(text) for text in texts]
+        starts = np.concatenate([np.empty(0, np.int64), *(row.starts for row in rows)])
+        ends = np.concatenate([np.empty(0, np.int64), *(row.ends for row in rows)])
+        return EncodedWithOffsets(
+            Encoded.from_rows([row.ids for row in rows]), starts.astype(np.int64), ends.astype(np.int64)
+        )
+
+    def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
+        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided."""
+        wanted = self.decode(ids, skip_special=False).strip()
+        ahead = len(self.decode(before, skip_special=False).lstrip())
+        places = [place for place in range(len(words)) if wanted and words.startswith(wanted, place)]
+        if not places:
+            return 0, len(words)
+        start = min(places, key=lambda place: abs(place - ahead))
+        return start, start + len(wanted)
+
+    def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
+        """The text of some pieces, as the decoder of the file spells it."""
+        return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=skip_special))
+
+    def _encodings(self, texts: list[str], special_tokens: bool) -> list[Any]:
+        # Ordinary text cannot make special ids unless that is asked for.
+        self._tokenizer.encode_special_tokens = not special_tokens
+        found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+        return found
+
+
+def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:
+    return PipelineTokenizer(description, special, source=source)
+
+
+def _build(description: dict[str, Any], source: str) -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise CheckpointError(
+            expected=f"the package tokenizers, which runs the pipeline in {source}",
+            found="none",
+            fix="install it: pip install 'bertsmith[tokenizers]'",
+        ) from None
+    # Rows are cut and filled elsewhere.
+    plain = {**description, "truncation": None, "padding": None}
+    try:
+        return tokenizers.Tokenizer.from_str(json.dumps(plain))
+    except Exception as error:  # noqa: BLE001 - the package raises nothing narrower
+        raise CheckpointError(
+            expected=f"a tokenizer that the package tokenizers {tokenizers.__version__} reads in {source}",
+            found=" ".join(str(error).split())[:120],
+            fix="update the package, or use the tokenizer.json that was published with the model",
+        ) from None
+
+
+def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span of a piece without the white space it begins with."""
+    while start < end and text[start].isspace():
+        start += 1
+    return start, end
+
+
+def _lowercases(normalizer: dict[str, Any] | None) -> bool:
+    """Whether a normalizer lower-cases the text."""
+    if not isinstance(normalizer, dict):
+        return False
+    kind = normalizer.get("type")
+    inner = normalizer.get("normalizers", [])
+    return kind == "Lowercase" or bool(normalizer.get("lowercase")) or any(_lowercases(one) for one in inner)
+
+
+def _template(processor: Any, source: str) -> Template:
+    """The template in a post-processor.
+
+    Raises:
+        CheckpointError: it is none that surrounds texts with special tokens.
+    """
+    kind = processor.get("type") if isinstance(processor, dict) else None
+    if kind in ("RobertaProcessing", "BertProcessing"):
+        cls, sep = ((int(processor[part][1]),) for part in ("cls", "sep"))
+        is_bert = kind == "BertProcessing"
+        between = sep if is_bert else sep + sep
+        return Template(start=cls, between=between, end=sep, second_segment=1 if is_bert else 0)
+    if kind == "TemplateProcessing":
+        parts: list[tuple[int, ...]] = [()]
+        segment = 0
+        for item in processor["pair"]:
+            if "Sequence" in item:
+                parts.append(())
+                segment = int(item["Sequence"].get("type_id", 0))
+            else:
+                parts[-1] += tuple(processor["special_tokens"][item["SpecialToken"]["id"]]["ids"])
+        if len(parts) == 3:
+            return Template(start=parts[0], between=parts[1], end=parts[2], second_segment=segment)
+    inner = [one for one in processor.get("processors", []) if one["type"].endswith("Processing")] if kind else []
+    if len(inner) == 1:
+        return _template(inner[0], source)
+    raise CheckpointError(
+        expected=f"a post-processor in {source} that adds the special tokens of a row",
+        found=repr(kind),
+        fix="use the tokenizer.json that was published with the model",
+    )

@@ -1,0 +1,97 @@
+"""What a tokenizer is for the rest of the package: text to ids and back, and the template of a row.
+
+WordPiece (`wordpiece.py`) is implemented here; any other model a `tokenizer.json` describes is run by the package
+`tokenizers` (`pipeline.py`). Rooms above know this class alone.
+"""
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.text.blocks import Strings
+from bertsmith.text.encoded import Encoded, Ids, Pieces
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.offsets import EncodedWithOffsets
+from bertsmith.text.template import Template
+from bertsmith.text.vocabulary import Vocabulary
+
+Flags = npt.NDArray[np.bool_]
+
+
+class Tokenizer(abc.ABC):
+    """Text to the ids of pieces, and back. No method adds special tokens: `pack.py` does, by the template.
+
+    Attributes:
+        kind: what people call its pieces.
+        vocabulary: the pieces, with the ids of the special ones.
+        rules: how text is cut into words where words are wanted (search by word, answers); of a WordPiece tokenizer
+            also how it is cleaned before its words are looked up.
+        template: the special tokens around the texts of a row.
+    """
+
+    kind: ClassVar[str]
+    vocabulary: Vocabulary
+    rules: TextRules
+    template: Template
+
+    @property
+    @abc.abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What the ids of a text depend on besides the vocabulary, as plain values for JSON."""
+
+    @property
+    @abc.abstractmethod
+    def begins_word(self) -> Flags:
+        """Whether a piece begins a word inside a text, bool [V]; the first piece of a text always does."""
+
+    @abc.abstractmethod
+    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+        """The ids of many texts in one flat array.
+
+        Args:
+            texts: strings, or an Arrow array of strings; a null is an empty text.
+            special_tokens: `[MASK]` and the other special pieces in a text become their ids; by default ordinary text
+                cannot make special ids.
+        """
+
+    @abc.abstractmethod
+    def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
+        """The ids of many words, each as it is encoded inside a text.
+
+        Args:
+            spaced: whether a space stands before each word; by default one does.
+        """
+
+    @abc.abstractmethod
+    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
+        """The ids of one text with the characters that each piece stands for."""
+
+    @abc.abstractmethod
+    def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
+        """The ids of many texts with the characters that each piece stands for."""
+
+    @abc.abstractmethod
+    def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
+        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided.
+
+        Args:
+            ids: neighbouring pieces.
+            words: whole words that contain them, with one space between words.
+            before: the pieces of these words before `ids`.
+        """
+
+    @abc.abstractmethod
+    def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
+        """The text of some pieces."""
+
+    def encode(self, text: str, *, special_tokens: bool = False) -> Ids:
+        """The ids of one text, int32 [P]; see `encode_batch`."""
+        return self.encode_batch([text], special_tokens=special_tokens).ids
+
+    def tokenize(self, text: str, *, special_tokens: bool = False) -> list[str]:
+        """The pieces of one text; see `encode_batch`."""
+        pieces = self.vocabulary.pieces
+        return [pieces[id] for id in self.encode(text, special_tokens=special_tokens).tolist()]
