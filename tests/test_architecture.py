@@ -121,6 +121,13 @@ def test_no_chain_of_imports_is_longer_than_a_reader_can_follow() -> None:
     assert len(longest) <= DEEPEST, " -> ".join(longest)
 
 
+def test_the_server_knows_the_library_by_type_only_except_where_models_are_loaded() -> None:
+    for file in sorted((SOURCE / "server").glob("*.py")):
+        rooms = {_room(module) for module, _ in _imports(file, for_types=False) if module.startswith("bertsmith.")}
+        above_ground = {room for room in rooms - {"server"} if FLOORS[room] > 0}
+        assert above_ground <= ({"library"} if file.name == "process.py" else set()), f"{_name(file)}: {above_ground}"
+
+
 @pytest.mark.parametrize("file", FILES, ids=_name)
 def test_imports_stand_at_the_top(file: Path) -> None:
     """Except optional and slow packages; and in cli/, which imports a room when its command runs: --help is quick."""

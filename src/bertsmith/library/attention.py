@@ -17,6 +17,7 @@ from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
 from bertsmith.text.pack import pack_rows
+from bertsmith.text.tokenizer import SpecialTokens
 
 MOST_TOKENS = 128
 DIGITS = 4  # after the decimal point, in JSON
@@ -49,7 +50,7 @@ class Attention:
 
 
 @torch.inference_mode()
-def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special_tokens: bool) -> Attention:
+def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special_tokens: SpecialTokens) -> Attention:
     """The attention of an encoder over a text or pair.
 
     Args:
