@@ -1,7 +1,7 @@
 """Texts as blocks of UTF-8 bytes: the first step of the fast path.
 
-Strings are joined into one buffer with Arrow; Arrow arrays are read in place. A long buffer is split into blocks between
-texts, or at white space inside a long text.
+Strings are joined into one buffer with Arrow; Arrow arrays are read in place. A long buffer is split into blocks
+between texts, or at white space inside a long text.
 """
 
 import dataclasses

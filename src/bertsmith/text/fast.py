@@ -203,7 +203,7 @@ class FastEncoder:
                 block.values[block.long_places] = [values[string] for string in block.long_strings]
 
     def _by_words(self, strings: Sequence[bytes]) -> Values:
-        """The values of units of any kind: the plain Python code splits them into words; each word is looked up once."""
+        """The values of units of any kind: split into words by the plain Python code, each word looked up once."""
         units = self._words_of(strings)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(itertools.chain.from_iterable(units)))}
         ids, counts = self._segment(list(numbers))

@@ -101,7 +101,7 @@ def is_whitespace(character: str) -> bool:
 
 
 def is_dropped(character: str, rules: TextRules) -> bool:
-    r"""True for what cleaning removes: U+0000, U+FFFD and control characters, as `rules.control_rule` has it.
+    r"""True for characters that cleaning removes: U+0000, U+FFFD and control characters by `rules.control_rule`.
 
     >>> [is_dropped(c, TextRules()) for c in "\x05\ue000a"], is_dropped("\ue000", TextRules.google())
     ([True, True, False], False)

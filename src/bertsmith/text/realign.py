@@ -1,8 +1,8 @@
 """Maps predicted pieces back to the characters of the original text.
 
 Pieces have lost case, accents and white space. The words they come from have not, but may contain more than was
-predicted: `Steve Smith's` for the pieces `steve smith`. So the predicted text is searched for in the basic tokens of the
-words, and the match is mapped to the words by counting non-space characters.
+predicted: `Steve Smith's` for the pieces `steve smith`. So the predicted text is searched for in the basic tokens of
+the words, and the match is mapped to the words by counting non-space characters.
 
 Source: `get_final_text` in the original run_squad.py.
 """

@@ -77,7 +77,9 @@ class Vocabulary:
             data = path.read_bytes()
         except OSError as error:
             raise InputError(
-                expected=f"a vocabulary at '{path}'", found=str(error.strerror), fix="check the path and its permissions"
+                expected=f"a vocabulary at '{path}'",
+                found=str(error.strerror),
+                fix="check the path and its permissions",
             ) from None
         try:
             lines = data.decode("utf-8").split("\n")
