@@ -129,7 +129,7 @@ class OwnHead(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled if the task says so."""
+        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled or not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
