@@ -76,7 +76,7 @@ def test_a_checkpoint_without_optimizer_state_has_an_empty_one(tmp_path, config,
     write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)
     state = read_optimizer(tmp_path / "x")
     assert (state.first, state.second, state.step) == ({}, {}, None)
-    assert read_google(tmp_path / "x").report.notes == ("no vocab.txt beside the checkpoint",)
+    assert read_google(tmp_path / "x").report.notes == ("no vocab.txt next to the checkpoint",)
 
 
 def test_google_to_ours_to_google_gives_the_same_bytes(folder, tmp_path):
@@ -224,7 +224,7 @@ def test_one_of_several_checkpoints_is_chosen_by_name_and_never_guessed(folder):
     assert find_prefix(folder / "model.ckpt-500").name == "model.ckpt-500"
     for file in FILES:
         (folder / file).unlink()
-    with pytest.raises(InputError, match=r"found model.ckpt-1000, model.ckpt-500; name one"):
+    with pytest.raises(InputError, match=r"found model.ckpt-1000, model.ckpt-500; choose one"):
         find_prefix(folder)
     for file in FILES:
         (folder / file.replace("bert_model.ckpt", "model.ckpt-1000")).unlink()
@@ -289,7 +289,7 @@ def test_moments_of_another_shape_are_refused(folder):
     bundle = TensorBundle(folder / "bert_model.ckpt")
     tensors = {name: bundle.read(name) for name in bundle.entries}
     write_bundle(folder / "bert_model.ckpt", tensors | {"bert/pooler/dense/bias/adam_m": torch.zeros(3)})
-    with pytest.raises(CheckpointError, match=r"adam_m of the shape of its parameter"):
+    with pytest.raises(CheckpointError, match=r"adam_m with the shape of its parameter"):
         read_optimizer(folder)
 
 

@@ -77,12 +77,12 @@ def test_what_cannot_be_read_is_one_error(tmp_path, monkeypatch):
     for source, found in (
         ("notes.txt", "found a file"),
         ("empty", "found an empty folder"),
-        ("exported", "found an ONNX export; give the model it was made from, or run it with onnxruntime"),
+        ("exported", "found an ONNX export; use the model it was exported from, or run it with onnxruntime"),
         ("exported/model.onnx", "found an ONNX export"),
         ("other", r"found 1 others \(a.csv\)"),
-        ("absent", "found 'absent', and no such path"),
-        ("empty/absent", "and no such path"),
-        (tmp_path / "absent" / "model", "and no such path"),
+        ("absent", "found 'absent', which does not exist"),
+        ("empty/absent", "which does not exist"),
+        (tmp_path / "absent" / "model", "which does not exist"),
     ):
         with pytest.raises(InputError, match=found):
             load_any(source)

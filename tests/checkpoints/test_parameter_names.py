@@ -151,10 +151,10 @@ def test_all_that_is_wrong_is_said_at_once(config):
     for part in (
         "no bert.embeddings.word_embeddings.weight",
         "no cls.predictions.transform.LayerNorm.bias",
-        "bert.pooler.dense.weight is [32, 31] and not [32, 32]",
-        "bert.encoder.layer.1.output.dense.bias is [7] and not [32]",
+        "bert.pooler.dense.weight is [32, 31] instead of [32, 32]",
+        "bert.encoder.layer.1.output.dense.bias is [7] instead of [32]",
         "unknown adapter.down.weight",
-        "bert.encoder.layer.2.output.dense.bias belongs to no part of this configuration",
+        "bert.encoder.layer.2.output.dense.bias does not belong to any part of this configuration",
         "bert.pooler.dense.bias and pooler.dense.bias are the same parameter",
         "`bertsmith convert --to huggingface --allow-unknown` writes a folder without the unknown ones",
     ):
@@ -197,7 +197,7 @@ def test_a_classifier_may_have_any_height_but_only_one(config):
     stored = stored_shapes(config) | {"classifier.weight": (5, 32), "classifier.bias": (5,)}
     assert "classifier.bias" in plan_loading(stored, from_huggingface, config, NAMES, "'x'").take
     stored["classifier.bias"] = (4,)
-    with pytest.raises(CheckpointError, match=r"classifier.bias is \[4\] and not \[5\]"):
+    with pytest.raises(CheckpointError, match=r"classifier.bias is \[4\] instead of \[5\]"):
         plan_loading(stored, from_huggingface, config, NAMES, "'x'")
 
 
@@ -212,5 +212,5 @@ def test_the_decoder_is_a_copy_of_the_word_table_or_stands_in_for_it(config):
     plan = plan_loading(stored, from_huggingface, config, NAMES, "'x'")
     assert plan.take["mlm.bias"] == ("cls.predictions.decoder.bias", False)
     stored["cls.predictions.decoder.weight"] = (1, 2)
-    with pytest.raises(CheckpointError, match=r"decoder.weight is \[1, 2\] and not"):
+    with pytest.raises(CheckpointError, match=r"decoder.weight is \[1, 2\] instead of"):
         plan_loading(stored, from_huggingface, config, NAMES, "'x'")

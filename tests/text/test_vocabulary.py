@@ -37,7 +37,7 @@ def test_what_is_saved_is_read_back_and_has_the_digest(tmp_path: Path) -> None:
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", r"no \[MASK\] among its 5 pieces"),
         (b"", r"no \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\] among its 0 pieces"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "'a' in lines 6 and 8"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "'a' on lines 6 and 8"),
         (b"[PAD]\n\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "an empty line 2"),
         (b"[PAD]\n[UNK]\n\xff\xfe\n", "other bytes at 12"),
     ],
