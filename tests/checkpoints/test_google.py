@@ -47,7 +47,7 @@ def folder(tmp_path, config, tensors, tokenizer):
     return tmp_path / "google"
 
 
-def test_a_checkpoint_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
+def test_a_checkpoint_is_read_back_bit_for_bit(folder, config, tensors, tokenizer):
     model = read_google(folder)
     assert model.config == config
     assert equal(model.tensors, tensors)
@@ -65,7 +65,7 @@ def test_every_variable_is_accounted_for(folder, tensors):
     assert inspect_google(folder).mapped == report.mapped
 
 
-def test_optimizer_state_comes_back(folder, config):
+def test_optimizer_state_is_read_back(folder, config):
     state, expected = read_optimizer(folder), moments(config, "pooler", "mlm", "nsp")
     assert equal(state.first, expected.first)
     assert equal(state.second, expected.second)
@@ -112,7 +112,7 @@ def test_the_dtype_is_kept(tmp_path, config, tensors, dtype):
     assert equal(read_google(tmp_path / "x").tensors, tensors)
 
 
-def test_variables_lie_as_google_writes_them(folder, config, tensors):
+def test_variables_are_stored_as_google_stores_them(folder, config, tensors):
     """Dense kernels as [in, out]; tables and the hand-made output matrices as they are."""
     bundle = TensorBundle(folder / "bert_model.ckpt")
     kernel = bundle.read("bert/encoder/layer_1/intermediate/dense/kernel")
@@ -156,7 +156,7 @@ def test_unknown_variables_are_refused_unless_allowed(folder):
     assert report.skipped["my_head/kernel/adam_m"] == "optimizer state"
 
 
-def test_all_faults_are_named_at_once(folder, config):
+def test_all_faults_are_listed_at_once(folder, config):
     bundle = TensorBundle(folder / "bert_model.ckpt")
     tensors = {name: bundle.read(name) for name in bundle.entries}
     del tensors["bert/embeddings/word_embeddings"], tensors["cls/predictions/output_bias"]
@@ -172,7 +172,7 @@ def test_all_faults_are_named_at_once(folder, config):
         assert part in str(caught.value)
 
 
-def test_the_configuration_is_googles_and_says_what_departs_from_it(config):
+def test_the_configuration_is_googles_plus_fields_that_differ_from_defaults(config):
     assert set(google_config(config)) == {
         "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size", "initializer_range",
         "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
@@ -243,7 +243,7 @@ def test_an_object_graph_of_tensorflow_2_is_recognised(tmp_path):
         read_google(tmp_path)
 
 
-def test_the_configuration_may_be_given_or_must_be_there(folder, config, tensors):
+def test_the_configuration_is_passed_or_must_exist(folder, config, tensors):
     (folder / "bert_config.json").unlink()
     with pytest.raises(InputError, match=r"configuration of a Google checkpoint at .*bert_config.json"):
         read_google(folder)
@@ -257,7 +257,7 @@ def test_a_damaged_configuration_is_one_error(folder, content):
         read_google(folder)
 
 
-def test_rules_come_from_the_caller_the_passport_or_the_vocabulary(folder):
+def test_rules_come_from_the_caller_the_metadata_or_the_vocabulary(folder):
     assert read_google(folder, rules=TextRules.google()).tokenizer.rules == TextRules.google()
     (folder / "bertsmith.json").unlink()
     model = read_google(folder)
@@ -293,7 +293,7 @@ def test_moments_of_another_shape_are_refused(folder):
         read_optimizer(folder)
 
 
-def test_what_does_not_fit_is_not_written(tmp_path, config, tensors):
+def test_a_model_that_does_not_fit_its_configuration_is_not_written(tmp_path, config, tensors):
     with pytest.raises(CheckpointError, match=r"no mlm.bias"):
         write_google(
             tmp_path / "x",
@@ -304,7 +304,7 @@ def test_what_does_not_fit_is_not_written(tmp_path, config, tensors):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_real_checkpoint_goes_round_byte_by_byte(real_data, tmp_path):
+def test_a_real_checkpoint_round_trips_byte_for_byte(real_data, tmp_path):
     """Written by TensorFlow: 2 layers, width 4, both heads, optimizer state, global step 20."""
     source = real_data / "checkpoints" / "keras-bert-test_checkpoint"
     model = read_google(source)

@@ -121,7 +121,7 @@ def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
     huggingface_hub.close_session()
 
 
-def test_what_is_an_id_and_what_is_a_path(tmp_path, monkeypatch):
+def test_ids_and_paths_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert is_hub_id(ID)
     for text in ("model", "/model", "./a/b", "a/b/c", "../a", "a/", "a/b c", "a/b\n", "", "a/..", "C:\\a"):
@@ -150,7 +150,7 @@ def test_a_model_is_fetched_once_and_then_read_from_the_cache(hub, tmp_path, ten
     assert load_any(ID, cache=cache, endpoint=hub.endpoint).path == model.path, "no network is no reason to fail"
 
 
-def test_how_sentences_are_pooled_is_fetched_too(hub, tmp_path):
+def test_the_pooling_of_sentence_transformers_is_fetched_too(hub, tmp_path):
     there = hub.models[ID]
     (there / "1_Pooling").mkdir()
     for name in ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "1_Pooling/extra.bin"):
@@ -161,14 +161,14 @@ def test_how_sentences_are_pooled_is_fetched_too(hub, tmp_path):
     assert [file.name for file in (folder / "1_Pooling").iterdir()] == ["config.json"]
 
 
-def test_nothing_is_told_about_the_machine(hub, tmp_path):
+def test_nothing_is_sent_about_the_machine(hub, tmp_path):
     resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
     assert constants.HF_HUB_DISABLE_TELEMETRY
     assert hub.agents
     assert not any("torch" in agent for agent in hub.agents), hub.agents
 
 
-def test_a_model_with_bin_weights_alone_is_fetched_too(hub, tmp_path, tensors):
+def test_a_model_with_only_bin_weights_is_fetched_too(hub, tmp_path, tensors):
     folder = hub.models[ID]
     (folder / "model.safetensors").unlink()
     torch.save({NAMES.to_huggingface(name): tensor for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
@@ -182,7 +182,7 @@ def test_a_model_without_weights_says_what_is_missing(hub, tmp_path):
         resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
 
 
-def test_a_model_that_the_hub_does_not_have_is_one_error(hub, tmp_path):
+def test_a_model_that_is_not_on_the_hub_is_one_error(hub, tmp_path):
     with pytest.raises(InputError, match="a model 'nobody/nothing' on the hub, or a folder of that name"):
         resolve("nobody/nothing", cache=tmp_path / "cache", endpoint=hub.endpoint)
 
@@ -223,7 +223,7 @@ def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
     assert (model.path, len(model.tokenizer.vocabulary)) == (path, model.config.vocab_size)
 
 
-def test_the_catalogue_names_every_published_model_with_its_size():
+def test_the_catalogue_lists_every_published_model_with_its_size():
     assert (
         len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 32
     )

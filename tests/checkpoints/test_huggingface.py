@@ -53,7 +53,7 @@ def folder(tmp_path, config, tensors, tokenizer):
     return tmp_path / "model"
 
 
-def test_a_folder_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
+def test_a_folder_is_read_back_bit_for_bit(folder, config, tensors, tokenizer):
     model = read_model_folder(folder, verify=True)
     assert model.config == config
     assert equal(model.tensors, tensors)
@@ -65,7 +65,7 @@ def test_a_folder_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_the_dtype_is_kept_and_said(tmp_path, config, tensors, dtype):
+def test_the_dtype_is_kept_and_recorded(tmp_path, config, tensors, dtype):
     tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     write_model_folder(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)
     model = read_model_folder(tmp_path / "x")
@@ -204,7 +204,7 @@ def test_quantised_weights_are_refused(folder):
         read_model_folder(folder)
 
 
-def test_what_does_not_fit_is_not_written(tmp_path, config, tensors, tokenizer):
+def test_a_model_that_does_not_fit_its_configuration_is_not_written(tmp_path, config, tensors, tokenizer):
     broken = {**tensors, "bert.pooler.bias": torch.zeros(3), "stranger": torch.zeros(2)}
     del broken["mlm.bias"]
     with pytest.raises(CheckpointError) as caught:
@@ -256,7 +256,7 @@ def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
         read_model_folder(folder)
 
 
-def test_a_word_table_of_round_height_may_be_higher_than_the_vocabulary(tmp_path, config, tokenizer):
+def test_a_word_table_may_have_more_rows_than_pieces_if_their_number_is_round(tmp_path, config, tokenizer):
     config = dataclasses.replace(config, vocab_size=-(-len(PIECES) // 64) * 64)
     assert config.vocab_size > len(PIECES)
     write_model_folder(tmp_path / "x", config=config, tensors=tiny_tensors(config), tokenizer=tokenizer)
@@ -282,7 +282,7 @@ def test_weights_that_no_digest_covers_are_noticed_when_verified(folder):
 
 
 @pytest.mark.parametrize("content", ['{"labels": 3}', '{"labels": [3]}', '{"task": ["x"]}', "[]", "{", "\x00"])
-def test_a_damaged_passport_is_one_error(folder, content):
+def test_damaged_metadata_is_one_error(folder, content):
     (folder / "bertsmith.json").write_text(content)
     with pytest.raises(InputError, match=r"bertsmith.json"):
         read_model_folder(folder)
@@ -295,7 +295,7 @@ def test_a_configuration_of_a_billion_layers_costs_nothing(folder):
         read_model_folder(folder)
 
 
-def test_a_passport_of_a_later_format_is_refused(folder):
+def test_metadata_of_a_later_format_is_refused(folder):
     passport = json.loads((folder / "bertsmith.json").read_text())
     (folder / "bertsmith.json").write_text(json.dumps(passport | {"format": 2}))
     with pytest.raises(InputError, match="format 1"):
@@ -339,7 +339,7 @@ def test_a_damaged_configuration_is_one_error(folder, content, error, expected):
 @pytest.mark.parametrize(
     "change", [{"hidden_size": 33}, {"num_hidden_layers": 0}, {"vocab_size": "many"}, {"hidden_act": []}]
 )
-def test_an_impossible_configuration_is_one_error(folder, change):
+def test_an_invalid_configuration_is_one_error(folder, change):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ConfigError):
@@ -376,7 +376,7 @@ def test_other_files_in_a_folder_do_not_matter(folder):
     assert read_model_folder(folder, verify=True).parts == PRETRAINING
 
 
-def test_weights_that_are_no_numbers_are_named_before_anything_is_asked_of_them(tmp_path, config, tensors, tokenizer):
+def test_non_finite_weights_are_listed_before_the_model_is_used(tmp_path, config, tensors, tokenizer):
     large = dict(tensors)
     large["mlm.norm.bias"] = torch.full_like(tensors["mlm.norm.bias"], 3e38)
     write_model_folder(tmp_path / "large", config=config, tensors=large, tokenizer=tokenizer)

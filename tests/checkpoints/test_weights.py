@@ -24,7 +24,7 @@ def same(found: dict[str, torch.Tensor]) -> bool:
     return set(found) == set(TENSORS) and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
 
 
-def test_every_kind_of_file_is_read_alike(tmp_path):
+def test_every_kind_of_file_gives_the_same_tensors(tmp_path):
     for number, write in enumerate(
         (
             lambda folder: save_file(TENSORS, folder / "model.safetensors"),
@@ -39,7 +39,7 @@ def test_every_kind_of_file_is_read_alike(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "bin"])
-def test_shards_are_put_together(tmp_path, ending):
+def test_shards_are_combined(tmp_path, ending):
     whole = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}[ending]
     places = {}
     for name, tensor in TENSORS.items():
@@ -59,7 +59,7 @@ def test_shards_are_put_together(tmp_path, ending):
         read_weights(tmp_path)
 
 
-def test_all_shards_and_tensors_that_are_wrong_are_named_at_once(tmp_path):
+def test_all_wrong_shards_and_tensors_are_listed_at_once(tmp_path):
     save_file({"a": TENSORS["a"]}, tmp_path / "good.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(b"1234")
     save_file({"z": TENSORS["a"]}, tmp_path / "other.safetensors")
@@ -84,7 +84,7 @@ def test_all_shards_and_tensors_that_are_wrong_are_named_at_once(tmp_path):
     [[], {}, {"weight_map": {}}, {"weight_map": 3}, {"weight_map": {"a": 3}}, {"weight_map": {"a": "../x.bin"}},
      {"weight_map": {"a": "/etc/x.bin"}}, {"weight_map": {"a": "config.json"}}],
 )  # fmt: skip
-def test_an_index_that_leads_astray_is_refused(tmp_path, index):
+def test_an_invalid_index_is_refused(tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(CheckpointError):
         read_weights(tmp_path)
@@ -160,7 +160,7 @@ def test_files_of_other_tools_are_named(tmp_path):
         read_weights(tmp_path)
 
 
-def test_a_weight_file_has_the_rights_of_other_files(tmp_path):
+def test_a_weight_file_has_the_usual_permissions(tmp_path):
     before = os.umask(0o027)
     try:
         write_safetensors(tmp_path / "model.safetensors", TENSORS)
@@ -169,7 +169,7 @@ def test_a_weight_file_has_the_rights_of_other_files(tmp_path):
     assert stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o640
 
 
-def test_a_write_that_the_system_refuses_is_an_error_of_the_system_that_names_the_file(tmp_path):
+def test_a_failed_write_raises_a_system_error_that_names_the_file(tmp_path):
     path = tmp_path / "model.safetensors"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -184,7 +184,7 @@ def test_a_write_that_the_system_refuses_is_an_error_of_the_system_that_names_th
 @pytest.mark.parametrize(
     ("said", "code"), [("I/O error: No space left on device (os error 28)", errno.ENOSPC), ("odd", errno.EIO)]
 )
-def test_a_full_disk_is_told_from_what_nobody_knows(tmp_path, monkeypatch, said, code):
+def test_a_full_disk_is_distinguished_from_an_unknown_error(tmp_path, monkeypatch, said, code):
     def refuse(*arguments, **options):
         raise SafetensorError(said)
 
@@ -194,7 +194,7 @@ def test_a_full_disk_is_told_from_what_nobody_knows(tmp_path, monkeypatch, said,
     assert caught.value.errno == code
 
 
-def test_tensors_that_share_memory_are_written_out_each(tmp_path):
+def test_tensors_that_share_memory_are_written_separately(tmp_path):
     flat = torch.arange(10.0)
     tensors = {"a": flat[:4], "b": flat[4:].view(2, 3).t(), "c": flat, "d": flat}
     write_safetensors(tmp_path / "model.safetensors", tensors)

@@ -101,7 +101,7 @@ def test_attentions_equal_those_of_the_padded_reference():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_pruned_last_layer_gives_what_the_whole_layer_gives(causal):
+def test_a_pruned_last_layer_gives_the_same_as_the_whole_layer(causal):
     model = BertModel(small_config(is_causal=causal)).double()
     shake(model)
     batch = random_batch(LENGTHS)
@@ -111,7 +111,7 @@ def test_a_pruned_last_layer_gives_what_the_whole_layer_gives(causal):
     assert torch.allclose(model(batch, read=Read.first(batch)), model(batch)[batch.first_positions], atol=1e-12)
 
 
-def test_a_sequence_gives_the_same_alone_and_in_company():
+def test_a_sequence_gives_the_same_alone_and_in_a_batch():
     model = BertModel(small_config()).double()
     shake(model)
     batch = random_batch(LENGTHS)
@@ -196,7 +196,7 @@ def test_hidden_sizes_are_not_feed_forward_widths():
     assert [BertConfig.named(name).intermediate_size for name in ("base", "large")] == [4 * 768, 4 * 1024]
 
 
-def test_parameters_start_as_the_paper_says_and_as_functions_of_the_seed():
+def test_initial_parameters_follow_the_paper_and_are_functions_of_the_seed():
     model = EncoderForPreTraining(new_encoder(small_config(hidden_size=64, vocab_size=2000)), seed=5)
     table = model.encoder.embeddings.word.weight
     assert table.abs().max() <= 0.04
@@ -212,7 +212,7 @@ def test_parameters_start_as_the_paper_says_and_as_functions_of_the_seed():
     assert not torch.equal(table, other.encoder.embeddings.word.weight)
 
 
-def test_dropout_noise_of_a_row_does_not_depend_on_the_rows_beside_it():
+def test_dropout_noise_of_a_row_does_not_depend_on_other_rows():
     """The noise is a function of (seed, step, row), so a step may be cut anywhere."""
     model = BertModel(small_config()).double()
     batch = random_batch(LENGTHS)
@@ -226,7 +226,7 @@ def test_dropout_noise_of_a_row_does_not_depend_on_the_rows_beside_it():
     assert not torch.equal(together, model(batch, read=read, noise=RowNoise(1, 3, batch.row_ids)))
 
 
-def test_noise_drops_the_share_that_is_asked_for():
+def test_noise_drops_the_requested_fraction():
     keep = RowNoise(0, 0, range(4)).keep(0.1, [250_001, 3, 249_996, 0], torch.float32)
     assert len(keep) == 500_000
     assert keep.unique().tolist() == [0.0, 1.0]
@@ -247,12 +247,12 @@ def test_noise_drops_the_share_that_is_asked_for():
         ({"vocab_size": "many"}, "vocab_size"),
     ],
 )
-def test_an_impossible_configuration_is_refused_in_one_line(changes, words):
+def test_an_invalid_configuration_is_refused_with_a_one_line_error(changes, words):
     with pytest.raises(ConfigError, match=words) as caught:
         small_config(**changes)
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_size_is_answered_with_the_nearest():
+def test_an_unknown_size_suggests_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'large'"):
         BertConfig.named("larg")

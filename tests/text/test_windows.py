@@ -67,7 +67,7 @@ def test_windows_and_their_best_tokens_equal_the_loops(case: tuple[int, int, int
 
 
 @given(cases)
-def test_every_token_stands_in_a_window_and_is_best_in_one(case: tuple[int, int, int, int]) -> None:
+def test_every_token_is_in_a_window_and_best_in_exactly_one(case: tuple[int, int, int, int]) -> None:
     asked, length, max_length, stride = case
     context = list(range(100, 100 + length))
     question = [50] * asked if asked else None
@@ -115,7 +115,7 @@ def test_impossible_windows_are_refused(options: dict[str, int], message: str) -
         windows([50] * 10, [7], template=TEMPLATE, **options)
 
 
-def test_the_arrays_are_of_the_types_that_are_promised() -> None:
+def test_the_arrays_have_the_documented_types() -> None:
     found = windows([50], [7] * 30, template=TEMPLATE, max_length=12, stride=3)
     assert (found.starts.dtype, found.ends.dtype, found.has_max_context.dtype) == (np.int64, np.int64, np.bool_)
     assert found.rows.token_ids.dtype == found.rows.segment_ids.dtype == np.int32
