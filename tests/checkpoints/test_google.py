@@ -1,4 +1,4 @@
-"""Google's checkpoints in and out, without TensorFlow."""
+"""Reading and writing Google's checkpoints without TensorFlow."""
 
 import dataclasses
 import json
@@ -113,7 +113,7 @@ def test_the_dtype_is_kept(tmp_path, config, tensors, dtype):
 
 
 def test_variables_are_stored_as_google_stores_them(folder, config, tensors):
-    """Dense kernels as [in, out]; tables and the hand-made output matrices as they are."""
+    """Dense kernels as [in, out]; tables and the hand-made output matrices unchanged."""
     bundle = TensorBundle(folder / "bert_model.ckpt")
     kernel = bundle.read("bert/encoder/layer_1/intermediate/dense/kernel")
     assert torch.equal(kernel, tensors["bert.layers.1.intermediate.weight"].t())
@@ -131,7 +131,7 @@ def test_variables_are_stored_as_google_stores_them(folder, config, tensors):
     ],
 )
 def test_fine_tuned_heads_are_understood(tmp_path, config, tokenizer, part, variables):
-    """What run_classifier.py and run_squad.py leave behind."""
+    """The variables that run_classifier.py and run_squad.py write."""
     tensors = tiny_tensors(config, "pooler", part)
     info = {"labels": ["no", "maybe", "yes"]} if part == "classifier" else {}
     write_google(
@@ -183,7 +183,7 @@ def test_the_configuration_is_googles_plus_fields_that_differ_from_defaults(conf
 
 
 def test_computed_positions_are_written_out_as_a_table(tmp_path, config):
-    """Other code has learned positions only; it gets the numbers that we compute."""
+    """Other code only has learned positions; it gets the numbers that we compute."""
     config = dataclasses.replace(config, position_embedding_type="sinusoidal")
     tensors = tiny_tensors(config, "pooler")
     write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)
@@ -234,7 +234,7 @@ def test_one_of_several_checkpoints_is_chosen_by_name_and_never_guessed(folder):
 
 
 def test_an_object_graph_of_tensorflow_2_is_recognised(tmp_path):
-    """hf#8055: such names are paths in the program that wrote them."""
+    """hf#8055: such names are paths of objects in the program that wrote them."""
     name = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
     write_bundle(
         tmp_path / "ckpt-1", {name: torch.zeros(2), "save_counter/.ATTRIBUTES/VARIABLE_VALUE": torch.tensor(1)}

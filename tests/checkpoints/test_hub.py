@@ -1,4 +1,4 @@
-"""The hub, played by a server on this machine; no other address is ever asked."""
+"""The hub, simulated by a server on this machine; no other address is ever contacted."""
 
 import hashlib
 import http.server
@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """What the hub's client asks for: the list of files of a model, and the files."""
+    """Serves what the hub's client requests: the list of files of a model, and the files."""
 
     def __init__(self) -> None:
         self.models: dict[str, Path] = {}
@@ -103,7 +103,7 @@ class Hub:
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
-    """A hub with one model; the client is allowed to ask, which tests otherwise forbid."""
+    """A hub with one model; the client may make requests, which tests otherwise forbid."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
@@ -194,7 +194,7 @@ def test_a_hub_that_fails_is_one_error(hub, tmp_path):
 
 
 def test_without_network_and_cache_the_error_says_how_to_get_the_model(tmp_path):
-    """The suite forbids the client to ask anybody."""
+    """The test suite forbids the client all requests."""
     for offline in (True, False):
         with pytest.raises(InputError, match=f"no copy in the cache.*hf download {ID}"):
             resolve(ID, cache=tmp_path, offline=offline)
@@ -215,7 +215,7 @@ def test_an_incomplete_cache_says_what_is_missing(hub, tmp_path):
 
 
 def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
-    """transformers fetches no vocab.txt where there is a tokenizer.json."""
+    """transformers does not fetch vocab.txt if there is a tokenizer.json."""
     path = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
     for name in ("vocab.txt", "bertsmith.json", "special_tokens_map.json"):
         (path / name).unlink()

@@ -1,4 +1,4 @@
-"""Hugging Face folders in and out; transformers agrees with what we write, number by number."""
+"""Reading and writing Hugging Face folders; transformers agrees with our files, number by number."""
 
 import dataclasses
 import json
@@ -78,7 +78,7 @@ def test_the_dtype_is_kept_and_recorded(tmp_path, config, tensors, dtype):
 def test_transformers_loads_every_kind_of_model_completely(
     tmp_path, config, tokenizer, quiet_transformers, architecture, parts, task
 ):
-    """Nothing missing, nothing unexpected; and what it saves again is read here to the same bits."""
+    """Nothing missing, nothing unexpected; and what it saves again is read here bit for bit."""
     import transformers
 
     labels = 1 if task == "choice" else 3
@@ -90,7 +90,7 @@ def test_transformers_loads_every_kind_of_model_completely(
         tmp_path / "ours", config=config, tensors=tensors, tokenizer=tokenizer, metadata=ModelMetadata.from_dict(info)
     )
     kind = getattr(transformers, architecture)
-    # The class has a pooler only where its head needs one.
+    # The class has a pooler only if its head needs one.
     model, loading = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
     unused = {NAMES.to_huggingface(name) for name in tensors if "pooler" in name} if task == "tagging" else set()
     assert loading["missing_keys"] == loading["mismatched_keys"] == set()
@@ -133,7 +133,7 @@ def test_auto_classes_find_the_model(folder, quiet_transformers):
     ids=str,
 )
 def test_transformers_computes_the_same_numbers(tmp_path, config, quiet_transformers, changes):
-    """exported = trained, for every switch of the configuration."""
+    """exported = trained, for every option of the configuration."""
     import transformers
 
     config = dataclasses.replace(config, **changes)
@@ -243,7 +243,7 @@ def test_a_write_that_fails_leaves_the_old_folder(folder, config, tensors, token
 
 
 def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
-    """Section "bad input": loading it would give every word another's vector."""
+    """Section "bad input": loading it would give every word the vector of another."""
     short = WordPieceTokenizer(Vocabulary(PIECES[:-1]), TextRules())
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
         write_model_folder(folder.parent / "x", config=config, tensors=tensors, tokenizer=short)

@@ -1,4 +1,4 @@
-"""Any model from anywhere, and its conversion."""
+"""Loading and converting models from any source."""
 
 import filecmp
 
@@ -16,7 +16,7 @@ from checkpoints.tiny import tiny_tensors
 
 @pytest.fixture
 def folders(tmp_path, config, tensors, tokenizer):
-    """The same model twice, once in each format."""
+    """The same model in both formats."""
     model = {"config": config, "tensors": tensors, "tokenizer": tokenizer}
     write_model_folder(tmp_path / "hf", **model, metadata=ModelMetadata.from_dict({"task": "mlm", "score": 0.5}))
     state = OptimizerState(first=tensors, second=tiny_tensors(config, "pooler", "mlm", "nsp", seed=1), step=7)

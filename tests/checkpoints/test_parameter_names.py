@@ -105,7 +105,7 @@ def test_optimizer_variables_in_a_google_checkpoint_are_skipped(name):
 
 
 def test_google_transposes_the_kernels_and_nothing_else():
-    """bert.md section 3: tables and the two hand-made output matrices lie as they are."""
+    """bert.md section 3: tables and the two hand-made output matrices are stored unchanged."""
     turned = {google for ours, _, google in every_name(BASE) if to_google(ours)[1]}
     assert turned == {google for _, _, google in every_name(BASE) if google.endswith("/kernel")}
 
@@ -170,7 +170,7 @@ def test_all_problems_are_reported_at_once(config):
     ],
 )
 def test_missing_parameters_have_the_names_of_the_checkpoint(config, translate, there, prefix):
-    """With the prefix of the encoder where the others have it, without it where they have none."""
+    """With the prefix of the encoder if the other names have it, and without it if they do not."""
     absent = "bert.layers.0.attention_norm.weight"
     stored = {}
     for ours, shape in NAMES.required_shapes(config).items():

@@ -1,4 +1,4 @@
-"""Tokenizer files: what transformers would write, read back by both to the same ids."""
+"""Tokenizer files: the same as those of transformers, and read back by both with the same ids."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Weight files: safetensors and .bin, whole and in shards; nothing in them is executed."""
+"""Weight files: safetensors and .bin, whole and in shards; nothing in them is ever executed."""
 
 import errno
 import json
@@ -91,7 +91,7 @@ def test_an_invalid_index_is_refused(tmp_path, index):
 
 
 class Bomb:
-    """What a hostile pickle looks like: a call of somebody else's choice."""
+    """The content of a malicious pickle: a function call chosen by an attacker."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark

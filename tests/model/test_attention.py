@@ -44,7 +44,7 @@ def flat(lengths: list[int]) -> tuple[Batch, Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("causal", [False, True])
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_attention_equals_a_loop_over_single_numbers(causal, lengths):
-    """Scaled dot products and heads, one by one."""
+    """Scaled dot products and heads, computed one by one."""
     batch, q, k, v = flat(lengths)
     expected = looped(q, k, v, lengths, causal)
     fused = attention(q, k, v, batch.runs, heads=HEADS, causal=causal)

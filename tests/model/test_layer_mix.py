@@ -1,4 +1,4 @@
-"""The hidden states that stand for a token: the six rows of the paper, and any others by number."""
+"""The hidden states that represent a token: the six rows of the paper, and any others by number."""
 
 import numpy as np
 import pytest
@@ -62,7 +62,7 @@ def test_the_widths_of_the_table_are_those_of_the_paper() -> None:
 
 
 def test_the_hidden_states_are_those_of_transformers() -> None:
-    """Every layer that can be chosen, against the peer's hidden states."""
+    """Every layer that can be chosen, against the hidden states of transformers."""
     model = EncoderForPreTraining(new_encoder(small_config(num_hidden_layers=4)))
     shake(model)
     batch = random_batch([5, 7, 3])

@@ -1,4 +1,4 @@
-"""The encoder prepared for inference against itself as it was trained."""
+"""The encoder prepared for inference, against the plain encoder."""
 
 import copy
 
@@ -45,7 +45,7 @@ def test_int8_stays_close_to_fp32(hidden_act: str) -> None:
 
 
 def test_int8_products_are_exact_for_the_largest_numbers() -> None:
-    """A processor without VNNI adds two products in 16 bits; 7 bits of weight leave room for that."""
+    """A processor without VNNI adds two products in 16 bits; 7-bit weights leave room for that."""
     bits = choose_inference("cpu", "int8").int8_bits
     weight, bias = torch.full((16, 64), 0.5), torch.zeros(16)
     layer = Int8Linear(weight, bias, bits=bits)

@@ -1,4 +1,4 @@
-"""The fast path against the readable one: equal ids on every text, whatever the blocks, threads and memory."""
+"""The fast path against the plain one: equal ids for every text, for any blocks, threads and cache size."""
 
 import itertools
 import threading
@@ -20,7 +20,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 from oracles import wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, all_rules, all_texts
 
-# A text that each step of the fast path treats in another way.
+# Pieces of text that each take another branch of the fast path.
 EVERY_KIND = [
     "",
     "the unable abcdefgabcdefgabcdefg, aaa",
@@ -104,7 +104,7 @@ def test_the_cache_is_bounded_and_does_not_change_results(cache_entries: int) ->
     expected = [oracle_ids(text, TextRules()) for text in texts]
     for _ in range(3):
         assert rows(encoder.encode(texts)) == expected
-    # One call may bring in more; the next one begins with the vocabulary alone.
+    # One call may exceed the limit; the next one starts with only the vocabulary.
     encoder.encode(["the"])
     assert (encoder._remembered == 0) == (cache_entries < 100)
 

@@ -11,7 +11,7 @@ from bertsmith.text.greedy import Segmenter
 from bertsmith.text.keys import LONGEST, PADDING, WIDTHS, KeyTable
 from text.vocabularies import MIXED_VOCABULARY
 
-# Few different bytes, so that strings share beginnings; no zero bytes.
+# Few different bytes, so that strings share prefixes; no zero bytes.
 strings = st.lists(st.binary(min_size=1, max_size=LONGEST).map(lambda b: bytes(1 + x % 3 for x in b)), unique=True)
 
 

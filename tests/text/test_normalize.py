@@ -1,4 +1,4 @@
-"""BERT's cleaning and cutting of text, against the published examples and the slow oracle."""
+"""BERT's cleaning and splitting of text, against the published examples and the slow oracle."""
 
 import unicodedata
 

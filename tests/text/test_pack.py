@@ -1,4 +1,4 @@
-"""Rows: [CLS] A [SEP] B [SEP], truncation by every rule, against loops that do what the papers' code does."""
+"""Rows: [CLS] A [SEP] B [SEP], truncation by every rule, against loops like those in the papers' code."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def rows_of(packed: PackedRows) -> list[list[int]]:
 
 
 def looped_pair(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """The pair rule as a loop: the longer text loses its last token, at equal lengths the second."""
+    """The rule for pairs as a loop: the longer text loses its last token; if both are equally long, the second does."""
     first, second = list(first), list(second)
     while len(first) + len(second) > room:
         if len(first) > len(second):
@@ -107,7 +107,7 @@ def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
     assert (packed.lengths - specials + packed.cut_by_row).tolist() == given_tokens
     assert packed.cut_tokens == sum(max(0, tokens + specials - max_length) for tokens in given_tokens)
     assert packed.truncated == sum(tokens + specials > max_length for tokens in given_tokens)
-    # What is left stands in its old order.
+    # The remaining tokens keep their order.
     for number, (a, b) in enumerate(rows):
         kept = [token for token in packed.row(number)[0].tolist() if token >= 100]
         source = a + b if as_pairs else a
@@ -179,5 +179,5 @@ def test_no_texts_give_no_rows_and_flat_texts_equal_lists() -> None:
             [CLS, 7, SEP],
         ]
     )
-    # The input is left as it was.
+    # The input is unchanged.
     assert lists == [[7, 8, 9], [], [7]]

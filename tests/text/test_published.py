@@ -29,7 +29,7 @@ def real_lines(real_data: Path) -> list[str]:
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_ids_of_real_lines_equal_the_rust_library(real_data: Path, name: str, lowercase: bool) -> None:
-    """Lines with a capital sigma at the end of a word are left out: see docs/decisions/0009-unicode-tables.md."""
+    """Lines with a capital sigma at the end of a word are skipped: see docs/decisions/0009-unicode-tables.md."""
     path = published(real_data, name)
     tokenizer = WordPieceTokenizer(Vocabulary.load(path), TextRules(lowercase=lowercase))
     peer = tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase)

@@ -1,4 +1,4 @@
-"""Realignment: what of the original words stands for predicted pieces."""
+"""Realignment: the characters of the original words for predicted pieces."""
 
 import pytest
 from hypothesis import given
@@ -22,11 +22,11 @@ UNCASED, CASED = TextRules(), TextRules(lowercase=False)
         ("bronte", "Brontë's", "Brontë"),
         ("steve [UNK]", "Steve Smith's", "Steve Smith's"),
         ("", "Steve", "Steve"),
-        # The second word is a character longer than its tokens: the dropped sign between its letters.
+        # The second word is one character longer than its tokens: the dropped sign between its letters.
         ("one", "one's t\u00adwo", "one's t\u00adwo"),
-        # An accent that is a character of its own.
+        # An accent that is a separate character.
         ("bronte", "Bronte\u0308's", "Bronte\u0308's"),
-        # The first of two places.
+        # The first of two matches.
         ("a", "b-a-a", "a"),
     ],
 )
@@ -43,7 +43,7 @@ def test_among_matches_with_the_text_of_the_first_the_nearest_is_used() -> None:
     words = "7年7月7日"
     assert [realign("7", words, UNCASED, before) for before in (0, 2, 4)] == [(0, 1), (2, 3), (4, 5)]
     assert realign("7 日", words, UNCASED) == (4, 6)
-    # The text is that of the original code, which takes the first place.
+    # The text is that of the original code, which takes the first match.
     assert realign("smith", "Smith-smith-Smith", UNCASED, before=6) == (0, 5)
     assert realign("smith", "Smith-smith-Smith", UNCASED, before=12) == (12, 17)
 

@@ -1,4 +1,4 @@
-"""Vocabulary files: what is read, what is refused, what is written."""
+"""Vocabulary files: which are read, which are refused, and what is written."""
 
 from pathlib import Path
 

@@ -16,7 +16,7 @@ CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 
 
 def looped_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(start, length) of every window, as the original code walks over a context that is not empty."""
+    """(start, length) of every window, as in the original code's loop over a non-empty context."""
     spans, start = [], 0
     while start < length:
         size = min(length - start, room)
@@ -28,7 +28,7 @@ def looped_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def is_best_window(spans: list[tuple[int, int]], current: int, position: int) -> bool:
-    """Whether the window has the most context for the token at `position`, as the original code decides."""
+    """Whether the window has the most context for the token at `position`, by the rule of the original code."""
     best_score, best = None, None
     for number, (start, size) in enumerate(spans):
         end = start + size - 1
