@@ -127,7 +127,7 @@ def test_ids_and_paths_are_told_apart(tmp_path, monkeypatch):
     for text in ("model", "/model", "./a/b", "a/b/c", "../a", "a/", "a/b c", "a/b\n", "", "a/..", "C:\\a"):
         assert not is_hub_id(text), text
     (tmp_path / "runs").mkdir()
-    assert not is_hub_id("runs/modle"), "a slip beside a folder that exists is no reason to ask a server"
+    assert not is_hub_id("runs/modle"), "a typo next to an existing folder is no reason to contact a server"
     (tmp_path / "google-bert" / "bert-base-uncased").mkdir(parents=True)
     assert not is_hub_id(ID), "a path that exists is a path"
     assert resolve(ID) == Path(ID)

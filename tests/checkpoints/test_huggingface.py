@@ -274,9 +274,9 @@ def test_altered_files_are_noticed_when_verified(folder):
 
 
 def test_weights_that_no_digest_covers_are_noticed_when_verified(folder):
-    passport = json.loads((folder / "bertsmith.json").read_text())
-    del passport["digests"]["model.safetensors"]
-    (folder / "bertsmith.json").write_text(json.dumps(passport))
+    metadata = json.loads((folder / "bertsmith.json").read_text())
+    del metadata["digests"]["model.safetensors"]
+    (folder / "bertsmith.json").write_text(json.dumps(metadata))
     with pytest.raises(CheckpointError, match=r"different ones: model.safetensors"):
         read_model_folder(folder, verify=True)
 
@@ -296,8 +296,8 @@ def test_a_configuration_of_a_billion_layers_costs_nothing(folder):
 
 
 def test_metadata_of_a_later_format_is_refused(folder):
-    passport = json.loads((folder / "bertsmith.json").read_text())
-    (folder / "bertsmith.json").write_text(json.dumps(passport | {"format": 2}))
+    metadata = json.loads((folder / "bertsmith.json").read_text())
+    (folder / "bertsmith.json").write_text(json.dumps(metadata | {"format": 2}))
     with pytest.raises(InputError, match="format 1"):
         read_model_folder(folder)
 

@@ -37,7 +37,7 @@ class Block:
 
 
 def batches(texts: Strings) -> Iterator[Strings]:
-    """The texts in batches of about a megabyte; a longer text is a batch of its own."""
+    """The texts in batches of about a megabyte; a longer text is a separate batch."""
     if isinstance(texts, pa.ChunkedArray):
         for chunk in texts.chunks:
             yield from batches(chunk)
