@@ -307,5 +307,5 @@ def test_a_model_without_a_vocabulary_is_refused(base, tmp_path):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((Path(base) / name).read_bytes())
     for estimator in (BertsmithVectorizer(tmp_path), BertsmithClassifier(tmp_path)):
-        with pytest.raises(CheckpointError, match="a vocabulary beside the model"):
+        with pytest.raises(CheckpointError, match="a vocabulary next to the model"):
             estimator.fit(["a", "b"], [0, 1])

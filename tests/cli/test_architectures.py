@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from bertsmith import load
 from bertsmith.checkpoints.load import load_any
 from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith import load
 from bertsmith.runtime import choose_inference
 from tasks.architecture_samples import OTHERS, change_json, tokenizer_of, write_peer
 from tasks.test_every_task import write_file

@@ -79,7 +79,7 @@ def test_a_card_of_a_task_tells_its_scores_labels_and_training(tmp_path, kind):
     assert "`sha256:77aa`" in text
     assert all(f"`{label}`" in text for label in spec.labels)
     by_windows = spec.kind in ("tagging", "span") or spec.settings.long_text == "windows"
-    assert (f"Reads {spec.settings.max_length} tokens" in text, "by windows" in text) == (True, by_windows)
+    assert (f"Reads up to {spec.settings.max_length} tokens" in text, "in windows" in text) == (True, by_windows)
 
 
 def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):

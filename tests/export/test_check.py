@@ -338,7 +338,7 @@ def test_all_faults_of_the_tensors_are_told_at_once(base: Path, tmp_path: Path) 
     for part in (
         "no bert.encoder.layer.0.output.dense.bias",
         "no bert.encoder.layer.1.output.dense.bias",
-        "bert.pooler.dense.weight is [32, 7] and not [32, 32]",
+        "bert.pooler.dense.weight is [32, 7] instead of [32, 32]",
         "unknown adapter.weight",
     ):
         assert part in text

@@ -1,4 +1,4 @@
-"""A model with its heads, those of pre-training or the one of a task, from any source, and back to a folder."""
+"""Loads a model with its heads (those of pre-training or that of a task) from any source, and saves it to a folder."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -27,10 +27,10 @@ class Pretrained:
 
     Attributes:
         model: parameters in fp32.
-        tokenizer: vocabulary and rules, or None where the source has no vocabulary.
-        new_heads: the parts (pooler, mlm, nsp) that the source lacks; they stand at their random start.
-        metadata: what the source says of itself.
-        report: what became of every stored name.
+        tokenizer: vocabulary and rules, or None if the source has no vocabulary.
+        new_heads: the parts (pooler, mlm, nsp) that the source lacks; they are randomly initialized.
+        metadata: the metadata of the source.
+        report: how each stored name was handled.
     """
 
     model: EncoderForPreTraining
@@ -50,8 +50,8 @@ def load_pretrained(
 
     Args:
         folder: the model as it was read.
-        seed: what missing heads are drawn from.
-        changes: fields of the configuration to set differently, e.g. the dropout of continued pre-training.
+        seed: seed for initializing missing heads.
+        changes: fields of the configuration to override, e.g. the dropout of continued pre-training.
 
     Raises:
         ConfigError: `changes` would change the shape of a tensor.
@@ -63,9 +63,9 @@ def load_pretrained(
     for name, tensor in folder.tensors.items():
         if name in state and state[name].shape != tensor.shape:
             raise ConfigError(
-                expected=f"changes that keep {name} at {list(tensor.shape)}",
+                expected=f"changes that keep {name} at shape {list(tensor.shape)}",
                 found=str(list(state[name].shape)),
-                fix="leave the sizes of the model as they are",
+                fix="do not change the sizes of the model",
             )
     taken = {name: tensor for name, tensor in folder.tensors.items() if name in state}
     give_memory(model, taken, seed)
@@ -86,9 +86,9 @@ class TaskModel:
     Attributes:
         model: parameters in fp32.
         tokenizer: vocabulary and rules.
-        new_parts: the parts (pooler, classifier, span) that stand at their random start.
-        left_out: the parts of the source that this model has no place for.
-        metadata: what the source says of itself.
+        new_parts: the parts (pooler, classifier, span) that are randomly initialized.
+        left_out: the parts of the source that this model does not use.
+        metadata: the metadata of the source.
     """
 
     model: EncoderForTask
@@ -112,14 +112,14 @@ def load_for_task(
     Args:
         folder: the model as it was read.
         head: the layer on top.
-        keep_head: take the source's own head, which must then be there; otherwise the head is new.
-        seed: what new parameters are drawn from.
-        changes: fields of the configuration to set differently, such as the dropout.
-        reinit_layers: upper encoder layers that start anew, with the pooler.
+        keep_head: keep the head of the source, which must then have one; otherwise the head is new.
+        seed: seed for initializing new parameters.
+        changes: fields of the configuration to override, such as the dropout.
+        reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
 
     Raises:
-        CheckpointError: the source has no vocabulary, or not the head that is needed.
-        ConfigError: there are fewer layers than shall start anew.
+        CheckpointError: the source has no vocabulary, or lacks the required head.
+        ConfigError: `reinit_layers` exceeds the number of layers.
     """
     tokenizer = folder.require_tokenizer()
     config = dataclasses.replace(folder.config, **(changes or {}))
@@ -149,7 +149,7 @@ def load_for_task(
                 expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.pooled else ''} in "
                 f"'{folder.path}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
-                fix="name a model that was fine-tuned for this task",
+                fix="use a model that was fine-tuned for this task",
             )
     give_memory(model, taken, seed)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
@@ -175,8 +175,8 @@ def save_pretrained(
     """Writes a model folder.
 
     Args:
-        trained: the parts to write beside the encoder; one that no objective trained is left out.
-        replace: write over an existing folder that holds a model.
+        trained: the parts to write in addition to the encoder; leave out parts that no objective trained.
+        replace: overwrite an existing folder that contains a model.
     """
     tensors = {
         name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if part_of(name) in (None, *trained)
@@ -187,7 +187,7 @@ def save_pretrained(
 
 
 def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
-    """A model at its random start."""
+    """A randomly initialized model."""
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
     give_memory(model, {}, seed)
@@ -195,13 +195,13 @@ def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
 
 
 def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
-    """Gives each parameter of a model on the meta device its memory, in fp32, and its value.
+    """Allocates the parameters of a model on the meta device in fp32, and sets their values.
 
     Args:
-        tensors: values by name, which are copied; what is not among them stands at its random start.
-        seed: of the random start.
+        tensors: values by name, which are copied; the other parameters are randomly initialized.
+        seed: seed for initialization.
     """
-    # `to_empty` and drawing on the meta device would load the compiler of torch, which takes seconds.
+    # `to_empty` and random numbers on the meta device would load the compiler of torch, which takes seconds.
     for name, blank in list(model.named_parameters()):
         owner, _, last = name.rpartition(".")
         values = torch.empty(blank.shape, dtype=torch.float32, device="cpu")
@@ -216,7 +216,7 @@ def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[
 def _require_own_head(
     folder: ModelFolder, head: Head, state: Mapping[str, Tensor], taken: Mapping[str, Tensor]
 ) -> None:
-    """Returns if the folder holds the parameters of the user's head, in the shapes that its class makes.
+    """Checks that the folder contains the parameters of the user's head, in the shapes that its class creates.
 
     Raises:
         CheckpointError: it does not.
@@ -228,5 +228,5 @@ def _require_own_head(
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.path}': {wanted}",
             found=f"{found or 'none'}, written by {folder.metadata.own_head or 'no head of yours'}",
-            fix="give the class with which the model was fine-tuned",
+            fix="pass the class that the model was fine-tuned with",
         )

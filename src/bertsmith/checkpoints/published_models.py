@@ -1,6 +1,6 @@
 """The published BERT, DistilBERT and RoBERTa checkpoints: name, hub id, sizes, casing, languages.
 
-A catalogue, not a downloader: `local_copies` tells which of them lie on this machine.
+A catalogue, not a downloader: `local_copies` finds those that are on this machine.
 """
 
 import dataclasses
@@ -35,11 +35,11 @@ class Published:
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of the encoder, with its pooler where it has one of its own."""
+        """The number of parameters of encoder and pooler."""
         return self.config.num_parameters(pooler=self.config.has_pooler)
 
     def line(self) -> str:
-        """One line for people.
+        """A one-line description.
 
         >>> find("google-bert/bert-base-cased").line()
         'cased_L-12_H-768_A-12: 12 layers, width 768, 28996 pieces, 108 M parameters, cased, English'
@@ -101,7 +101,7 @@ _GOOGLES = (
         _MULTILINGUAL_UNCASED,
         languages="102 languages",
     ),
-    # Google lists it with the uncased models, the hub keeps capitals; only Latin letters in Chinese text differ.
+    # Google lists it as uncased, the hub keeps capitals; they differ only for Latin letters in Chinese text.
     _published(
         "chinese_L-12_H-768_A-12", "google-bert/bert-base-chinese", "base", _CHINESE, cased=True, languages="Chinese"
     ),
@@ -109,7 +109,7 @@ _GOOGLES = (
         _small(layers, width)
         for layers in (2, 4, 6, 8, 10, 12)
         for width in (128, 256, 512, 768)
-        # Base itself was published again with this series; it stands above.
+        # Base itself was published again with this series; it is listed above.
         if (layers, width) != (12, 768)
     ),
 )
@@ -132,7 +132,7 @@ CATALOGUE = (*_GOOGLES, *SUCCESSORS)
 
 
 def find(name: str) -> Published | None:
-    """The published checkpoint of a name or hub id; None if there is none.
+    """The published checkpoint with a name or hub id; None if there is none.
 
     >>> find("uncased_L-2_H-128_A-2").num_parameters
     4385920
@@ -145,10 +145,10 @@ def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[
 
     Args:
         folders: where to look for folders with Google's names, such as `DIR/uncased_L-2_H-128_A-2`.
-        cache: folder of fetched models; by default the one that all tools of the hub share.
+        cache: folder of fetched models; by default the one that all tools for the hub share.
 
     Raises:
-        InputError: one of `folders` is no folder.
+        InputError: one of `folders` is not a folder.
     """
     import huggingface_hub  # takes a moment
 

@@ -1,4 +1,4 @@
-"""The heads: the two of pre-training, and the one of a task; the models that carry them on an encoder.
+"""The two pre-training heads, the head of a task, and the models that put them on an encoder.
 
 Letters: T tokens in the flat batch, N sequences, M masked positions, R positions that are read, D width, V vocabulary,
 K outputs of a head.
@@ -24,11 +24,11 @@ from bertsmith.model.our_names import OWN_HEAD, PREFIX
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
-_ENCODER = PREFIX.removesuffix(".")  # the name of the encoder's part in every run folder and optimizer state
+_ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 
 
 class MaskedLMHead(nn.Module):
-    """Logits over the vocabulary for single hidden states; the decoder is the word table."""
+    """Maps hidden states to logits over the vocabulary; the decoder is the word table."""
 
     def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class MaskedLMHead(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class PreTrainingOutput:
-    """Logits of the pre-training heads; None where a head was not asked.
+    """Logits of the pre-training heads; None for a head that was not requested.
 
     Attributes:
         mlm_logits: [M, V].
@@ -57,7 +57,7 @@ class PreTrainingOutput:
 
 
 class _OnEncoder(nn.Module):
-    """An encoder with something on top."""
+    """An encoder with one or more heads on top."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -73,11 +73,11 @@ class _OnEncoder(nn.Module):
 
 
 class EncoderForPreTraining(_OnEncoder):
-    """An encoder with the masked-LM head and, where its architecture has one, the next-sentence head.
+    """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head.
 
     Args:
         encoder: the encoder.
-        seed: what the first parameters of encoder and heads are drawn from; None leaves them to the caller.
+        seed: seed for initializing encoder and heads; None leaves that to the caller.
     """
 
     def __init__(self, encoder: Encoder, *, seed: int | None = 0) -> None:
@@ -100,13 +100,13 @@ class EncoderForPreTraining(_OnEncoder):
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
     ) -> PreTrainingOutput:
-        """The logits that are asked for, and no others.
+        """The requested logits, and no others.
 
         Args:
             read: the positions that the last layer computes; all of them if not given.
-            masked: int64 [M], rows of the last hidden states for the masked-LM head.
-            first: int64 [N], rows of the last hidden states that are [CLS], for the next-sentence head.
-            trace: as of `Encoder.forward`.
+            masked: int64 [M], indices into the last hidden states for the masked-LM head.
+            first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
+            trace: see `Encoder.forward`.
         """
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
@@ -117,13 +117,13 @@ class EncoderForPreTraining(_OnEncoder):
 class OwnHead(nn.Module, abc.ABC):
     """A head that you write: subclass it, build your layers in `__init__`, return logits from `forward`.
 
-    Its parameters are saved under `own_head.` next to those of the encoder, and drawn like all others: matrices from a
-    truncated normal, biases 0, parameters with "norm" in their name 1. It takes the place of the linear layer of any
-    kind of task; what the rows and columns of its logits mean, the task says.
+    Its parameters are saved under `own_head.` next to those of the encoder, and initialized like all others: matrices
+    from a truncated normal, biases to 0, parameters with "norm" in their name to 1. It replaces the linear layer of any
+    kind of task; the task defines what the rows and columns of its logits mean.
 
     Args:
-        config: of the encoder; `config.hidden_size` is the width D of what the head is given.
-        outputs: K, the logits of one position.
+        config: of the encoder; `config.hidden_size` is the width D of the input.
+        outputs: K, the number of logits per position.
     """
 
     def __init__(self, config: "EncoderConfig", outputs: int) -> None:
@@ -132,17 +132,17 @@ class OwnHead(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [R, K] for the hidden states [R, D] of the positions that the task reads, pooled or not as it says."""
+        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled or not."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
-    """What a fine-tuned model has on top of the encoder: one linear layer, or a head that the user wrote.
+    """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
 
     Attributes:
         part: its name, "classifier" or "span".
-        outputs: K, its rows.
-        pooled: it reads the pooled [CLS]; otherwise the hidden states themselves.
+        outputs: K, the number of logits per position.
+        pooled: whether it reads the pooled [CLS] instead of the hidden states.
         own: the class of the user's head.
     """
 
@@ -153,7 +153,7 @@ class Head:
 
     @property
     def saved_part(self) -> str:
-        """The part of a checkpoint that holds its parameters."""
+        """The part of a checkpoint that contains its parameters."""
         return self.part if self.own is None else OWN_HEAD
 
 
@@ -162,8 +162,8 @@ class EncoderForTask(_OnEncoder):
 
     Args:
         encoder: the encoder.
-        head: what is on top.
-        seed: what the first parameters of encoder and head are drawn from; None leaves them to the caller.
+        head: the head on top.
+        seed: seed for initializing encoder and head; None leaves that to the caller.
     """
 
     def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0) -> None:
@@ -190,11 +190,11 @@ class EncoderForTask(_OnEncoder):
         frozen: bool = False,
         trace: Trace | None = None,
     ) -> Tensor:
-        """Logits [R, K] at the positions that are read; at all T where none are named.
+        """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
         Args:
-            frozen: the encoder (without its pooler) neither drops nor learns.
-            trace: as of `Encoder.forward`.
+            frozen: run the encoder (except its pooler) without dropout and without gradients.
+            trace: see `Encoder.forward`.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)

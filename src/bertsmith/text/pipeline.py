@@ -1,7 +1,7 @@
-"""Tokenizers of other models: whatever a `tokenizer.json` describes, run by the package `tokenizers`.
+"""Tokenizers of other models: any pipeline in a `tokenizer.json`, run by the package `tokenizers`.
 
 Byte-level BPE (RoBERTa, GPT-2), Unigram (XLM-RoBERTa, ALBERT) and other pipelines are read here; WordPiece has its own,
-faster implementation. The package comes with the extra `tokenizers`.
+faster implementation. The extra `tokenizers` installs the package.
 """
 
 import functools
@@ -23,16 +23,16 @@ from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
-_SPACE_MARKS = ("\u0120", "\u2581")  # how byte-level BPE and SentencePiece spell the space before a word
+_SPACE_MARKS = ("\u0120", "\u2581")  # the space before a word in byte-level BPE and in SentencePiece
 
 
 class PipelineTokenizer(Tokenizer):
-    """A tokenizer that a `tokenizer.json` describes.
+    """A tokenizer defined by a `tokenizer.json`.
 
     Args:
         description: the parsed file.
         special: the special pieces of the model.
-        source: what to call the file in errors.
+        source: the name of the file in error messages.
 
     Raises:
         CheckpointError: the package `tokenizers` is missing, cannot read the file, or its template is unknown.
@@ -47,7 +47,7 @@ class PipelineTokenizer(Tokenizer):
         self._tokenizer.encode_special_tokens = True  # ordinary text cannot make special ids
         pieces = self._tokenizer.get_vocab(with_added_tokens=True)
         by_id = {id: piece for piece, id in pieces.items()}
-        # Ids without a piece occur where a table was rounded up; they are never produced.
+        # Ids without a piece occur if the size of the table was rounded up; they are never produced.
         names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
         self.vocabulary = Vocabulary(names, special=special, source=source)
         self.rules = TextRules(lowercase=_lowercases(description.get("normalizer")))
@@ -64,7 +64,7 @@ class PipelineTokenizer(Tokenizer):
 
     @functools.cached_property
     def begins_word(self) -> Flags:
-        """Whether a piece spells the space before a word, bool [V]."""
+        """Whether a piece includes the space before a word, bool [V]."""
         return np.array([piece.startswith(_SPACE_MARKS) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
     def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
@@ -78,7 +78,7 @@ class PipelineTokenizer(Tokenizer):
         return self.encode_batch([f" {word}" if space else word for word, space in zip(words, flags, strict=True)])
 
     def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
-        """The ids of one text with the characters that each piece stands for, the space before a word excluded."""
+        """The ids of one text with character offsets, which exclude the space before a word."""
         (found,) = self._encodings([text], special_tokens)
         spelled = self._spelled(text, special_tokens)
         spans = [_without_space(spelled, *span) for span in found.offsets]
@@ -88,7 +88,7 @@ class PipelineTokenizer(Tokenizer):
         return Pieces(*(np.array(column, dtype=np.int32) for column in columns))
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of many texts with the characters that each piece stands for."""
+        """The ids of many texts with character offsets."""
         rows = [self.encode_with_offsets(text) for text in texts]
         starts = np.concatenate([np.empty(0, np.int64), *(row.starts for row in rows)])
         ends = np.concatenate([np.empty(0, np.int64), *(row.ends for row in rows)])
@@ -97,7 +97,7 @@ class PipelineTokenizer(Tokenizer):
         )
 
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
-        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided."""
+        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
         wanted = self.decode(ids, skip_special=False).strip()
         ahead = len(self.decode(before, skip_special=False).lstrip())
         places = [place for place in range(len(words)) if wanted and words.startswith(wanted, place)]
@@ -107,7 +107,7 @@ class PipelineTokenizer(Tokenizer):
         return start, start + len(wanted)
 
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
-        """The text of some pieces, as the decoder of the file spells it."""
+        """The text of some pieces, from the decoder in the file."""
         return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=skip_special))
 
     def _encodings(self, texts: list[str], special_tokens: SpecialTokens) -> list[Any]:
@@ -138,7 +138,7 @@ def _build(description: dict[str, Any], source: str) -> Any:
             found="none",
             fix="install it: pip install 'bertsmith[tokenizers]'",
         ) from None
-    # Rows are cut and filled elsewhere.
+    # Truncation happens elsewhere; nothing is padded.
     plain = {**description, "truncation": None, "padding": None}
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(plain))
@@ -151,7 +151,7 @@ def _build(description: dict[str, Any], source: str) -> Any:
 
 
 def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span of a piece without the white space it begins with."""
+    """The span of a piece without its leading white space."""
     while start < end and text[start].isspace():
         start += 1
     return start, end
@@ -179,7 +179,7 @@ def _template(processor: Any, source: str) -> Template:
     """The template in a post-processor.
 
     Raises:
-        CheckpointError: it is none that surrounds texts with special tokens.
+        CheckpointError: it does not surround texts with special tokens.
     """
     kind = processor.get("type") if isinstance(processor, dict) else None
     if kind in ("RobertaProcessing", "BertProcessing"):
