@@ -157,7 +157,7 @@ def test_what_is_cut_is_told_where_the_caller_stands(base):
         lambda: classifier.fit(long, [*labels, labels[0]]),
         lambda: classifier.predict(long),
     ):
-        with pytest.warns(CutWarning, match="lost tokens: 1, 10 tokens in all") as caught:
+        with pytest.warns(CutWarning, match="the model reads: 1, 10 tokens in all") as caught:
             ask()
         assert [one.filename for one in caught if one.category is CutWarning] == [__file__]
 
@@ -283,7 +283,7 @@ def test_parameters_are_searched(base):
     [
         (None, "found no y"),
         ([0], "a class for each of 3 texts; found 1"),
-        ([0, 0, 0], "two classes at least; found 1 class"),
+        ([0, 0, 0], "at least two classes; found 1 class"),
         ([0.5, 1.25, 2.0], "Unknown label type"),
         ([[0, 1], [1, 0], [1, 1]], "1d array"),
     ],
@@ -294,7 +294,7 @@ def test_labels_that_are_none_are_refused(base, labels, message):
 
 
 def test_no_texts_are_no_classes(base):
-    with pytest.raises(LabelError, match="two classes at least; found none"):
+    with pytest.raises(LabelError, match="at least two classes; found none"):
         BertsmithClassifier(base, **QUICK).fit([], [])
 
 

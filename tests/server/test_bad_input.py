@@ -87,7 +87,7 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/rerank", {"query": "a", "passages": []}, 422, "passages: expected a list of at least 1"),
     ("/rerank", {"query": "a" * 1000, "passages": ["b", "c"]}, 413, "2,002 characters"),
     ("/attention", {"text": "the " * 70}, 422, "expected at most 64 tokens"),
-    ("/attention", {"text": ""}, 422, "expected a text to look at"),
+    ("/attention", {"text": ""}, 422, "expected a non-empty text"),
     ("/v1/embeddings", {"input": []}, 422, "input: expected a list of at least 1; found an empty list"),
     ("/v1/embeddings", {"input": [[]]}, 422, "input.0: expected a list of at least 1; found an empty list"),
     ("/v1/embeddings", {"input": [-1]}, 422, "input.0: expected at least 0; found -1"),
