@@ -199,7 +199,7 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     for ability in (None, "embed", "rerank"):
         assert model.tokens(["the [SEP] film", ""], ability) == [7, 4]
     assert (model.tokens(["the [SEP] film"], "pieces"), model.pieces(["[SEP]"])) == ([5], [["[SEP]"]])
-    with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without the head of a task"):
+    with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without a task head"):
         model.fill(["[MASK]"])
 
 
@@ -384,7 +384,7 @@ def test_nothing_asked_is_nothing_answered(folders, base):
 
 def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base):
     for name in ("classify", "score", "choose", "tag", "answer"):
-        with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without the head of a task"):
+        with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without a task head"):
             getattr(base, name)(["anna"])
     tagger = load(folders["tags"], device="cpu")
     for name in ("fill", "next_sentence", "classify"):
