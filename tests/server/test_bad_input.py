@@ -60,8 +60,8 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/fill", {"texts": ["[MASK]"], "tops": 3}, 422, "expected a known key; found 'tops'; did you mean 'top'?"),
     ("/fill", {"texts": ["[MASK]"], "a b": 3}, 422, "found 'a b'; use one of 'model', 'texts', 'top'"),
     ("/fill", {str(number): 1 for number in range(64)}, 422, "found more than 64 that are wrong or missing"),
-    ("/fill", {"texts": ["[MASK]"] * 9}, 413, "the request has 9 texts, and may have 8; split it"),
-    ("/fill", {"texts": ["x" * 2001]}, 413, "the request has 2,001 characters, and may have 2,000; split it"),
+    ("/fill", {"texts": ["[MASK]"] * 9}, 413, "the request has 9 texts; the limit is 8; split it"),
+    ("/fill", {"texts": ["x" * 2001]}, 413, "the request has 2,001 characters; the limit is 2,000; split it"),
     ("/fill", {"texts": ["x" * 21_000]}, 413, "the body is larger than 20,000 bytes; split the request"),
     ("/fill", {"texts": ["[MASK]"], "model": "absent"}, 404, "no model 'absent' is served here; there are 'reviews'"),
     ("/fill", {"texts": ["[MASK]"], "model": "reviews"}, 400, "model 'reviews' cannot fill; it can classify, embed"),
@@ -176,7 +176,7 @@ def test_marks_within_texts_are_no_values(models: dict[str, Any]) -> None:
         text = '[MASK] \\" , : [ { \\ "' * 300
         assert (await client.post("/fill", {"texts": [f"[MASK]{'[{,:' * 1500}"], "top": 1})).status == 413, "by tokens"
         reply = await client.post("/tokenize", {"texts": [text], "model": "novels"})
-        assert "tokens, and may have 100" in reply.error, "the body was taken"
+        assert "tokens; the limit is 100" in reply.error, "the body was taken"
         for broken in (b'{"texts": ["' + b'\\"' * 9000, b'{"texts": ["' + b"," * 9000 + b"\\"):
             assert (await client.post("/fill", broken)).status == 400
 
@@ -189,7 +189,7 @@ def test_words_of_nothing_are_tokens_too(models: dict[str, Model], word: str) ->
         asked = {"texts": [[word] * 98], "model": "names"}
         assert (await client.post("/tag", asked)).json["usage"]["tokens_in"] == 100
         reply = await client.post("/tag", {**asked, "texts": [[word] * 99]})
-        assert (reply.status, reply.error) == (413, "the request has 101 tokens, and may have 100; split it")
+        assert (reply.status, reply.error) == (413, "the request has 101 tokens; the limit is 100; split it")
 
     serve(models, script, max_tokens=100)
 

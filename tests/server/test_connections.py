@@ -71,7 +71,7 @@ def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> 
     async def script(client: Client) -> None:
         for reply in (await client.post("/fill", {"texts": ["the [MASK]"]}), await client.get("/absent")):
             assert (reply.status, reply.json["error"]["type"]) == (503, "overloaded_error")
-            assert reply.error == "1,234 clients are connected, which is as many as are served; try again in 5 s"
+            assert reply.error == "the limit of 1,234 connections is reached; try again in 5 s"
             assert (reply.headers["retry-after"], reply.headers["connection"]) == ("5", "close")
             assert "content-security-policy" in reply.headers
         counted = (await client.get("/metrics")).body.decode()

@@ -220,7 +220,7 @@ def _fill(connection: http.client.HTTPConnection) -> int:
     body = json.loads(reply.read())
     if reply.status == 503:
         assert body["error"]["type"] == "overloaded_error"
-        assert body["error"]["message"].startswith("2 clients are connected, which is as many as are served; try again")
+        assert body["error"]["message"].startswith("the limit of 2 connections is reached; try again")
         assert int(reply.getheader("retry-after")) > 0
     return reply.status
 

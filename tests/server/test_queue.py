@@ -332,7 +332,7 @@ def test_the_tokens_of_a_request_are_limited() -> None:
     async def script(client: Client) -> None:
         refused = await embed(client, "x" * 6, "y" * 5)
         assert refused.status == 413
-        assert refused.error == "the request has 11 tokens, and may have 10; split it"
+        assert refused.error == "the request has 11 tokens; the limit is 10; split it"
         assert vectors(await embed(client, "x" * 5, "y" * 5)) == [5, 5]
 
     serve(model, script, max_tokens=10)

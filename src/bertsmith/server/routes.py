@@ -137,9 +137,7 @@ async def embeddings(service: Service, request: Request, asked: schemas.Embeddin
     host, ability = service.hosts.find(asked.model, "embed")
     width = host.model.width
     if asked.dimensions is not None and asked.dimensions > width:
-        raise RefusalError(
-            422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it"
-        )
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
     texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
     work = await service.work(request, host, ability, texts)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
