@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, where imports stand, how long a file is."""
+"""Architecture rules: which package may import which, where imports go, how long a file may be."""
 
 import ast
 import graphlib
@@ -33,9 +33,9 @@ FLOORS = {
 }  # fmt: skip
 SHORTEST, LONGEST = 25, 400
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
-# Packages that a user may not have: whoever needs one imports it where it is used.
+# Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
-# What takes a moment to import, and few need: whoever does imports it where it is used.
+# Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
@@ -45,10 +45,10 @@ MODULES = {
 
 
 def _imports(file: Path, *, for_types: bool = True) -> Iterator[tuple[str, bool]]:
-    """The modules that a file imports, each with whether the import stands at the top level.
+    """The modules that a file imports, each with whether the import is at the top level.
 
     Args:
-        for_types: those under `if TYPE_CHECKING`, which never run, are among them.
+        for_types: include imports under `if TYPE_CHECKING`, which never run.
     """
     tree = ast.parse(file.read_bytes())
     unused = {
@@ -108,7 +108,7 @@ def test_no_module_imports_itself_over_others() -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
 def test_imports_stand_at_the_top(file: Path) -> None:
-    """Except optional and slow packages; and in cli/, which imports a room when its command runs: --help is quick."""
+    """Except optional and slow packages, and in cli/, where commands import packages when they run: --help is quick."""
     in_cli = file.relative_to(SOURCE).parts[0] == "cli"
     for module, at_top in _imports(file):
         lazy = module in OPTIONAL | SLOW or (in_cli and module.startswith("bertsmith."))
@@ -133,7 +133,7 @@ def test_every_package_that_is_imported_is_declared() -> None:
             if top in sys.stdlib_module_names or top in ("bertsmith", "__future__"):
                 continue
             package = DISTRIBUTION_NAMES.get(top, top).replace("_", "-")
-            # The server is imported as a whole by the command that starts it, which asks for its packages first.
+            # The server is only imported by the command that starts it, which first checks for the packages it needs.
             may = not at_top or file.relative_to(SOURCE).parts[0] == "server"
             assert package in always or (may and package in sometimes), f"{_name(file)} imports {module}"
 
@@ -155,7 +155,7 @@ def test_the_command_line_starts_without_torch() -> None:
 
 
 def test_a_first_answer_waits_for_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    """Beyond torch itself: its compiler, pictures, statistics and the hub's client."""
+    """Besides torch itself: its compiler, plotting, statistics and the hub client."""
     write_base_model(tmp_path / "model")
     program = """
 import sys, torch, numpy

@@ -92,7 +92,7 @@ def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
 def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
     result = run("next", "--model", model, "the man " * 30, "he bought")
     assert result.code == 0
-    assert "that do not fit, cut: " in result.err
+    assert "tokens truncated from A and " in result.err
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_an_empty_line_is_answered_as_the_library_answers_it_and_told_once(run, 
                 assert value == other[name]
     assert found[0] == found[5] != found[1] == found[3] == found[4]
     notes = [line for line in answer.err.splitlines() if "empty" in line]
-    assert notes == ["bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: 3"]
+    assert notes == ["bertsmith: empty texts, predicted from [CLS] [SEP] alone: 3"]
 
 
 def test_lines_without_an_empty_one_are_told_nothing_of(run, tmp_path: Path) -> None:

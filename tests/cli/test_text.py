@@ -29,7 +29,7 @@ def test_who_sits_at_a_terminal_is_told_that_lines_are_waited_for(capsys: pytest
             return True
 
     assert list(line_blocks(Terminal(b"a\nb\n"))) == [["a", "b"]]
-    assert capsys.readouterr().err.startswith("bertsmith: reading lines from the terminal; Ctrl-D")
+    assert capsys.readouterr().err.startswith("bertsmith: reading lines from the terminal; end with Ctrl-D")
     assert list(line_blocks(io.BytesIO(b"a\n"))) == [["a"]]
     assert capsys.readouterr().err == ""
 
@@ -116,7 +116,7 @@ def test_special_tokens_of_a_line_stay_whole_unless_told_otherwise(run, vocabula
     [
         ([], "give --vocab or --model"),
         (["--vocab", "a", "--model", "b"], "only one of --vocab and --model may be given"),
-        (["--model", "b", "--cased"], "a model knows its own casing"),
+        (["--model", "b", "--cased"], "a model has its own casing"),
     ],
 )
 def test_one_source_of_the_tokenizer_is_needed(run, options: list[str], words: str) -> None:

@@ -59,7 +59,7 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/fill", {"texts": ["[MASK]"], "top": "3"}, 422, "top: expected a whole number; found a text"),
     ("/fill", {"texts": ["[MASK]"], "tops": 3}, 422, "expected a known key; found 'tops'; did you mean 'top'?"),
     ("/fill", {"texts": ["[MASK]"], "a b": 3}, 422, "found 'a b'; use one of 'model', 'texts', 'top'"),
-    ("/fill", {str(number): 1 for number in range(64)}, 422, "found more than 64 that are wrong or missing"),
+    ("/fill", {str(number): 1 for number in range(64)}, 422, "found more than 64 wrong or missing keys"),
     ("/fill", {"texts": ["[MASK]"] * 9}, 413, "the request has 9 texts; the limit is 8; split it"),
     ("/fill", {"texts": ["x" * 2001]}, 413, "the request has 2,001 characters; the limit is 2,000; split it"),
     ("/fill", {"texts": ["x" * 21_000]}, 413, "the body is larger than 20,000 bytes; split the request"),
@@ -91,8 +91,8 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/v1/embeddings", {"input": []}, 422, "input: expected a list of at least 1; found an empty list"),
     ("/v1/embeddings", {"input": [[]]}, 422, "input.0: expected a list of at least 1; found an empty list"),
     ("/v1/embeddings", {"input": [-1]}, 422, "input.0: expected at least 0; found -1"),
-    ("/v1/embeddings", {"input": [10**30]}, 422, "input: the ids of this model go up to 31; found 1,000,000,"),
-    ("/v1/embeddings", {"input": [999]}, 422, "the ids of this model go up to 31; found 999"),
+    ("/v1/embeddings", {"input": [10**30]}, 422, "input: expected token ids up to 31; found 1,000,000,"),
+    ("/v1/embeddings", {"input": [999]}, 422, "expected token ids up to 31; found 999"),
     ("/v1/embeddings", {"input": ["a", 1]}, 422, "input.1: expected a text; found 1"),
     ("/v1/embeddings", {"input": [5, "a"]}, 422, "input.1: expected a whole number; found a text"),
     ("/v1/embeddings", {"input": [[1], ["a"]]}, 422, "input.1.0: expected a whole number; found a text"),
@@ -224,7 +224,7 @@ def test_a_body_in_chunks_is_limited_while_it_is_read(models: dict[str, Model]) 
         reader.hold = lambda count: (before(count), held.append(reader._held))[0]  # type: ignore[method-assign]
         reply = await client.send("POST", "/fill", [b"x" * 1000] * 100, JSON)
         assert reply.status == 413
-        assert max(held) <= 20_000, "what is too much is not kept"
+        assert max(held) <= 20_000, "a body over the limit is not kept"
         assert reader._held == 0
 
     serve(models, script)

@@ -332,7 +332,7 @@ def test_an_address_that_is_taken_is_one_line(paths: dict[str, Path]) -> None:
         other.listen()
         result = run("--model", paths["novels"], "--port", other.getsockname()[1])
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "expected to listen at 127.0.0.1" in result.stderr
+    assert "expected to listen on 127.0.0.1" in result.stderr
     assert "Address already in use" in result.stderr
 
 

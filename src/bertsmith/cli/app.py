@@ -92,14 +92,14 @@ COMMANDS = (
         "evaluate",
         "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
         finetuning.evaluate_settings,
-        misplaced="name the file with --data",
+        misplaced="pass the file with --data",
     ),
     Command(
         finetuning.quantize,
         "quantize",
         "bertsmith quantize --model my-spam-run/model --data my-mails.csv --limit 1",
         finetuning.quantize_settings,
-        misplaced="name the file with --data",
+        misplaced="pass the file with --data",
     ),
     Command(
         finetuning.predict,
