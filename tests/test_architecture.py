@@ -85,7 +85,7 @@ def _name(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_imports_go_down_or_stay_in_the_room(file: Path) -> None:
+def test_imports_go_down_or_stay_in_the_package(file: Path) -> None:
     room = file.relative_to(SOURCE).with_suffix("").parts[0]
     if room in ("__init__", "__main__"):
         return
@@ -98,7 +98,7 @@ def test_imports_go_down_or_stay_in_the_room(file: Path) -> None:
         assert not (room in NEVER_TORCH and module.split(".")[0] == "torch"), f"{_name(file)} may not import torch"
 
 
-def test_no_module_imports_itself_over_others() -> None:
+def test_there_are_no_import_cycles() -> None:
     graph = {
         module: {other for other, _ in _imports(file, for_types=False) if other in MODULES and other != module}
         for module, file in MODULES.items()
@@ -107,7 +107,7 @@ def test_no_module_imports_itself_over_others() -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_imports_stand_at_the_top(file: Path) -> None:
+def test_imports_are_at_the_top(file: Path) -> None:
     """Except optional and slow packages, and in cli/, where commands import packages when they run: --help is quick."""
     in_cli = file.relative_to(SOURCE).parts[0] == "cli"
     for module, at_top in _imports(file):
@@ -116,7 +116,7 @@ def test_imports_stand_at_the_top(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_a_file_is_as_long_as_one_idea(file: Path) -> None:
+def test_files_are_neither_too_short_nor_too_long(file: Path) -> None:
     if file.name not in ("__init__.py", "__main__.py"):
         lines = len(file.read_text(encoding="utf-8").splitlines())
         assert SHORTEST <= lines <= LONGEST, f"{_name(file)} has {lines} lines"
@@ -154,7 +154,7 @@ def test_the_command_line_starts_without_torch() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_first_answer_waits_for_nothing_that_it_does_not_need(tmp_path: Path) -> None:
+def test_a_first_answer_loads_no_slow_package_it_does_not_need(tmp_path: Path) -> None:
     """Besides torch itself: its compiler, plotting, statistics and the hub client."""
     write_base_model(tmp_path / "model")
     program = """

@@ -144,7 +144,7 @@ def test_vectors_are_those_of_the_embedder(base):
     assert vectorizer.transform([]).shape == (0, 64)
 
 
-def test_what_is_cut_is_told_where_the_caller_stands(base):
+def test_truncation_warns_at_the_line_of_the_caller(base):
     texts, labels = sample(12)
     long = [*texts, "film " * 40]
     vectorizer = BertsmithVectorizer(base, device="cpu", max_length=32)
@@ -162,7 +162,7 @@ def test_what_is_cut_is_told_where_the_caller_stands(base):
         assert [one.filename for one in caught if one.category is CutWarning] == [__file__]
 
 
-def test_a_changed_parameter_is_heeded_without_a_new_fit(base):
+def test_a_changed_parameter_takes_effect_without_a_new_fit(base):
     texts, _ = sample(3)
     vectorizer = BertsmithVectorizer(base, device="cpu").fit(texts)
     first = vectorizer._load()
@@ -288,12 +288,12 @@ def test_parameters_are_searched(base):
         ([[0, 1], [1, 0], [1, 1]], "1d array"),
     ],
 )
-def test_labels_that_are_none_are_refused(base, labels, message):
+def test_invalid_labels_are_refused(base, labels, message):
     with pytest.raises(ValueError, match=message):
         BertsmithClassifier(base, **QUICK).fit(["a", "film", "was"], labels)
 
 
-def test_no_texts_are_no_classes(base):
+def test_empty_data_has_no_classes(base):
     with pytest.raises(LabelError, match="at least two classes; found none"):
         BertsmithClassifier(base, **QUICK).fit([], [])
 

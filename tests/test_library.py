@@ -130,7 +130,7 @@ def require_same_gaps(found, wanted):
         assert [one.probability for one in gap] == pytest.approx(chances, abs=BATCH_TOLERANCE)
 
 
-def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
+def test_masks_are_filled_as_one_by_one(folders, base, monkeypatch):
     alone = PretrainedPredictor.load(str(folders["base"]), device="cpu")
     for tokens in (4096, 12):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
@@ -168,7 +168,7 @@ def test_vectors_are_those_of_the_embedder_and_the_features(folders, kind):
         assert [vectors.shape[0] for vectors in found] == [len(sentence) for sentence in words]
 
 
-def test_the_pooler_of_a_tagger_is_not_offered_since_nobody_trained_it(folders):
+def test_the_untrained_pooler_of_a_tagger_is_not_offered(folders):
     with pytest.raises(CheckpointError, match="trained pooler"):
         load(folders["tags"], device="cpu").embed(["anna"], pooling="pooler")
     assert load(folders["single"], device="cpu").embed(["anna"], pooling="pooler").shape == (1, 32)
@@ -203,7 +203,7 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
         model.fill(["[MASK]"])
 
 
-def test_a_text_that_is_cut_is_told_where_the_caller_stands(folders, base):
+def test_a_truncated_text_warns_at_the_line_of_the_caller(folders, base):
     long = "film " * 70
     with pytest.warns(CutWarning, match="the model reads: 2, 16 tokens in all") as caught:
         base.embed([long, "film", long])
@@ -228,7 +228,7 @@ def test_a_model_of_pairs_reranks_by_its_last_label_and_an_encoder_by_the_cosine
     assert base.rerank("a film", ["a film"]) == pytest.approx([1], abs=1e-6)
 
 
-def test_entities_stand_at_their_characters_in_a_plain_text(folders):
+def test_entities_of_a_plain_text_have_their_character_offsets(folders):
     model = load(folders["tags"], device="cpu")
     text = "Anna, (bert)  was in ROME!"
     prediction, of_words = model.tag([text, ["Anna", "was", "in", "ROME"]])
@@ -241,7 +241,7 @@ def test_entities_stand_at_their_characters_in_a_plain_text(folders):
     assert all(entity.characters is None for entity in of_words.entities)
 
 
-def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
+def test_texts_of_one_call_are_not_context_for_each_other(folders, tmp_path):
     spec = dataclasses.replace(
         SPECS["tags"], settings=dataclasses.replace(SPECS["tags"].settings, document_context=True)
     )
@@ -287,7 +287,7 @@ def test_the_best_answers_are_as_many_as_asked_for(folders):
     assert (one.text, one.probability) == (three.text, three.probability)
 
 
-def test_tokens_are_counted_before_anything_is_cut(base, folders):
+def test_tokens_are_counted_before_truncation(base, folders):
     texts = ["the film", "", ("who ?", "anna"), "a " * 200, "[MASK] films"]
     assert base.tokens(texts) == [4, 2, 6, 202, 5]
     assert base.pieces(["[MASK] films", ""]) == [["[MASK]", "film", "##s"], []]
@@ -322,7 +322,7 @@ def test_a_model_says_how_much_each_method_reads(base, folders):
     assert load(folders["tags"], device="cpu").reads_at_most("tag") is None
 
 
-def test_a_question_that_is_cut_is_told(folders):
+def test_a_truncated_question_warns(folders):
     model = load(folders["answer"], device="cpu")
     long = "who " * (model.max_question - 20)
     context = "anna was in rome . the film"
@@ -338,7 +338,7 @@ def test_a_question_that_is_cut_is_told(folders):
     assert [one.filename for one in caught] == [__file__]
 
 
-def test_a_text_without_words_has_an_empty_answer_of_a_tagger(folders):
+def test_a_tagger_gives_an_empty_answer_to_a_text_without_words(folders):
     tagger = load(folders["tags"], device="cpu")
     found = tagger.tag(["anna", " ", [], ["rome"], ""])
     assert [one.words for one in found] == [("anna",), (), (), ("rome",), ()]
@@ -374,7 +374,7 @@ def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
     assert second[0], "each caller may change its own"
 
 
-def test_nothing_asked_is_nothing_answered(folders, base):
+def test_empty_input_gives_empty_output(folders, base):
     assert (base.fill([]), base.next_sentence([]), base.features([]), base.tokens([]), base.pieces([])) == ([],) * 5
     assert base.rerank("anna", []) == []
     assert base.embed([]).shape == (0, 32)
@@ -382,7 +382,7 @@ def test_nothing_asked_is_nothing_answered(folders, base):
         assert getattr(load(folders[kind], device="cpu"), method)([]) == []
 
 
-def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base):
+def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, base):
     for name in ("classify", "score", "choose", "tag", "answer"):
         with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without a task head"):
             getattr(base, name)(["anna"])
@@ -420,13 +420,13 @@ def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base)
         ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),
     ],
 )
-def test_what_cannot_be_read_is_one_clear_line(folders, kind, method, given, message):
+def test_invalid_input_is_one_clear_line(folders, kind, method, given, message):
     with pytest.raises(InputError, match=message) as caught:
         getattr(load(folders[kind], device="cpu"), method)(given)
     assert "\n" not in str(caught.value)
 
 
-def test_counts_that_are_none_are_refused(folders, base):
+def test_invalid_counts_are_refused(folders, base):
     for count in (0, -1, True, 1.5, "3"):
         with pytest.raises(InputError, match="top as a whole number of at least 1"):
             base.fill(["[MASK]"], top=count)
@@ -587,7 +587,7 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_what_is_no_model_says_so(tmp_path):
+def test_a_source_that_is_not_a_model_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BertsmithError, match="found an empty folder"):
         load(tmp_path / "empty")

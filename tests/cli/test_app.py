@@ -73,7 +73,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("typed", WRONG)
-def test_wrong_usage_is_one_line_that_says_what_to_type_and_exit_code_two(run, typed: str) -> None:
+def test_wrong_usage_is_one_line_with_a_fix_and_exit_code_two(run, typed: str) -> None:
     result = run(*typed.split())
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert result.err.startswith("bertsmith: ")
@@ -87,7 +87,7 @@ def test_without_a_command_the_help_is_shown(run) -> None:
     assert "  predict " in result.err
 
 
-def test_a_mistake_of_the_user_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:
+def test_a_user_error_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:
     result = run("tokenize", "--vocab", tmp_path / "absent.txt", stdin=b"x\n")
     assert result.code == 1
     assert result.out == ""
@@ -106,7 +106,9 @@ def test_a_mistake_of_the_user_is_one_line_and_exit_code_one(run, tmp_path: Path
         (PermissionError(errno.EACCES, "Permission denied", "vocab.txt"), "'vocab.txt'; found: Permission denied"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(run, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str) -> None:
+def test_an_operating_system_error_is_one_line(
+    run, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
     _replace_the_command(monkeypatch, error)
     result = run("fail")
     assert (result.code, result.err.count("\n")) == (1, 1)
@@ -118,14 +120,14 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("fail").code == 130
 
 
-def test_our_own_mistakes_keep_their_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_keep_their_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:
     _replace_the_command(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         run("fail")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_reader_that_goes_away_ends_the_command_quietly(vocabulary: Path) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(vocabulary: Path) -> None:
     command = (
         f"yes 'the man' | head -n 200000 | {sys.executable} -m bertsmith tokenize --vocab {vocabulary} | head -n 1"
     )
@@ -172,7 +174,7 @@ def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.Monke
     assert "hidden_size divisible by num_attention_heads" in refused.err
 
 
-def test_options_that_are_not_given_are_those_of_the_base() -> None:
+def test_options_not_given_come_from_the_base_settings() -> None:
     base = BertConfig(hidden_size=24, num_attention_heads=2)
     made = settings_from(BertConfig, {"num_attention_heads": 3, "hidden_act": None, "unrelated": 1}, base)
     assert made == BertConfig(hidden_size=24, num_attention_heads=3)

@@ -37,7 +37,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_jobs.TokenVectorsOfTexts, "block", 2)
 
 
-def test_row_i_is_line_i_also_where_it_is_empty(run, model, text, tmp_path):
+def test_row_i_is_line_i_even_if_it_is_empty(run, model, text, tmp_path):
     out = tmp_path / "x.npy"
     result = run("embed", text, "--model", model, "--out", out)
     assert (result.code, result.out) == (0, f"{out}: 6 vectors of 32 numbers, of 6 texts\n")
@@ -60,7 +60,7 @@ def test_settings_of_the_command_are_those_of_the_library(run, model, text, tmp_
         np.testing.assert_allclose(np.load(out), Embedder.load(model, **settings).embed(LINES), atol=2e-6)
 
 
-def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
+def test_truncated_and_empty_texts_are_reported(run, model, text, tmp_path):
     embedder = Embedder.load(model)
     embedder.embed(LINES)
     result = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--json")
@@ -121,7 +121,7 @@ def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
 @pytest.mark.parametrize("command", ["embed", "features"])
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 @pytest.mark.parametrize("stdin", [False, True])
-def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
+def test_an_interrupted_job_resumes_and_is_byte_identical(
     run, model, text, tmp_path, monkeypatch, command, name, stdin
 ):
     (tmp_path / "whole").mkdir()
@@ -168,7 +168,7 @@ def test_the_index_of_vectors_is_never_written_over_the_texts(run, model, tmp_pa
     assert tokens.read_text() == '{"word": "store"}\n'
 
 
-def test_an_index_that_is_read_is_not_taken_away_with_its_vectors(run, model, text, tmp_path):
+def test_an_index_that_is_an_input_is_not_removed_with_its_vectors(run, model, text, tmp_path):
     out, tokens = tmp_path / "a.npy", tmp_path / "a.tokens.jsonl"
     assert run("features", text, "--model", model, "--out", out).code == 0
     arguments = ["--column", "word", "--model", model, "--replace", "--out"]
@@ -200,7 +200,7 @@ def test_texts_that_change_while_they_are_read_are_refused(run, model, text, tmp
 
 
 @pytest.mark.parametrize("method", ["begin", "whole", "end"])
-def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, text, tmp_path, monkeypatch, method):
+def test_a_full_disk_gives_the_same_message_at_any_point(run, model, text, tmp_path, monkeypatch, method):
     def full(self, *_):
         raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
 
@@ -213,7 +213,7 @@ def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, 
     assert run(*arguments, "--resume").code == 0
 
 
-def test_other_texts_or_settings_are_refused_when_work_goes_on(run, model, text, tmp_path):
+def test_other_texts_or_settings_are_refused_on_resume(run, model, text, tmp_path):
     """Whether they come from a file or from stdin, and also where the file is whole."""
     out, piped = tmp_path / "x.npy", tmp_path / "y.npy"
     run("embed", text, "--model", model, "--out", out)
@@ -249,7 +249,7 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
     np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), found.vectors, atol=2e-6)
 
 
-def test_pieces_of_a_file_lie_in_an_array_with_an_index_beside_it(run, model, text, tmp_path):
+def test_pieces_of_a_file_go_to_an_array_with_an_index_file(run, model, text, tmp_path):
     out = tmp_path / "w.npy"
     assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
     (found,) = list(TokenFeatures.load(model, unit="pieces").read(LINES))
@@ -353,7 +353,7 @@ def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path,
         assert f" s, {said} · " in line
 
 
-def test_an_unknown_precision_is_answered_with_all_that_there_are(run, model, text, tmp_path):
+def test_an_unknown_precision_lists_the_known_ones(run, model, text, tmp_path):
     wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
     assert (wrong.code, wrong.err.count("\n")) == (1, 1)
     assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; use one of them" in wrong.err

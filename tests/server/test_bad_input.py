@@ -118,7 +118,7 @@ def test_every_bad_body_is_refused_in_one_sentence(models: dict[str, Model]) -> 
     serve(models, script)
 
 
-def test_bad_bodies_that_come_together_with_good_ones_hurt_nobody(models: dict[str, Model]) -> None:
+def test_bad_bodies_do_not_affect_good_ones_in_the_same_batch(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         good = [client.post("/fill", {"texts": ["the [MASK] film"]}) for _ in range(30)]
         bad = [client.post(path, body) for path, body, _, _ in BODIES]
@@ -171,7 +171,7 @@ def test_a_body_of_more_values_than_texts_need_is_refused_before_it_is_parsed(mo
     serve(models, script, max_tokens=2000, max_body=100_000)
 
 
-def test_marks_within_texts_are_no_values(models: dict[str, Any]) -> None:
+def test_marks_inside_texts_do_not_count_as_values(models: dict[str, Any]) -> None:
     async def script(client: Client) -> None:
         text = '[MASK] \\" , : [ { \\ "' * 300
         assert (await client.post("/fill", {"texts": [f"[MASK]{'[{,:' * 1500}"], "top": 1})).status == 413, "by tokens"
@@ -230,7 +230,7 @@ def test_a_body_in_chunks_is_limited_while_it_is_read(models: dict[str, Model]) 
     serve(models, script)
 
 
-def test_a_client_that_says_beforehand_how_much_it_will_send_is_told_beforehand(models: dict[str, Model]) -> None:
+def test_a_body_announced_as_too_large_is_refused_before_it_is_sent(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         headers = {**JSON, "content-length": "10000000", "expect": "100-continue"}
         reply = await client.send("POST", "/fill", [], headers)  # nothing is read, so nothing need come
@@ -241,7 +241,7 @@ def test_a_client_that_says_beforehand_how_much_it_will_send_is_told_beforehand(
     serve(models, script)
 
 
-def test_a_body_that_does_not_come_is_not_waited_for(models: dict[str, Model]) -> None:
+def test_a_body_that_does_not_arrive_times_out(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         reply = await client.send("POST", "/fill", [], JSON)
         assert reply.status == 408
@@ -251,7 +251,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(models: dict[str, Model]) -
     serve(models, script)
 
 
-def test_a_client_that_goes_away_while_it_sends_is_forgotten(models: dict[str, Model]) -> None:
+def test_a_client_that_disconnects_while_sending_is_forgotten(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         gone = Client(client.app)
         gone.gone.set()
@@ -298,7 +298,7 @@ def test_thousands_of_tiny_texts_are_answered_or_refused_as_the_limit_says(model
         ("BREW", "/fill", 405),
     ],
 )
-def test_there_is_nothing_elsewhere(models: dict[str, Model], method: str, path: str, status: int) -> None:
+def test_unknown_routes_and_methods_are_refused(models: dict[str, Model], method: str, path: str, status: int) -> None:
     async def script(client: Client) -> None:
         reply = await client.send(method, path)
         assert (reply.status, bool(reply.error)) == (status, True)

@@ -31,7 +31,7 @@ def connect(limit: ConnectionLimit) -> tuple[asyncio.Protocol, Transport, bool]:
 
 
 @pytest.mark.parametrize(("limit", "room"), [(1, 1), (2, 1), (4, 2), (512, 256)])
-def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_aborted(limit: int, room: int) -> None:
+def test_the_first_are_served_some_are_refused_and_the_oldest_of_these_is_aborted(limit: int, room: int) -> None:
     metrics = Metrics()
     connections = ConnectionLimit(limit, metrics)
     found = [connect(connections) for _ in range(limit + room + 3)]
@@ -42,7 +42,7 @@ def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_aborted(l
     assert 'bertsmith_refused_connections_total{how="aborted"} 3.0' in text
 
 
-def test_who_leaves_makes_room() -> None:
+def test_a_closed_connection_makes_room() -> None:
     metrics = Metrics()
     limit = ConnectionLimit(2, metrics)
     first, _, second, third = (connect(limit)[0] for _ in range(4))
@@ -67,7 +67,7 @@ def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], 
     asyncio.run(run())
 
 
-def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> None:
+def test_an_excess_connection_is_refused_in_the_common_format(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         for reply in (await client.post("/fill", {"texts": ["the [MASK]"]}), await client.get("/absent")):
             assert (reply.status, reply.json["error"]["type"]) == (503, "overloaded_error")
@@ -83,7 +83,7 @@ def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> 
     serve(models, script)
 
 
-def test_whoever_watches_is_answered_however_many_are_connected(models: dict[str, Model]) -> None:
+def test_monitoring_is_answered_at_any_number_of_connections(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         for path, status in (("/health", 200), ("/ready", 200), ("/metrics", 401), ("/models", 503)):
             reply = await client.get(path)

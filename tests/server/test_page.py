@@ -55,7 +55,7 @@ NAMELESS = """() => [...document.querySelectorAll("input, textarea, select, butt
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.suffix != ".svg"], ids=lambda file: file.name)
-def test_the_page_asks_nobody_else(file: Path) -> None:
+def test_the_page_contacts_no_other_server(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"(https?:)?//[\w.-]+\.\w", re.sub(r"^\s*//.*$", "", text, flags=re.M)), "an address elsewhere"
     assert "@import" not in text
@@ -177,7 +177,7 @@ def test_only_what_the_models_can_do_is_offered(visit, stub):
     visit.page.get_by_text("no model that this page can show").wait_for()
 
 
-def test_a_gap_is_filled_with_bars(visit, stub):
+def test_a_mask_is_filled_with_bars(visit, stub):
     section = visit.run("fill")
     assert _lines(section, ".answer .text") == ["The doctor shook his head and left the room."]
     assert _lines(section, ".bars li") == ["head 62.0%", "##room 20.0%", "town 1.0%"]
@@ -250,7 +250,7 @@ def test_percentages_of_a_whole_add_up(visit, shares, told):
     assert visit.page.evaluate("async (shares) => (await import('/page/parts.js')).percents(shares)", shares) == told
 
 
-def test_an_answer_is_marked_where_it_stands(visit):
+def test_an_answer_is_marked_in_its_context(visit):
     section = visit.run("answer")
     assert _lines(section, ".answer mark") == ["Roald Amundsen"]
     assert _lines(section, ".rows button") == ["Roald Amundsen 80.0%", "Robert Falcon Scott 15.0%"]
@@ -297,7 +297,7 @@ def test_pieces_appear_while_one_writes(visit, stub):
     assert len(stub.asked) < 8, "not a request for each key"
 
 
-def test_what_was_cut_is_told(visit):
+def test_truncated_tokens_are_shown(visit):
     section = visit.run("classify")
     assert _lines(section, ".usage")[0].startswith("12 tokens received, none truncated")
     section.get_by_label("Text").fill("long")
@@ -514,7 +514,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("view", ["fill", "attention"])
-def test_what_the_server_refuses_is_told_in_its_words(browser, stub, view):
+def test_a_refusal_shows_the_message_of_the_server(browser, stub, view):
     visit = Visit(browser, stub.address)
     section = visit.open(view)
     for *refusal, sentence in REFUSALS:
