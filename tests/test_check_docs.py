@@ -1,4 +1,4 @@
-"""The program that runs the command lines of the documentation sees all of them, and notices failures."""
+"""The program that runs the command lines of the docs finds all of them, and notices failures."""
 
 import shutil
 import socket

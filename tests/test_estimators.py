@@ -33,7 +33,7 @@ NUMBERS = [f"{letter}{digit}" for letter in "abcdefghijklmnopqrst" for digit in 
 ON_PROCESSOR = {"device": "cpu", "precision": "fp32"}
 QUICK = {**ON_PROCESSOR, "epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "dev_share": 0, "max_length": 32}
 
-# Checks that cannot pass, each with why.
+# Checks that cannot pass, with the reasons.
 EXCEPTIONS = dict.fromkeys(
     ("check_estimator_sparse_tag", "check_estimator_sparse_array", "check_estimator_sparse_matrix"),
     "a sparse table holds no texts; the error is an InputError, and speaks of texts",
@@ -55,7 +55,7 @@ def written(table):
 
 
 class OfTables:
-    """Says that tables are taken. What is asked about their columns and their numbers has no meaning for texts."""
+    """Declares that tables are accepted. Checks of their columns and numbers do not apply to texts."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -95,7 +95,7 @@ def checks():
 
 @pytest.fixture(scope="module")
 def of_numbers(tmp_path_factory) -> Path:
-    """A base model whose words are those of `written`."""
+    """A base model with the words of `written` in its vocabulary."""
     tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *NUMBERS]))
     config = dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary))
     folder = tmp_path_factory.mktemp("numbers") / "base"

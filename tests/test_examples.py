@@ -1,4 +1,4 @@
-"""The examples at small settings: each runs without a network, and shows what it says it shows."""
+"""The examples with small settings: each runs without a network, and shows what it claims."""
 
 import importlib.util
 import re
@@ -20,7 +20,7 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 @pytest.fixture
 def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script with the name that the test gives, imported as it imports what it shares with the others."""
+    """The script that the test names, imported so that it finds the modules shared by the examples."""
     monkeypatch.syspath_prepend(EXAMPLES)
     spec = importlib.util.spec_from_file_location(f"example_{request.param}", EXAMPLES / f"{request.param}.py")
     module = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""One loaded model answers as its parts do, whatever comes together; and what it cannot do or read is one line."""
+"""A loaded model answers as its parts do, in any batch; unsupported methods and invalid input give one-line errors."""
 
 import dataclasses
 import threading
@@ -36,7 +36,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """A model folder of each kind, and one that is pre-trained."""
+    """A model folder of each kind, and a pre-trained one."""
     place = tmp_path_factory.mktemp("library")
     model = untrained(CONFIG, seed=3)
     shake(model)
@@ -58,7 +58,7 @@ def base(folders) -> Model:
 
 
 def item_of(example):
-    """What a user hands over for an example."""
+    """The input that a user passes for an example."""
     values = dataclasses.asdict(example)
     names = [("context", "endings"), ("question", "context"), ("first", "second")]
     if "words" in values:
@@ -123,7 +123,7 @@ def words_of(prediction):
 
 
 def require_same_gaps(found, wanted):
-    """The pieces of the gaps are the same, and their probabilities within the tolerance."""
+    """Checks that the pieces are the same, and their probabilities equal within the tolerance."""
     assert [[one.piece for one in gap] for gap in found] == [[one.piece for one in gap] for gap in wanted]
     for gap, other in zip(found, wanted, strict=True):
         chances = [one.probability for one in other]
@@ -291,7 +291,7 @@ def test_tokens_are_counted_before_truncation(base, folders):
     texts = ["the film", "", ("who ?", "anna"), "a " * 200, "[MASK] films"]
     assert base.tokens(texts) == [4, 2, 6, 202, 5]
     assert base.pieces(["[MASK] films", ""]) == [["[MASK]", "film", "##s"], []]
-    # A model that fills no gaps reads [MASK] as three words.
+    # A model without a masked-LM head reads [MASK] as three words.
     assert load(folders["single"], device="cpu").tokens(["[MASK]"]) == [5]
 
 
@@ -349,7 +349,7 @@ def test_a_tagger_gives_an_empty_answer_to_a_text_without_words(folders):
 def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
     model, rows = load(folders["base"], device="cpu"), []
     model.encoder.model.register_forward_pre_hook(lambda _, arguments: rows.append(arguments[0].num_rows))
-    # The third of each is spelled otherwise and has the pieces of the first.
+    # The third of each is spelled differently but has the pieces of the first.
     texts = ["who ?", "anna was in rome", "Who?"]
     for ask, given, different in (
         (model.fill, ["who [MASK]", "anna was [MASK] [MASK]", "Who[MASK]"], 2),
@@ -439,7 +439,7 @@ def test_invalid_counts_are_refused(folders, base):
 
 
 class Column:
-    """What a column of a table is to its users, in pandas and elsewhere."""
+    """A column of a table, with the interface that pandas and others share."""
 
     def to_numpy(self):
         return np.array(["anna", "rome"], dtype=object)

@@ -1,4 +1,4 @@
-"""What `import bertsmith` offers, and what docs/library.md promises, is there and nothing else."""
+"""`import bertsmith` exports exactly what it lists and what docs/library.md promises."""
 
 import dataclasses
 import importlib
@@ -70,7 +70,7 @@ def test_the_version_is_the_one_that_is_installed() -> None:
 def test_every_name_in_the_library_page_is_there(name: str) -> None:
     module, attribute = name.rsplit(".", 1)
     value = getattr(importlib.import_module(module), attribute)
-    # A dataclass without a docstring is given its signature for one.
+    # A dataclass without a docstring gets its signature as one.
     shown = value.__doc__ if isinstance(value, type) else inspect.getdoc(value)
     assert shown, f"{name} has no docstring"
     assert not shown.startswith(f"{attribute}("), f"{name} has only its signature for a docstring"

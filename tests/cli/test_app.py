@@ -1,4 +1,4 @@
-"""The frame of the command line: help, usage, errors, exit codes."""
+"""The command line in general: help, usage, errors, exit codes."""
 
 import dataclasses
 import errno
@@ -39,7 +39,7 @@ def test_the_version_is_printed(run) -> None:
     assert run("--version") == (0, f"{bertsmith.__version__}\n", "")
 
 
-# What somebody in a hurry types, with what one line says of it.
+# Common typing mistakes, each with a part of its one-line message.
 WRONG = {
     "xyzzy": "expected a command; found 'xyzzy'; see bertsmith -h",
     "serv": "expected a command; found 'serv'; did you mean 'serve'",
@@ -137,7 +137,7 @@ def test_a_closed_pipe_ends_the_command_quietly(vocabulary: Path) -> None:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) -> None:
-    # Where the tests run in the background, SIGINT is ignored, and a child inherits that.
+    # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     program += "from bertsmith.cli.app import main; main()"
     process = subprocess.Popen(

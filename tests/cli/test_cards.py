@@ -1,4 +1,4 @@
-"""The card of a model says what the model is, in words that the hub reads and with commands that run."""
+"""Model cards describe the model, with a header that the hub can read and commands that run."""
 
 import re
 import shlex

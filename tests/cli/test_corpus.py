@@ -67,7 +67,7 @@ def test_a_file_without_text_is_one_line(run, tmp_path: Path, vocabulary: Path, 
 
 
 def test_a_folder_of_the_user_is_never_replaced(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
-    """Neither the texts themselves, nor a folder above them, nor any other that is no corpus."""
+    """Neither the texts themselves, nor a folder above them, nor any other folder that is not a corpus."""
     before = {path: path.read_bytes() for path in texts.iterdir()}
     other = tmp_path / "other"
     other.mkdir()

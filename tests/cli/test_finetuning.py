@@ -1,4 +1,4 @@
-"""finetune, evaluate and predict as a user types them, with what goes wrong told in one line."""
+"""finetune, evaluate and predict as a user types them, with one-line errors."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Pa
 
 
 def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a processor that has neither bf16 nor int8, and on one that has bf16."""
+    """On a CPU with neither bf16 nor int8, and on one with bf16."""
     monkeypatch.setattr("bertsmith.progress._silent", 0)
     command, given = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
     score = ["evaluate", "--model", tuned / "model", "--data", mails, "--json", "--precision"]

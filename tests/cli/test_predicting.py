@@ -1,4 +1,4 @@
-"""evaluate and predict with untrained models of each kind: what is printed, and where in the text it stands."""
+"""evaluate and predict with untrained models of each kind: what is printed, with character offsets."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 
 def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bool = True) -> Path:
-    """An untrained model of a sample task; `bias` is added to its outputs. One that is not `ours` has no passport."""
+    """An untrained model of a sample task; `bias` is added to its outputs. One that is not `ours` has no metadata."""
     spec = SPECS[kind]
     task = task_for(spec)
     model = EncoderForTask(new_encoder(CONFIG), task.head, seed=4)
@@ -39,7 +39,7 @@ def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bo
 
 
 def test_the_characters_of_entities_are_those_of_the_line(run, tmp_path: Path) -> None:
-    """Every word is a person: a model that says so of all of them has an entity a word."""
+    """The model tags every word as a person, so each word is an entity."""
     model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
     text = "  Anna, \tin Oslo."
     answer = run("predict", "--model", model, "--json", stdin=f"{json.dumps({'text': text})}\n".encode())

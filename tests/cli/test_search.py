@@ -1,4 +1,4 @@
-"""search, senses and vectors as a user types them, with what goes wrong told in one line."""
+"""search, senses and vectors as a user types them, with one-line errors."""
 
 import json
 from pathlib import Path
@@ -302,7 +302,7 @@ def two_ways(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def _crowding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors that differ between the kinds in a number that is small beside one that all have."""
+    """Vectors that differ between the kinds in a component that is small against one that all share."""
 
     def embed(self: Embedder, texts: list[str]) -> np.ndarray:
         noise = [generator(0, "noise", text).standard_normal(self.width) for text in texts]

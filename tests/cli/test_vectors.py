@@ -1,4 +1,4 @@
-"""embed and features as a user types them: what is in the files, what is told, and going on after a stop."""
+"""embed and features as a user types them: the files, the messages, and resuming after an interruption."""
 
 import errno
 import json
@@ -87,7 +87,7 @@ def test_a_line_that_is_not_utf_8_and_a_very_long_one_have_their_vectors(run, mo
     assert (result.code, json.loads(result.out)["rows"]) == (0, 4)
     assert "not UTF-8: 1, the first is line 2" in result.err
     vectors = np.load(out)
-    # What could not be read is dropped from the text by the rules of the tokenizer.
+    # Undecodable bytes are removed from the text by the tokenizer's normalization.
     np.testing.assert_array_equal(vectors[0], vectors[1])
     alone = Embedder.load(model).embed(["the store " * 15])[0]
     np.testing.assert_allclose(vectors[2], alone, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
@@ -214,7 +214,7 @@ def test_a_full_disk_gives_the_same_message_at_any_point(run, model, text, tmp_p
 
 
 def test_other_texts_or_settings_are_refused_on_resume(run, model, text, tmp_path):
-    """Whether they come from a file or from stdin, and also where the file is whole."""
+    """Whether they come from a file or from stdin, even if the file is complete."""
     out, piped = tmp_path / "x.npy", tmp_path / "y.npy"
     run("embed", text, "--model", model, "--out", out)
     run("embed", "-", "--model", model, "--out", piped, stdin=text.read_bytes())
@@ -297,7 +297,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run, model, tmp_path, monkeypatch, name):
-    """A real process and a real SIGKILL; a block waits a moment, so that the end is not there before the signal."""
+    """A real process and a real SIGKILL; each block waits a moment, so that the job does not end before the signal."""
     monkeypatch.setattr(vector_jobs.TextVectors, "block", 50)
     text, whole, out = tmp_path / "text.txt", tmp_path / "whole" / name, tmp_path / "out" / name
     lines = [" ".join(LINES[(number * step) % 6] for step in range(1 + number % 5)) for number in range(3000)]

@@ -18,7 +18,7 @@ SENTENCES = [
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    """A folder with a file for each sentence, over and over."""
+    """A folder with a file for each sentence, repeated many times."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number, sentence in enumerate(SENTENCES):

@@ -1,4 +1,4 @@
-"""The routes beside those that the random requests ask: OpenAI's form, usage, the key, who watches, the documents."""
+"""What the random requests do not cover: OpenAI's format, usage, the API key, monitoring, the documents."""
 
 import asyncio
 import base64
@@ -105,18 +105,18 @@ CUTS = [
     ("/attention", "novels", {"text": "the", "pair": "film"}, 5, 0),
     ("/v1/embeddings", "novels", {"input": ["the " * 70, "a"]}, 75, 8),
     ("/v1/embeddings", "reviews", {"input": ["the " * 70, "a"]}, 75, 8),
-    # What is one piece for the head that fills gaps is three for all else.
+    # [MASK] is one piece for the masked-LM head and three for everything else.
     ("/fill", "novels", {"texts": ["[MASK]"]}, 3, 0),
     ("/tokenize", "novels", {"texts": ["[MASK]"]}, 3, 0),
     ("/attention", "novels", {"text": "[MASK]"}, 3, 0),
     ("/v1/embeddings", "novels", {"input": ["[MASK] " * 30]}, 92, 28),
     ("/rerank", "novels", {"query": "[MASK]", "passages": ["[MASK] " * 30]}, 5 + 92, 28),
     ("/next", "novels", {"pairs": [["[MASK]", "a " * 70]]}, 3 + 70 + 3, 12),
-    # A folder of sentence-transformers has a prompt before each vector.
+    # A sentence-transformers folder has a prompt before each text.
     ("/v1/embeddings", "sentences", {"input": ["the [SEP] film", "a " * 40]}, 7 + 44, 24),
     ("/tokenize", "sentences", {"texts": ["the [SEP] film"]}, 5, 0),
     ("/attention", "sentences", {"text": "the [SEP] film"}, 5, 0),
-    # A word of which the rules leave nothing is read as [UNK].
+    # A word that normalization leaves empty is read as [UNK].
     ("/tag", "names", {"texts": [["", " ", "the"], "a \u0301 b"]}, 5 + 5, 0),
 ]
 
@@ -297,7 +297,7 @@ def test_the_document_mentions_a_key_if_one_is_required(models: dict[str, Model]
 
 
 class _Page(HTMLParser):
-    """The addresses that a page names, and its headings."""
+    """The URLs and the headings of a page."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whatever is sent, the reply is a refusal in one sentence, and the server goes on."""
+"""Any invalid request gets a one-sentence refusal, and the server continues."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/v1/embeddings", {"input": [0.5]}, 422, "input.0: expected a text or a whole number or a list; found 0.5"),
     ("/v1/embeddings", {"input": {}}, 422, "input: expected a text or a list; found an object"),
     ("/v1/embeddings", {"input": "a", "encoding_format": "binary"}, 422, "expected 'float' or 'base64'; found"),
-    ("/v1/embeddings", {"input": "a", "dimensions": 33}, 422, "have 32 numbers"),
+    ("/v1/embeddings", {"input": "a", "dimensions": 33}, 422, "have only 32 numbers"),
     ("/v1/embeddings", {"input": "a", "dimensions": 0}, 422, "dimensions: expected at least 1; found 0"),
     ("/v1/embeddings", {"input": "a", "model": "text-embedding-3-small"}, 404, "no model 'text-embedding-3-small'"),
 ]  # fmt: skip
@@ -131,7 +131,7 @@ def test_bad_bodies_do_not_affect_good_ones_in_the_same_batch(models: dict[str, 
 
 
 def lists_of(schema: Any) -> list[dict[str, Any]]:
-    """Every list within a schema of pydantic's core."""
+    """Every list schema inside a pydantic core schema."""
     inside = schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list | tuple) else ()
     here = [schema] if isinstance(schema, dict) and schema.get("type") == "list" else []
     return here + [found for one in inside for found in lists_of(one)]

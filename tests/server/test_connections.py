@@ -1,4 +1,4 @@
-"""One connection too many: what it is told, what it may still ask, and when it is aborted."""
+"""Excess connections: how they are refused, what they may still request, and when they are aborted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,7 +17,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Transport(asyncio.Transport):
-    """A connection of nobody."""
+    """A connection without a client."""
 
     is_aborted = False
 
@@ -57,7 +57,7 @@ def test_a_closed_connection_makes_room() -> None:
 
 
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None) -> None:
-    """Runs a script with a client whose connection is one too many."""
+    """Runs a script with a client on an excess connection."""
 
     async def run() -> None:
         settings = ServerSettings(read_seconds=0.3, max_body=1000, max_connections=1234)
@@ -106,7 +106,7 @@ def test_a_body_is_read_before_it_is_refused_so_that_the_refusal_is_read(models:
 
 def test_a_body_that_never_ends_is_refused_in_time(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
-        # The last chunk is not the end: then nothing comes any more.
+        # The last chunk is not the end of the body, but nothing follows.
         assert (await client.send("POST", "/fill", [b"x"], JSON, ends=False)).status == 503
 
     serve(models, script)

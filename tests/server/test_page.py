@@ -1,4 +1,4 @@
-"""The page in a real browser, before a server whose answers are written down, and before the real one."""
+"""The page in a real browser, with a server that gives fixed answers, and with the real one."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, join
 FILES = sorted(PAGE.iterdir())
 HTML = (PAGE / "index.html").read_text(encoding="utf-8")
 
-# Of every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
+# For every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
 COLOURS = """() => [...document.querySelectorAll("body *")].filter((e) =>
     e.checkVisibility({opacityProperty: true, visibilityProperty: true}) && !e.closest(".unseen, .skip, option")
     && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())
@@ -97,7 +97,7 @@ def stub(running_stub: StubServer) -> StubServer:
 
 
 class Visit:
-    """A browser window on a server; what goes wrong in it is kept in `mistakes`, what it asks for in `asked`."""
+    """A browser window on a server; its errors are recorded in `mistakes`, its requests in `asked`."""
 
     def __init__(
         self, browser: Any, address: str, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
@@ -434,7 +434,7 @@ def test_everything_has_a_name_and_can_be_read(browser, stub, scheme):
 
 
 def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
-    """The contrast of each text to what is behind it, by the formula of WCAG 2."""
+    """The contrast of each text to its background, by the formula of WCAG 2."""
 
     def over(front: list[float], back: list[float]) -> list[float]:
         share = front[3] / 255
@@ -579,7 +579,7 @@ def _real_server(models: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A model for each ability, untrained."""
+    """An untrained model for each ability."""
     folder = tmp_path_factory.mktemp("models")
     write_base_model(folder / "base")
     for kind in ("single", "pair", "number", "choice", "tags", "answer or none"):

@@ -1,4 +1,4 @@
-"""The server as a process: the command, clients that behave and others, and that SIGTERM loses nothing."""
+"""The server process: the command, well-behaved and other clients, and shutdown without lost requests."""
 
 import contextlib
 import http.client
@@ -48,7 +48,7 @@ class Server(NamedTuple):
 
 @contextlib.contextmanager
 def started(*arguments: object) -> Iterator[Server]:
-    # Where the tests run in the background, SIGINT is ignored, and a child inherits that.
+    # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     program += "from bertsmith.cli.app import main; main()"
     command = [sys.executable, "-c", program, "serve", "--port", "0", *map(str, arguments)]
@@ -179,7 +179,7 @@ def test_a_client_that_never_reads_is_disconnected_and_affects_no_other(server: 
 
 
 def _unread_bytes(port: int, client: int) -> int:
-    """What a server has sent to a client that has not taken it; 0 where they are no longer connected."""
+    """The bytes sent by a server that its client has not read; 0 if they are no longer connected."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, queues = line.split()[:5]
         if (int(local.split(":")[1], 16), int(remote.split(":")[1], 16), state) == (port, client, "01"):
@@ -214,7 +214,7 @@ def test_an_excess_connection_is_refused_and_the_others_continue(paths: dict[str
 
 
 def _fill(connection: http.client.HTTPConnection) -> int:
-    """The status of a request, whose refusal has the agreed form."""
+    """The status of a request; checks the format of a refusal."""
     connection.request("POST", "/fill", json.dumps({"texts": ["the [MASK]"]}), {"content-type": "application/json"})
     reply = connection.getresponse()
     body = json.loads(reply.read())

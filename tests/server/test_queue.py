@@ -1,4 +1,4 @@
-"""The way through a model: what is merged, what is dropped, and that nothing is lost or waits for ever."""
+"""The request queue: what is batched, what is dropped, and that nothing is lost or waits forever."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from server.models import FakeModel
 
 
 def serve(model: FakeModel, script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
-    """What a script with a client gives, on a server of one model."""
+    """The result of a script with a client, on a server with one model."""
 
     async def run() -> Any:
         app = create_app({"fake": model.as_model()}, ServerSettings(**limits))
@@ -34,14 +34,14 @@ def vectors(reply: Reply) -> list[float]:
 
 
 async def begun(model: FakeModel) -> None:
-    """Returns when the model has begun with a batch."""
+    """Waits until the model has started on a batch."""
     await until(lambda: model.began.acquire(blocking=False))
 
 
 async def behind_a_closed_door(
     client: Client, model: FakeModel, requests: list[tuple[str, ...]]
 ) -> list["asyncio.Future[Reply]"]:
-    """Requests that have all arrived while the model is busy with the first of them."""
+    """Requests that all arrived while the model was busy with the first of them."""
     model.let.clear()
     asked = [asyncio.ensure_future(embed(client, *requests[0]))]
     await begun(model)
@@ -159,7 +159,7 @@ def test_a_client_that_disconnects_drops_the_rest_of_its_texts() -> None:
 async def computed_together(
     model: FakeModel, asked: list[tuple[Client, tuple[str, ...]]]
 ) -> list["asyncio.Future[Reply]"]:
-    """Requests with which the model has begun, all at once; it goes on when it is let."""
+    """Requests that the model has started on as one batch; it continues when allowed."""
     client = asked[0][0]
     model.let.clear()
     model.one_by_one = True
@@ -235,7 +235,7 @@ def test_a_stopping_server_waits_for_one_pass_and_not_for_a_whole_abandoned_text
 
     async def run() -> None:
         async with asyncio.timeout(60), running(create_app({"names": model})) as client:
-            # A long text is read in many windows, a few of them in each pass.
+            # A long text is read in many windows, a few per pass.
             asked = asyncio.ensure_future(client.post("/tag", {"texts": ["the film " * 5000]}))
             await until(lambda: passes)
             client.gone.set()
