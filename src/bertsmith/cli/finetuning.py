@@ -116,7 +116,7 @@ def evaluate(
     model: ModelOption,
     data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task")],
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -144,7 +144,7 @@ def quantize(
     model: ModelOption,
     data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
     ] = None,
     limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,

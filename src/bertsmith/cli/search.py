@@ -71,7 +71,7 @@ def search(
     bm25_words: Annotated[
         str, typer.Option(help="terms for BM25: words, or pieces of the model's vocabulary")
     ] = "words",
-    k1: Annotated[float, typer.Option(help="BM25: how fast repeated words saturate")] = 0.9,
+    k1: Annotated[float, typer.Option(help="BM25: how much repeated words count")] = 0.9,
     b: Annotated[float, typer.Option(help="BM25: how much passage length counts, 0 to 1")] = 0.4,
     text_column: Annotated[str | None, typer.Option(help="column with the text, if it has no common name")] = None,
     query_column: Annotated[str | None, typer.Option(help="the same for the file of queries")] = None,
