@@ -1,4 +1,4 @@
-"""What the attention view shows is what the encoder computes."""
+"""The attention view shows what the encoder computes."""
 
 import dataclasses
 import json
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A model that reads more than the view shows."""
+    """A model with a longer limit than the attention view."""
     folder = tmp_path_factory.mktemp("long") / "model"
     config = dataclasses.replace(CONFIG, max_position_embeddings=256)
     save_pretrained(str(folder), untrained(config, 0), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))

@@ -1,4 +1,4 @@
-"""The program that runs the command lines of the documentation sees all of them, and notices failures."""
+"""The program that runs the command lines of the docs finds all of them, and notices failures."""
 
 import shutil
 import socket
@@ -53,14 +53,14 @@ def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) 
     ]
 
 
-def test_a_change_that_fits_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_replacement_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- run with: a => b -->\n```console\n$ true\n```\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="correct the mark"):
         list(check_docs.command_lines(page))
 
 
-def test_a_page_starts_in_a_copy_of_what_the_page_it_continues_left(
+def test_a_page_starts_in_a_copy_of_the_folder_of_the_page_it_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(check_docs, "ROOT", tmp_path)
@@ -110,7 +110,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[3])), Handler).serve_forever()
 
 
 @pytest.mark.parametrize(("code", "failed"), [(0, 1), (3, 2)])
-def test_a_server_is_asked_by_the_lines_after_it_and_stopped(
+def test_a_server_answers_the_lines_after_it_and_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, failed: int
 ) -> None:
     if shutil.which("curl") is None:
@@ -131,7 +131,7 @@ def test_a_server_is_asked_by_the_lines_after_it_and_stopped(
         nobody.connect(("127.0.0.1", int(port)))
 
 
-def test_a_server_that_does_not_come_up_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_does_not_start_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = check_docs.ROOT / "README.md"
     line = check_docs.CommandLine(page, 1, "bertsmith serve --model absent --port 80", "")
     assert check_docs.run_page([line], tmp_path) == 1

@@ -1,4 +1,4 @@
-"""One loaded model answers as its parts do, whatever comes together; and what it cannot do or read is one line."""
+"""A loaded model answers as its parts do, in any batch; unsupported methods and invalid input give one-line errors."""
 
 import dataclasses
 import threading
@@ -35,7 +35,7 @@ METHODS = {
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory) -> dict[str, Path]:
-    """A model folder of each kind, and one that is pre-trained."""
+    """A model folder of each kind, and a pre-trained one."""
     place = tmp_path_factory.mktemp("library")
     model = untrained(CONFIG, seed=3)
     shake(model)
@@ -57,7 +57,7 @@ def base(folders) -> Model:
 
 
 def item_of(example):
-    """What a user hands over for an example."""
+    """The input that a user passes for an example."""
     values = dataclasses.asdict(example)
     names = [("context", "endings"), ("question", "context"), ("first", "second")]
     if "words" in values:
@@ -122,14 +122,14 @@ def words_of(prediction):
 
 
 def require_same_gaps(found, wanted):
-    """The pieces of the gaps are the same, and their probabilities within the tolerance."""
+    """Checks that the pieces are the same, and their probabilities equal within the tolerance."""
     assert [[one.piece for one in gap] for gap in found] == [[one.piece for one in gap] for gap in wanted]
     for gap, other in zip(found, wanted, strict=True):
         chances = [one.probability for one in other]
         assert [one.probability for one in gap] == pytest.approx(chances, abs=BATCH_TOLERANCE)
 
 
-def test_gaps_are_filled_as_one_by_one(folders, base, monkeypatch):
+def test_masks_are_filled_as_one_by_one(folders, base, monkeypatch):
     alone = load_pretraining_heads(str(folders["base"]), device="cpu")
     for tokens in (4096, 12):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
@@ -144,7 +144,7 @@ def test_next_sentences_are_judged_as_one_by_one(folders, base, monkeypatch):
     pairs = [("the film was good .", "it was"), ("who ?", "anna"), ("a " * 50, "the " * 50), ("it", "a plot in rome")]
     for tokens in (4096, 12):
         monkeypatch.setitem(INFERENCE_TOKENS, "cpu", tokens)
-        with pytest.warns(CutWarning, match="lost tokens: 1, 39 tokens in all"):
+        with pytest.warns(CutWarning, match="the model reads: 1, 39 tokens in all"):
             every = base.next_sentence(pairs)
         for (first, second), found in zip(pairs, every, strict=True):
             (wanted,) = alone.next_sentence(first, [second])
@@ -167,7 +167,7 @@ def test_vectors_are_those_of_the_embedder_and_the_features(folders, kind):
         assert [vectors.shape[0] for vectors in found] == [len(sentence) for sentence in words]
 
 
-def test_the_pooler_of_a_tagger_is_not_offered_since_nobody_trained_it(folders):
+def test_the_untrained_pooler_of_a_tagger_is_not_offered(folders):
     with pytest.raises(CheckpointError, match="trained pooler"):
         load(folders["tags"], device="cpu").embed(["anna"], pooling="pooler")
     assert load(folders["single"], device="cpu").embed(["anna"], pooling="pooler").shape == (1, 32)
@@ -185,7 +185,7 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 7}')
     model = load(folder, device="cpu")
     assert (model.abilities, model.max_length, model.embed_length) == (("embed", "features", "rerank"), 7, 7)
-    with pytest.warns(CutWarning, match="lost tokens: 1, 2 tokens in all") as caught:
+    with pytest.warns(CutWarning, match="the model reads: 1, 2 tokens in all") as caught:
         vectors = model.embed(TEXTS)
     assert caught[0].filename == __file__
     np.testing.assert_array_equal(vectors, load_embedder(folder, device="cpu").embed(TEXTS))
@@ -198,20 +198,20 @@ def test_a_folder_of_sentence_transformers_is_read_as_it_says(folders, tmp_path)
     for ability in (None, "embed", "rerank"):
         assert model.tokens(["the [SEP] film", ""], ability) == [7, 4]
     assert (model.tokens(["the [SEP] film"], "pieces"), model.pieces(["[SEP]"])) == ([5], [["[SEP]"]])
-    with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without the head of a task"):
+    with pytest.raises(CheckpointError, match="can fill; found 'sentences', a model without a task head"):
         model.fill(["[MASK]"])
 
 
-def test_a_text_that_is_cut_is_told_where_the_caller_stands(folders, base):
+def test_a_truncated_text_warns_at_the_line_of_the_caller(folders, base):
     long = "film " * 70
-    with pytest.warns(CutWarning, match="lost tokens: 2, 16 tokens in all") as caught:
+    with pytest.warns(CutWarning, match="the model reads: 2, 16 tokens in all") as caught:
         base.embed([long, "film", long])
     assert [one.filename for one in caught] == [__file__]
     for kind, asked in (("single", "classify"), ("number", "score")):
-        with pytest.warns(CutWarning, match="lost tokens: 1") as caught:
+        with pytest.warns(CutWarning, match="the model reads: 1") as caught:
             getattr(load(folders[kind], device="cpu"), asked)(["film", long])
         assert [one.filename for one in caught] == [__file__]
-    with pytest.warns(CutWarning, match="lost tokens: 1"):
+    with pytest.warns(CutWarning, match="the model reads: 1"):
         load(folders["pair"], device="cpu").rerank("a film", ["film", long])
     load(folders["windows"], device="cpu").classify([long])  # reads all of it
 
@@ -227,7 +227,7 @@ def test_a_model_of_pairs_reranks_by_its_last_label_and_an_encoder_by_the_cosine
     assert base.rerank("a film", ["a film"]) == pytest.approx([1], abs=1e-6)
 
 
-def test_entities_stand_at_their_characters_in_a_plain_text(folders):
+def test_entities_of_a_plain_text_have_their_character_offsets(folders):
     model = load(folders["tags"], device="cpu")
     text = "Anna, (bert)  was in ROME!"
     prediction, of_words = model.tag([text, ["Anna", "was", "in", "ROME"]])
@@ -240,7 +240,7 @@ def test_entities_stand_at_their_characters_in_a_plain_text(folders):
     assert all(entity.characters is None for entity in of_words.entities)
 
 
-def test_texts_of_one_call_are_no_context_of_one_another(folders, tmp_path):
+def test_texts_of_one_call_are_not_context_for_each_other(folders, tmp_path):
     spec = dataclasses.replace(
         SPECS["tags"], settings=dataclasses.replace(SPECS["tags"].settings, document_context=True)
     )
@@ -286,11 +286,11 @@ def test_the_best_answers_are_as_many_as_asked_for(folders):
     assert (one.text, one.probability) == (three.text, three.probability)
 
 
-def test_tokens_are_counted_before_anything_is_cut(base, folders):
+def test_tokens_are_counted_before_truncation(base, folders):
     texts = ["the film", "", ("who ?", "anna"), "a " * 200, "[MASK] films"]
     assert base.tokens(texts) == [4, 2, 6, 202, 5]
     assert base.pieces(["[MASK] films", ""]) == [["[MASK]", "film", "##s"], []]
-    # A model that fills no gaps reads [MASK] as three words.
+    # A model without a masked-LM head reads [MASK] as three words.
     assert load(folders["single"], device="cpu").tokens(["[MASK]"]) == [5]
 
 
@@ -321,7 +321,7 @@ def test_a_model_says_how_much_each_method_reads(base, folders):
     assert load(folders["tags"], device="cpu").reads_at_most("tag") is None
 
 
-def test_a_question_that_is_cut_is_told(folders):
+def test_a_truncated_question_warns(folders):
     model = load(folders["answer"], device="cpu")
     long = "who " * (model.max_question - 20)
     context = "anna was in rome . the film"
@@ -331,13 +331,13 @@ def test_a_question_that_is_cut_is_told(folders):
     small = load_predictor(folders["answer"], device="cpu")
     small.task = task_for(spec)
     model = Model("small", predictor=small)
-    with pytest.warns(CutWarning, match="lost tokens: 2, ") as caught:
+    with pytest.warns(CutWarning, match="the model reads: 2, ") as caught:
         found = model.answer([("who ?", context), (long, context), (long, context * 9)])
     assert [one.cut_tokens for one in found] == [0, 35, 35]
     assert [one.filename for one in caught] == [__file__]
 
 
-def test_a_text_without_words_has_an_empty_answer_of_a_tagger(folders):
+def test_a_tagger_gives_an_empty_answer_to_a_text_without_words(folders):
     tagger = load(folders["tags"], device="cpu")
     found = tagger.tag(["anna", " ", [], ["rome"], ""])
     assert [one.words for one in found] == [("anna",), (), (), ("rome",), ()]
@@ -348,7 +348,7 @@ def test_a_text_without_words_has_an_empty_answer_of_a_tagger(folders):
 def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
     model, rows = load(folders["base"], device="cpu"), []
     model.encoder.model.register_forward_pre_hook(lambda _, arguments: rows.append(arguments[0].num_rows))
-    # The third of each is spelled otherwise and has the pieces of the first.
+    # The third of each is spelled differently but has the pieces of the first.
     texts = ["who ?", "anna was in rome", "Who?"]
     for ask, given, different in (
         (model.fill, ["who [MASK]", "anna was [MASK] [MASK]", "Who[MASK]"], 2),
@@ -373,7 +373,7 @@ def test_equal_texts_of_a_call_are_computed_once_and_answered_alike(folders):
     assert second[0], "each caller may change its own"
 
 
-def test_nothing_asked_is_nothing_answered(folders, base):
+def test_empty_input_gives_empty_output(folders, base):
     assert (base.fill([]), base.next_sentence([]), base.features([]), base.tokens([]), base.pieces([])) == ([],) * 5
     assert base.rerank("anna", []) == []
     assert base.embed([]).shape == (0, 32)
@@ -381,9 +381,9 @@ def test_nothing_asked_is_nothing_answered(folders, base):
         assert getattr(load(folders[kind], device="cpu"), method)([]) == []
 
 
-def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base):
+def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, base):
     for name in ("classify", "score", "choose", "tag", "answer"):
-        with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without the head of a task"):
+        with pytest.raises(CheckpointError, match=f"that can {name}; found 'base', a model without a task head"):
             getattr(base, name)(["anna"])
     tagger = load(folders["tags"], device="cpu")
     for name in ("fill", "next_sentence", "classify"):
@@ -402,7 +402,7 @@ def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base)
         ("base", "embed", ["anna", 3], "a text as text 2; found 3"),
         ("base", "embed", ["anna", None], "a text as text 2; found None"),
         ("base", "embed", [b"anna"], "a text as text 1"),
-        ("base", "embed", ["an\ud800na"], "whole characters in text 1; found half of one .* at character 2"),
+        ("base", "embed", ["an\ud800na"], "valid Unicode in text 1; found a lone surrogate at character 2"),
         ("base", "features", ["anna"], "a list of words as sentence 1; found 'anna'"),
         ("base", "features", [["anna", 1]], "a text as sentence 1; found 1"),
         ("base", "fill", ["anna"], r"a \[MASK\] in text 1; found 'anna'"),
@@ -419,13 +419,13 @@ def test_what_a_model_cannot_do_is_one_line_that_says_what_it_can(folders, base)
         ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),
     ],
 )
-def test_what_cannot_be_read_is_one_clear_line(folders, kind, method, given, message):
+def test_invalid_input_is_one_clear_line(folders, kind, method, given, message):
     with pytest.raises(InputError, match=message) as caught:
         getattr(load(folders[kind], device="cpu"), method)(given)
     assert "\n" not in str(caught.value)
 
 
-def test_counts_that_are_none_are_refused(folders, base):
+def test_invalid_counts_are_refused(folders, base):
     for count in (0, -1, True, 1.5, "3"):
         with pytest.raises(InputError, match="top as a whole number of at least 1"):
             base.fill(["[MASK]"], top=count)
@@ -438,7 +438,7 @@ def test_counts_that_are_none_are_refused(folders, base):
 
 
 class Column:
-    """What a column of a table is to its users, in pandas and elsewhere."""
+    """A column of a table, with the interface that pandas and others share."""
 
     def to_numpy(self):
         return np.array(["anna", "rome"], dtype=object)
@@ -586,7 +586,7 @@ def test_fine_tuning_takes_paths_and_settings_by_name(folders, tmp_path):
     assert not (tmp_path / "other").exists()
 
 
-def test_what_is_no_model_says_so(tmp_path):
+def test_a_source_that_is_not_a_model_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(BertsmithError, match="found an empty folder"):
         load(tmp_path / "empty")

@@ -1,7 +1,10 @@
 """BERT from raw text to a served model.
 
-Importing the package loads nothing heavy: the names of `_LAZY` import their module when they are first used. The names
-of `__all__` are public, and docs/library.md lists them; a test holds both together. Everything else may move.
+Learn a vocabulary, build a corpus, pre-train and fine-tune; then compute vectors, search passages, export to other
+formats and serve models over HTTP.
+
+Importing the package loads nothing heavy: the names in `_LAZY` import their modules on first use. The names in
+`__all__` are public and documented in docs/library.md; a test keeps the two in sync. Everything else may change.
 """
 
 import importlib
@@ -112,7 +115,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """A public name, whose module is imported at its first use."""
+    """The public object `name`; its module is imported on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)

@@ -93,13 +93,13 @@ def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: 
 
 
 @pytest.mark.parametrize("options", [["--task", "cola"], ["--tag-column", "1"]])
-def test_how_a_file_is_read_needs_a_file(run, tmp_path: Path, model: Path, options: list[str]) -> None:
+def test_file_options_need_a_file(run, tmp_path: Path, model: Path, options: list[str]) -> None:
     result = run("convert", model, tmp_path / "out", "--to", "google", *options)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert f"expected --data with {options[0]}; found none" in result.err
 
 
-def test_a_folder_that_exists_is_not_written_over_unless_told_so(run, tmp_path: Path, model: Path) -> None:
+def test_an_existing_folder_is_only_overwritten_on_request(run, tmp_path: Path, model: Path) -> None:
     there = tmp_path / "google"
     assert run("convert", model, there, "--to", "google").code == 0
     marker = there / "mine.txt"
@@ -125,7 +125,7 @@ def test_neither_the_source_nor_a_folder_of_another_kind_is_replaced(run, tmp_pa
 
 
 @pytest.mark.parametrize(("option", "lowercase"), [("--cased", False), ("--uncased", True)])
-def test_the_casing_of_a_model_can_be_said(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
+def test_the_casing_of_a_model_can_be_set(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
     assert run("convert", model, tmp_path / "out", "--to", "huggingface", option).code == 0
     tokenizer = read_model_folder(tmp_path / "out").tokenizer
     assert tokenizer is not None
@@ -142,7 +142,7 @@ def test_a_checkpoint_is_listed_tensor_by_tensor(run, tmp_path: Path, model: Pat
     assert len(report["mapped"]) == len(rows)
 
 
-def test_nothing_there_is_one_line(run, tmp_path: Path) -> None:
+def test_a_missing_source_is_one_line(run, tmp_path: Path) -> None:
     result = run("inspect", tmp_path / "absent")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "absent" in result.err

@@ -12,13 +12,13 @@ from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.runtime import BATCH_TOLERANCE
 
 
-def test_a_gap_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
+def test_a_mask_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
     result = run("fill", "--model", model, "the man went to the [MASK] .", "--top", 3)
     (gap,) = load_pretraining_heads(str(model)).fill("the man went to the [MASK] .", 3)
     assert result == (0, "".join(f"{found.probability:.4f}  {found.piece}\n" for found in gap), "")
 
 
-def test_every_gap_has_its_own_list(run, model: Path) -> None:
+def test_every_mask_has_its_own_list(run, model: Path) -> None:
     result = run("fill", "--model", model, "the [MASK] went to [MASK]", "--json")
     answer = json.loads(result.out)
     assert answer["text"] == "the [MASK] went to [MASK]"
@@ -90,10 +90,10 @@ def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
     assert all(0 < answer["probability"] < 1 for answer in answers)
 
 
-def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
+def test_a_pair_that_is_too_long_is_truncated_with_a_warning(run, model: Path) -> None:
     result = run("next", "--model", model, "the man " * 30, "he bought")
     assert result.code == 0
-    assert "that do not fit, cut: " in result.err
+    assert "tokens truncated from A and " in result.err
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
         (["next", "the man", ""], "expected two texts in pair 1; found an empty one"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(run, model: Path, arguments: list[str], words: str) -> None:
+def test_invalid_input_is_one_line(run, model: Path, arguments: list[str], words: str) -> None:
     result = run(arguments[0], "--model", model, *arguments[1:])
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert words in result.err
 
 
-def test_a_model_that_is_not_there_is_one_line(run, tmp_path: Path) -> None:
+def test_a_missing_model_is_one_line(run, tmp_path: Path) -> None:
     result = run("fill", "--model", tmp_path / "absent", "the [MASK]")
     assert (result.code, result.err.count("\n")) == (1, 1)

@@ -1,4 +1,4 @@
-"""embed and features as a user types them: what is in the files, what is told, and going on after a stop."""
+"""embed and features as a user types them: the files, the messages, and resuming after an interruption."""
 
 import errno
 import json
@@ -37,7 +37,7 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_jobs.TokenVectorsOfTexts, "block", 2)
 
 
-def test_row_i_is_line_i_also_where_it_is_empty(run, model, text, tmp_path):
+def test_row_i_is_line_i_even_if_it_is_empty(run, model, text, tmp_path):
     out = tmp_path / "x.npy"
     result = run("embed", text, "--model", model, "--out", out)
     assert (result.code, result.out) == (0, f"{out}: 6 vectors of 32 numbers, of 6 texts\n")
@@ -60,7 +60,7 @@ def test_settings_of_the_command_are_those_of_the_library(run, model, text, tmp_
         np.testing.assert_allclose(np.load(out), load_embedder(model, **settings).embed(LINES), atol=2e-6)
 
 
-def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
+def test_truncated_and_empty_texts_are_reported(run, model, text, tmp_path):
     embedder = load_embedder(model)
     embedder.embed(LINES)
     result = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--json")
@@ -87,7 +87,7 @@ def test_a_line_that_is_not_utf_8_and_a_very_long_one_have_their_vectors(run, mo
     assert (result.code, json.loads(result.out)["rows"]) == (0, 4)
     assert "not UTF-8: 1, the first is line 2" in result.err
     vectors = np.load(out)
-    # What could not be read is dropped from the text by the rules of the tokenizer.
+    # Undecodable bytes are removed from the text by the tokenizer's normalization.
     np.testing.assert_array_equal(vectors[0], vectors[1])
     alone = load_embedder(model).embed(["the store " * 15])[0]
     np.testing.assert_allclose(vectors[2], alone, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
@@ -121,7 +121,7 @@ def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
 @pytest.mark.parametrize("command", ["embed", "features"])
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 @pytest.mark.parametrize("stdin", [False, True])
-def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
+def test_an_interrupted_job_resumes_and_is_byte_identical(
     run, model, text, tmp_path, monkeypatch, command, name, stdin
 ):
     (tmp_path / "whole").mkdir()
@@ -168,7 +168,7 @@ def test_the_index_of_vectors_is_never_written_over_the_texts(run, model, tmp_pa
     assert tokens.read_text() == '{"word": "store"}\n'
 
 
-def test_an_index_that_is_read_is_not_taken_away_with_its_vectors(run, model, text, tmp_path):
+def test_an_index_that_is_an_input_is_not_removed_with_its_vectors(run, model, text, tmp_path):
     out, tokens = tmp_path / "a.npy", tmp_path / "a.tokens.jsonl"
     assert run("features", text, "--model", model, "--out", out).code == 0
     arguments = ["--column", "word", "--model", model, "--replace", "--out"]
@@ -200,7 +200,7 @@ def test_texts_that_change_while_they_are_read_are_refused(run, model, text, tmp
 
 
 @pytest.mark.parametrize("method", ["begin", "whole", "end"])
-def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, text, tmp_path, monkeypatch, method):
+def test_a_full_disk_gives_the_same_message_at_any_point(run, model, text, tmp_path, monkeypatch, method):
     def full(self, *_):
         raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
 
@@ -213,8 +213,8 @@ def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, 
     assert run(*arguments, "--resume").code == 0
 
 
-def test_other_texts_or_settings_are_refused_when_work_goes_on(run, model, text, tmp_path):
-    """Whether they come from a file or from stdin, and also where the file is whole."""
+def test_other_texts_or_settings_are_refused_on_resume(run, model, text, tmp_path):
+    """Whether they come from a file or from stdin, even if the file is complete."""
     out, piped = tmp_path / "x.npy", tmp_path / "y.npy"
     run("embed", text, "--model", model, "--out", out)
     run("embed", "-", "--model", model, "--out", piped, stdin=text.read_bytes())
@@ -249,7 +249,7 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
     np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), found.vectors, atol=2e-6)
 
 
-def test_pieces_of_a_file_lie_in_an_array_with_an_index_beside_it(run, model, text, tmp_path):
+def test_pieces_of_a_file_go_to_an_array_with_an_index_file(run, model, text, tmp_path):
     out = tmp_path / "w.npy"
     assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
     (found,) = list(load_token_features(model, unit="pieces").read(LINES))
@@ -297,7 +297,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run, model, tmp_path, monkeypatch, name):
-    """A real process and a real SIGKILL; a block waits a moment, so that the end is not there before the signal."""
+    """A real process and a real SIGKILL; each block waits a moment, so that the job does not end before the signal."""
     monkeypatch.setattr(vector_jobs.TextVectors, "block", 50)
     text, whole, out = tmp_path / "text.txt", tmp_path / "whole" / name, tmp_path / "out" / name
     lines = [" ".join(LINES[(number * step) % 6] for step in range(1 + number % 5)) for number in range(3000)]
@@ -353,7 +353,7 @@ def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path,
         assert f" s, {said} · " in line
 
 
-def test_an_unknown_precision_is_answered_with_all_that_there_are(run, model, text, tmp_path):
+def test_an_unknown_precision_lists_the_known_ones(run, model, text, tmp_path):
     wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
     assert (wrong.code, wrong.err.count("\n")) == (1, 1)
     assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; use one of them" in wrong.err

@@ -18,7 +18,7 @@ SENTENCES = [
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    """A folder with a file for each sentence, over and over."""
+    """A folder with a file for each sentence, repeated many times."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number, sentence in enumerate(SENTENCES):
@@ -77,7 +77,7 @@ def test_many_files_share_a_line_of_the_report(run, tmp_path, texts, monkeypatch
         (b"the man went", ["--size", "4"], "expected"),
     ],
 )
-def test_what_cannot_be_learned_from_is_one_line(run, tmp_path, content, options, words) -> None:
+def test_unusable_text_is_one_line(run, tmp_path, content, options, words) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(content)
     result = run("vocab", file, "--out", tmp_path / "vocab.txt", *options)

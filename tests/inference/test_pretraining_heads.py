@@ -105,7 +105,7 @@ def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(fo
 
 
 def test_changes_that_would_reshape_a_model_are_refused(folder):
-    with pytest.raises(ConfigError, match="leave the sizes"):
+    with pytest.raises(ConfigError, match="do not change the sizes"):
         load_pretrained(load_any(folder), changes={"hidden_size": 64})
     assert (
         load_pretrained(load_any(folder), changes={"hidden_dropout_prob": 0.3}).model.config.hidden_dropout_prob == 0.3

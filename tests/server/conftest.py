@@ -1,4 +1,4 @@
-"""Models to serve; without the packages of the extra there is nothing to test here."""
+"""Models to serve; without the packages of the extra, all tests here are skipped."""
 
 import pytest
 

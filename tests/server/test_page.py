@@ -1,4 +1,4 @@
-"""The page in a real browser, before a server whose answers are written down, and before the real one."""
+"""The page in a real browser, with a server that gives fixed answers, and with the real one."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, join
 FILES = sorted(PAGE.iterdir())
 HTML = (PAGE / "index.html").read_text(encoding="utf-8")
 
-# Of every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
+# For every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
 COLOURS = """() => [...document.querySelectorAll("body *")].filter((e) =>
     e.checkVisibility({opacityProperty: true, visibilityProperty: true}) && !e.closest(".unseen, .skip, option")
     && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())
@@ -55,7 +55,7 @@ NAMELESS = """() => [...document.querySelectorAll("input, textarea, select, butt
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.suffix != ".svg"], ids=lambda file: file.name)
-def test_the_page_asks_nobody_else(file: Path) -> None:
+def test_the_page_contacts_no_other_server(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"(https?:)?//[\w.-]+\.\w", re.sub(r"^\s*//.*$", "", text, flags=re.M)), "an address elsewhere"
     assert "@import" not in text
@@ -97,7 +97,7 @@ def stub(running_stub: StubServer) -> StubServer:
 
 
 class Visit:
-    """A browser window on a server; what goes wrong in it is kept in `mistakes`, what it asks for in `asked`."""
+    """A browser window on a server; its errors are recorded in `mistakes`, its requests in `asked`."""
 
     def __init__(
         self, browser: Any, address: str, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
@@ -177,7 +177,7 @@ def test_only_what_the_models_can_do_is_offered(visit, stub):
     visit.page.get_by_text("no model that this page can show").wait_for()
 
 
-def test_a_gap_is_filled_with_bars(visit, stub):
+def test_a_mask_is_filled_with_bars(visit, stub):
     section = visit.run("fill")
     assert _lines(section, ".answer .text") == ["The doctor shook his head and left the room."]
     assert _lines(section, ".bars li") == ["head 62.0%", "##room 20.0%", "town 1.0%"]
@@ -250,7 +250,7 @@ def test_percentages_of_a_whole_add_up(visit, shares, told):
     assert visit.page.evaluate("async (shares) => (await import('/page/parts.js')).percents(shares)", shares) == told
 
 
-def test_an_answer_is_marked_where_it_stands(visit):
+def test_an_answer_is_marked_in_its_context(visit):
     section = visit.run("answer")
     assert _lines(section, ".answer mark") == ["Roald Amundsen"]
     assert _lines(section, ".rows button") == ["Roald Amundsen 80.0%", "Robert Falcon Scott 15.0%"]
@@ -297,7 +297,7 @@ def test_pieces_appear_while_one_writes(visit, stub):
     assert len(stub.asked) < 8, "not a request for each key"
 
 
-def test_what_was_cut_is_told(visit):
+def test_truncated_tokens_are_shown(visit):
     section = visit.run("classify")
     assert _lines(section, ".usage")[0].startswith("12 tokens received, none truncated")
     section.get_by_label("Text").fill("long")
@@ -434,7 +434,7 @@ def test_everything_has_a_name_and_can_be_read(browser, stub, scheme):
 
 
 def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
-    """The contrast of each text to what is behind it, by the formula of WCAG 2."""
+    """The contrast of each text to its background, by the formula of WCAG 2."""
 
     def over(front: list[float], back: list[float]) -> list[float]:
         share = front[3] / 255
@@ -514,7 +514,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("view", ["fill", "attention"])
-def test_what_the_server_refuses_is_told_in_its_words(browser, stub, view):
+def test_a_refusal_shows_the_message_of_the_server(browser, stub, view):
     visit = Visit(browser, stub.address)
     section = visit.open(view)
     for *refusal, sentence in REFUSALS:
@@ -579,7 +579,7 @@ def _real_server(models: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A model for each ability, untrained."""
+    """An untrained model for each ability."""
     folder = tmp_path_factory.mktemp("models")
     write_base_model(folder / "base")
     for kind in ("single", "pair", "number", "choice", "tags", "answer or none"):

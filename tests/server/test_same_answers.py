@@ -1,4 +1,4 @@
-"""served = library: whatever is asked together with whatever else, each item gets the answer it gets alone."""
+"""The server gives the library's answers: each item gets the same answer as alone, however requests are batched."""
 
 import asyncio
 import base64
@@ -36,7 +36,7 @@ STRANGE = [
 
 
 class Asked(NamedTuple):
-    """A request, and what the library says to it."""
+    """A request, and the library's answer to it."""
 
     path: str
     body: dict[str, Any]
@@ -257,7 +257,7 @@ def _tuple(text: str | list[str]) -> Any:
 
 
 def _check(asked: Asked, reply: Reply) -> bool:
-    """Whether it was answered; what the library refuses, the server refuses in the same words."""
+    """Whether the request was answered; the server refuses what the library refuses, with the same message."""
     refusal = _refusal(asked)
     if refusal:
         assert reply.status == 422, (asked, reply)
@@ -273,7 +273,7 @@ def _check(asked: Asked, reply: Reply) -> bool:
 
 
 def _refusal(asked: Asked) -> str:
-    """What the library says against a request; nothing if it answers."""
+    """The library's error for a request; empty if there is none."""
     try:
         asked.library()
     except BertsmithError as error:
@@ -282,7 +282,7 @@ def _refusal(asked: Asked) -> str:
 
 
 def _wanted(sentence: str) -> str:
-    """What was expected, without where."""
+    """The expected part of a message, without the place."""
     return sentence[sentence.index("expected") :].split("; found", maxsplit=1)[0].split(" in ", maxsplit=1)[0]
 
 

@@ -1,4 +1,4 @@
-"""Commands on tasks: fine-tuning, evaluation, prediction."""
+"""Commands for tasks: fine-tuning, evaluation, prediction."""
 
 import itertools
 import sys
@@ -49,28 +49,30 @@ def finetune(
     task: TaskOption,
     out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the best model")],
     train: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="training file; presets have examples of their own")
+        Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples")
     ] = None,
     dev: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="file to choose by [a tenth of the training examples]")
+        Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="trainings with different seeds [3 below 10,000 examples, else 1]")
+        int | None,
+        typer.Option(min=1, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="first search the grid of rates, batches and epochs (needs optuna)")
+        bool,
+        typer.Option("--search", help="first search learning rates, batch sizes and epochs (needs optuna)"),
     ] = False,
     trials: Annotated[int, typer.Option(min=1, help="with --search: settings to try")] = 12,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="learn from so many training examples only, drawn alike each time")
+        int | None, typer.Option(min=1, help="use only this many training examples, the same random sample each time")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with RUN; give the same options again")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
     **values: Any,
 ) -> None:
-    """Fine-tune a model on a task: all its parameters learn, with one layer on top.
+    """Fine-tune all parameters of a model on a task, with one output layer on top.
 
-    The paper's recipe is the default. RUN/report.json has the scores of every seed, their mean and spread, and
-    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume goes on from there.
+    The defaults follow the paper. RUN/report.json has the scores of every seed with their mean and spread, and
+    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report
@@ -93,7 +95,7 @@ def finetune(
     if result.trials:
         best = result.trials[0]
         typer.echo(
-            f"search: rate {best['learning_rate']:g}, batch {best['batch_size']}, epochs {best['epochs']:g}; "
+            f"search: learning rate {best['learning_rate']:g}, batch {best['batch_size']}, epochs {best['epochs']:g}; "
             f"all trials: {out / TABLE_FILE}"
         )
         print_table(*table_cells(result.trials))
@@ -112,9 +114,9 @@ def evaluate_settings() -> Sequence[type]:
 
 def evaluate(
     model: ModelOption,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a form of the model's task")],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task")],
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -123,8 +125,8 @@ def evaluate(
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
 
-    The interval of a score says how far it moves when the examples are drawn again with replacement (2,000 draws).
-    A model of another tool does not say what it was trained on: name its task with --task for the official scores.
+    The 95% confidence intervals come from resampling the examples with replacement (2,000 draws). A model from another
+    tool does not record what it was trained on: name its task with --task to get the official scores.
     """
     from bertsmith.library.labelled import evaluate as evaluate_on
 
@@ -142,15 +144,16 @@ def quantize(
     model: ModelOption,
     data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
     ] = None,
-    limit: Annotated[float, typer.Option(min=0, max=1, help="share of the fp32 score that int8 may cost")] = 0.004,
+    limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,
     **values: Any,
 ) -> None:
-    """Measure what int8 costs a fine-tuned model, and note in it which layers must stay higher.
+    """Measure what int8 costs a fine-tuned model, and record which layers to keep in higher precision.
 
-    The weights stay as they are; `--precision int8` of the other commands then keeps to the note.
+    The weights do not change; the record is in the model's metadata, and other commands follow it with
+    `--precision int8`.
     """
     from bertsmith.library.labelled import quantize as measure
 
@@ -160,10 +163,10 @@ def quantize(
 def predict(
     model: ModelOption,
     test: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a test file of GLUE, without labels")
+        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for a model of mnli")
+        str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for an MNLI model")
     ] = None,
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
@@ -172,19 +175,19 @@ def predict(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Read lines from stdin and print what the model says of each, with probabilities.
+    """Print the model's prediction, with probabilities, for each line of stdin.
 
-    A line is a text; texts with a tab between them (a pair; question and context; context and endings); or a JSON
-    object: {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
-    {"context": ..., "endings": [...]}. Answer i is that of line i; an empty line is an empty text, or a sentence
-    without words to tag. A pair, a question or a choice needs all its parts.
+    A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
+    {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
+    {"context": ..., "endings": [...]}. Every line gets one prediction, in order; an empty line is an empty text, or a
+    sentence without words to tag. A pair, a question or a choice needs all its parts.
     """
     from bertsmith.datasets.examples import is_blank
     from bertsmith.library import lines
 
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
-            require(value is None, expected=f"--test with {option}", found="none", fix="name the test file")
+            require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         total, typed = count_lines(sys.stdin.buffer), itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
         answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision)
     elif submission is not None:
@@ -204,18 +207,18 @@ def predict(
             typer.echo(prediction.line())
     _tell_cut(cut_texts, cut_tokens)
     if empty:
-        typer.echo(f"bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: {empty:,}", err=True)
+        typer.echo(f"bertsmith: empty texts, predicted from [CLS] [SEP] alone: {empty:,}", err=True)
 
 
 def _tell_cut(texts: int, tokens: int) -> None:
-    """Says on stderr how many texts were too long for the model."""
+    """Reports on stderr how many texts were truncated."""
     if texts:
         was = "was" if texts == 1 else "were"
-        typer.echo(f"bertsmith: {counted(texts, 'text')} {was} cut, {counted(tokens, 'token')} in all", err=True)
+        typer.echo(f"bertsmith: {counted(texts, 'text')} {was} truncated, {counted(tokens, 'token')} in all", err=True)
 
 
 def _print(found: "Evaluation | Int8Report", json: bool) -> None:
-    """Writes it to stdout as one line of JSON, or as lines for people."""
+    """Writes a result to stdout, as one line of JSON or as text."""
     if json:
         print_json(found.to_dict())
         return
@@ -226,10 +229,10 @@ def _print(found: "Evaluation | Int8Report", json: bool) -> None:
 def glue(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="fine-tuning runs of GLUE tasks, or files that `evaluate --json` printed"),
+        typer.Argument(metavar="RUN", help="fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`"),
     ],
 ) -> None:
-    """Print the scores of GLUE runs beside the published ones, and their average with and without WNLI."""
+    """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
     from bertsmith.finetuning.glue_table import glue_lines, read_scores
 
     for line in glue_lines(read_scores(runs)):

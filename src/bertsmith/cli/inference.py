@@ -1,4 +1,4 @@
-"""Commands that ask a pre-trained model: what is missing, and what comes next."""
+"""Commands for the pre-training heads of a model: fill masks, and judge the next sentence."""
 
 import sys
 from typing import Annotated
@@ -12,14 +12,14 @@ from bertsmith.cli.text import line_blocks
 def fill(
     model: ModelOption,
     text: Annotated[str, typer.Argument(metavar="TEXT", help="a text with [MASK] in it, or - for lines on stdin")],
-    top: Annotated[int, typer.Option(min=1, help="candidates for each gap")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="candidates for each [MASK]")] = 5,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Fill each [MASK] of a text with the likeliest pieces, each with its probability.
+    """Print the most probable pieces for each [MASK] of a text, with their probabilities.
 
-    Gaps are filled independently of one another. [MASK] is understood by every model, next to its own spelling of the
+    Masks are filled independently of one another. Every model understands [MASK], besides its own spelling of the
     mask (<mask> for RoBERTa).
     """
     from bertsmith.library.lines import fill_lines
@@ -39,12 +39,12 @@ def fill(
 def next_sentence(
     model: ModelOption,
     first: Annotated[str, typer.Argument(metavar="A", help="a sentence")],
-    seconds: Annotated[list[str], typer.Argument(metavar="B", help="what may follow it, one or several")],
+    seconds: Annotated[list[str], typer.Argument(metavar="B", help="one or more possible next sentences")],
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Print the probability that B follows A; of several B, each one's, in their order."""
+    """Print the probability that each B follows A, in order."""
     from bertsmith.library.lines import judge_continuations
 
     for found in judge_continuations(model, first, seconds, device=device, precision=precision):
@@ -53,6 +53,4 @@ def next_sentence(
         else:
             typer.echo(f"{found.probability:.4f}  {found.text}")
         if found.cut_tokens:
-            typer.echo(
-                f"bertsmith: tokens of {found.text[:40]!r} and A that do not fit, cut: {found.cut_tokens}", err=True
-            )
+            typer.echo(f"bertsmith: tokens truncated from A and {found.text[:40]!r}: {found.cut_tokens}", err=True)

@@ -1,4 +1,4 @@
-"""Commands that compare vectors: search passages, look at the senses of a word."""
+"""Commands that compare vectors: search passages, and find the senses of a word."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,48 +23,59 @@ if TYPE_CHECKING:
 
 _SHOWN = 100  # characters of a text in a line for people
 
-PictureOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="draw it: .png, .svg or .html")]
+PictureOption = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="save a picture: .png, .svg or .html")
+]
 
 
 def search(
     passages: Annotated[
-        Path, typer.Argument(metavar="PASSAGES", help="text, one a line; .jsonl, .csv, .tsv, .parquet; or TREC")
+        Path, typer.Argument(metavar="PASSAGES", help="one passage per line; .jsonl, .csv, .tsv, .parquet; or TREC")
     ],
     model: Annotated[
-        str | None, typer.Option("--model", metavar="DIR", help="makes the vectors; not needed with --bm25")
+        str | None,
+        typer.Option("--model", metavar="DIR", help="the model that computes the vectors; not needed with --bm25"),
     ] = None,
-    query: Annotated[list[str] | None, typer.Option("--query", help="what is searched; may be given again")] = None,
-    queries: Annotated[Path | None, typer.Option(metavar="FILE", help="a file of queries, as of passages")] = None,
-    top: Annotated[int | None, typer.Option(min=1, help="passages for each query [10]")] = None,
+    query: Annotated[list[str] | None, typer.Option("--query", help="the query; repeatable")] = None,
+    queries: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="a file of queries, in any format of PASSAGES")
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="passages per query [10]")] = None,
     bm25: Annotated[bool, typer.Option("--bm25", help="search by words instead of vectors")] = False,
     hybrid: Annotated[bool, typer.Option("--hybrid", help="search by both and fuse the ranks")] = False,
     rerank: Annotated[
-        str | None, typer.Option(metavar="DIR", help="a fine-tuned model of pairs reads the best --depth again")
+        str | None,
+        typer.Option(metavar="DIR", help="re-rank the best --depth passages with a fine-tuned model of pairs"),
     ] = None,
-    depth: Annotated[int | None, typer.Option(min=1, help="passages that are fused or read again [100]")] = None,
+    depth: Annotated[int | None, typer.Option(min=1, help="passages to fuse or re-rank [100]")] = None,
     index: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="keep the vectors of the passages there for the next search")
+        Path | None,
+        typer.Option(metavar="FILE", help="store the passage vectors there and reuse them in later searches"),
     ] = None,
     changes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="change all vectors as `vectors --save-changes` kept it there")
+        Path | None, typer.Option(metavar="FILE", help="apply changes saved by `vectors --save-changes` to all vectors")
     ] = None,
     approximate: Annotated[
-        bool, typer.Option("--approximate", help="search by a graph, for millions of passages (needs usearch)")
+        bool,
+        typer.Option(
+            "--approximate", help="approximate search with a graph index, for millions of passages (needs usearch)"
+        ),
     ] = False,
     judgements: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="score the search, beside BM25: `query 0 passage gain` lines")
+        Path | None,
+        typer.Option(metavar="FILE", help="score the search, and BM25 for comparison: `query 0 passage gain` lines"),
     ] = None,
     judged_by: Annotated[
-        str | None, typer.Option(metavar="ids|places", help="what judgements call the queries by [ids if they match]")
+        str | None, typer.Option(metavar="ids|places", help="how judgements refer to queries [ids if they match]")
     ] = None,
     bm25_words: Annotated[
-        str, typer.Option(help="what the words of BM25 are: words, or pieces of the model's vocabulary")
+        str, typer.Option(help="terms for BM25: words, or pieces of the model's vocabulary")
     ] = "words",
-    k1: Annotated[float, typer.Option(help="of BM25: how much it counts that a word comes again")] = 0.9,
-    b: Annotated[float, typer.Option(help="of BM25: how much the length of a passage counts, 0 to 1")] = 0.4,
-    text_column: Annotated[str | None, typer.Option(help="column of the text, where it has no usual name")] = None,
-    query_column: Annotated[str | None, typer.Option(help="the same of the file of queries")] = None,
-    pooling: Annotated[str | None, typer.Option(help="mean, cls, pooler or max [what the model says]")] = None,
+    k1: Annotated[float, typer.Option(help="BM25: how much repeated words count")] = 0.9,
+    b: Annotated[float, typer.Option(help="BM25: how much passage length counts, 0 to 1")] = 0.4,
+    text_column: Annotated[str | None, typer.Option(help="column with the text, if it has no common name")] = None,
+    query_column: Annotated[str | None, typer.Option(help="the same for the file of queries")] = None,
+    pooling: Annotated[str | None, typer.Option(help="mean, cls, pooler or max [the model's setting]")] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -72,8 +83,8 @@ def search(
     """Search passages by vectors, by words (BM25) or by both, and print the best for each query.
 
     Vectors are compared by cosine, with every passage unless --approximate. With --judgements the searches are scored
-    side by side, by words alone with --bm25: nDCG@10 (linear gains), recall, the mean reciprocal rank and the mean
-    average precision. The best 100 passages count, of what is read again the best --depth.
+    side by side (with --bm25 only BM25): nDCG@10 (linear gains), recall, mean reciprocal rank and mean average
+    precision, on the best 100 passages, or on the best --depth after re-ranking.
     """
     from bertsmith.library import retrieval
     from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
@@ -83,11 +94,11 @@ def search(
     if bm25 and hybrid:
         raise typer.BadParameter("only one of --bm25 and --hybrid may be given")
     if any(not one.strip() for one in query or ()):
-        raise typer.BadParameter("--query is empty; say what is searched")
+        raise typer.BadParameter("--query is empty; give some text")
     if model is None and (not bm25 or bm25_words == "pieces"):
         raise typer.BadParameter("give --model, or --bm25 to search by words alone")
     if judgements is not None and queries is None:
-        raise typer.BadParameter("--judgements goes with --queries")
+        raise typer.BadParameter("--judgements needs --queries")
     require(
         bm25_words in ("words", "pieces"),
         expected="words or pieces as --bm25-words",
@@ -106,11 +117,13 @@ def search(
     _refuse_idle("without --queries", queries is None, query_column=query_column)
     if index is not None:
         others = [one for one in (passages, queries, judgements, changes, model, rerank) if one is not None]
-        require_outside(index, others, fix="name another file for the index")
+        require_outside(index, others, fix="choose another file for the index")
         require_file_place(index)
     top, depth = top or 10, depth or DEPTH
     if top > depth and (hybrid or again) and not scored:
-        raise typer.BadParameter(f"--top {top} is more than the {depth} that are fused or read again; raise --depth")
+        raise typer.BadParameter(
+            f"--top {top} is more than the {depth} passages that are fused or re-ranked; raise --depth"
+        )
     settings: dict[str, Any] = {
         "model": model,
         "system": BY_WORDS if bm25 else HYBRID if hybrid else VECTORS,
@@ -146,33 +159,35 @@ def search(
 
 
 def senses(
-    word: Annotated[str, typer.Argument(metavar="WORD", help="a word, or several that follow one another")],
+    word: Annotated[str, typer.Argument(metavar="WORD", help="a word or a sequence of words")],
     text: Annotated[Path, typer.Argument(metavar="FILE", help=".txt, .jsonl or .parquet, or a folder of them")],
     model: ModelOption,
-    clusters: Annotated[str, typer.Option(metavar="K|auto", help="groups; auto: by the silhouette, 1 to 6")] = "auto",
+    clusters: Annotated[
+        str, typer.Option(metavar="K|auto", help="number of groups; auto: by the silhouette, 1 to 6")
+    ] = "auto",
     method: Annotated[str, typer.Option(help="k-means or agglomerative")] = "k-means",
     layers: Annotated[
-        str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers (side by side): -1,-2")
+        str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers such as -1,-2 (concatenated)")
     ] = "last",
-    most: Annotated[int, typer.Option(min=2, help="occurrences that are looked at, at most")] = 2000,
-    contexts: Annotated[int, typer.Option(min=1, help="contexts that are printed of each group")] = 3,
+    most: Annotated[int, typer.Option(min=2, help="maximum number of occurrences to use")] = 2000,
+    contexts: Annotated[int, typer.Option(min=1, help="contexts to print per group")] = 3,
     beside: Annotated[str | None, typer.Option(metavar="WORD", help="compare each group with another word")] = None,
     out: PictureOption = None,
-    replace: Annotated[bool, typer.Option("--replace", help="write over what --out names")] = False,
-    seed: Annotated[int, typer.Option(help="of the draws")] = 0,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")] = False,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Sort the places where a word stands in a text into groups, by what the model makes of it there.
+    """Cluster the occurrences of a word in a text by their vectors, to find its senses.
 
-    Groups that are far apart hint at several senses. Printed are the contexts nearest to the centre of each group.
+    Groups that are far apart suggest several senses. The contexts nearest to the centre of each group are printed.
     """
     from bertsmith.library.word_senses import find_senses
     from bertsmith.reports.pictures import require_picture
 
     if not (clusters == "auto" or clusters.isdecimal()):
-        raise typer.BadParameter("--clusters is a number or auto")
+        raise typer.BadParameter("--clusters must be a number or auto")
     if out is not None:
         require_picture(out)
         require_new(out, [text], replace)
@@ -201,19 +216,19 @@ def senses(
 
 
 def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
-    """Refuses options that were given and do nothing.
+    """Returns if no option was given that has no effect.
 
     Raises:
-        BadParameter: the message names them.
+        BadParameter: such options were given; the message names them.
     """
     given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False)]
     if applies and given:
-        verb = "does" if len(given) == 1 else "do"
-        raise typer.BadParameter(f"{', '.join(given)} {verb} nothing {when}; leave that out")
+        verb = "has" if len(given) == 1 else "have"
+        raise typer.BadParameter(f"{', '.join(given)} {verb} no effect {when}; leave out such options")
 
 
 def _print_scores(scored: "Mapping[str, SearchScores]", json: bool) -> None:
-    """Every search that can be made, in columns."""
+    """Prints the scores of all searches as a table."""
     if json:
         print_json({name: found.to_dict() for name, found in scored.items()})
         return

@@ -1,4 +1,4 @@
-"""The command that counts parameters: the published sizes of BERT, its successors and contemporaries."""
+"""The command that counts parameters, of the published BERT sizes and of earlier models."""
 
 from typing import Annotated
 
@@ -12,9 +12,9 @@ HEADER = ("model", "layers", "hidden", "heads", "feed-forward", "vocabulary", "p
 
 def sizes(
     vocab_size: Annotated[int, typer.Option(help="pieces in the vocabulary of the BERT models")] = 30522,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object a line instead of the table")] = False,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object per line instead of the table")] = False,
 ) -> None:
-    """Print the named sizes with their parameters, next to DistilBERT, RoBERTa, GPT and the Transformer of 2017.
+    """Print the named sizes with their parameters, next to GPT and the Transformer of 2017.
 
     An encoder counts with its pooler, where it has one, and without the heads of pre-training. "hidden" is the width
     of the hidden states; the feed-forward network inside a layer is four times as wide.
@@ -55,7 +55,7 @@ def sizes(
         return
     print_table(HEADER, rows)
     typer.echo(
-        "GPT is a decoder alone; the Transformer has 6 encoder and 6 decoder layers and one table for both languages."
+        "GPT is decoder-only; the Transformer has 6 encoder and 6 decoder layers and one table for both languages."
     )
 
 
@@ -88,10 +88,10 @@ def _transformer_row() -> tuple[str, int, int, int, int, int, int]:
 
 
 def _attention(width: int) -> int:
-    """Four maps with biases, and the norm after them."""
+    """Parameters of four linear maps with biases, and of the layer norm after them."""
     return 4 * (width * width + width) + 2 * width
 
 
 def _feed_forward(width: int, inner: int) -> int:
-    """Two maps with biases, and the norm after them."""
+    """Parameters of two linear maps with biases, and of the layer norm after them."""
     return width * inner + inner + inner * width + width + 2 * width

@@ -1,4 +1,4 @@
-"""Commands that write vectors of texts, of words and of pieces, look at them and mend them."""
+"""Commands that compute vectors of texts, words and pieces, and inspect and correct them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="a text a line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
+        metavar="FILE", help="one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
     ),
 ]
 OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet")]
 ColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="column of a table with the texts [found]; with -, of JSON lines")
+    str | None, typer.Option(metavar="NAME", help="column of a table with the texts [detected]; with -, of JSON lines")
 ]
 LayersOption = Annotated[
     str,
     typer.Option(
         help="last, second-to-last, sum-last-4, concat-last-4, sum-all, embeddings, or numbers such as -1,-2 "
-        "(0: embeddings, 1: first layer, -1: last), whose vectors stand side by side"
+        "(0: embeddings, 1: first layer, -1: last), whose vectors are concatenated"
     ),
 ]
-HalfOption = Annotated[bool, typer.Option("--float16", help="numbers of half the size")]
-LengthOption = Annotated[int | None, typer.Option(help="most tokens of a row [what the model reads]")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with X; give the same options again")]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="write over X, or what was left of it")]
+HalfOption = Annotated[bool, typer.Option("--float16", help="write float16 instead of float32")]
+LengthOption = Annotated[int | None, typer.Option(help="maximum tokens per row [the model's limit]")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="resume X; give the same options again")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="overwrite X, or an unfinished X")]
 
 
 def embed(
@@ -48,27 +48,27 @@ def embed(
     model: ModelOption,
     out: OutOption,
     pooling: Annotated[
-        str | None, typer.Option(help="mean, cls, pooler or max [what the folder says, else mean]")
+        str | None, typer.Option(help="mean, cls, pooler or max [the folder's setting, else mean]")
     ] = None,
     normalize: Annotated[
-        bool | None, typer.Option("--normalize/--no-normalize", help="vectors of length 1 [what the folder says]")
+        bool | None, typer.Option("--normalize/--no-normalize", help="scale vectors to length 1 [the folder's setting]")
     ] = None,
     layers: LayersOption = "last",
     max_length: LengthOption = None,
     column: ColumnOption = None,
     float16: HalfOption = False,
-    text: Annotated[bool, typer.Option("--text", help="in a .parquet file, put the texts beside the vectors")] = False,
+    text: Annotated[bool, typer.Option("--text", help="add the texts to a .parquet file, next to the vectors")] = False,
     resume: ResumeOption = False,
     replace: ReplaceOption = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Write one vector for each line of a file, in their order.
+    """Write one vector per line of a file, in order.
 
-    A folder of sentence-transformers is read as it says itself. Row i is line i, also where a line is empty. Equal
-    lines among 2,048 that follow one another are computed once. X.json keeps what the vectors are made of. --resume
-    goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
+    A sentence-transformers folder keeps its own settings. Row i is line i, even if the line is empty. Equal lines
+    within 2,048 consecutive ones are computed once. X.json records how the vectors were made. --resume continues after
+    Ctrl-C, a crash or a full disk; the result is byte-identical.
     """
     from bertsmith.library.vector_files import embed_file
 
@@ -97,9 +97,9 @@ def features(
     out: OutOption,
     layers: LayersOption = "last",
     words: Annotated[
-        str, typer.Option(help="of a word: first, the vector of its first piece, or mean, of all")
+        str, typer.Option(help="vector of a word: first (that of its first piece) or mean (of all its pieces)")
     ] = "first",
-    pieces: Annotated[bool, typer.Option("--pieces", help="pieces instead of words")] = False,
+    pieces: Annotated[bool, typer.Option("--pieces", help="one vector per piece instead of per word")] = False,
     float16: HalfOption = False,
     max_length: LengthOption = None,
     column: ColumnOption = None,
@@ -109,11 +109,11 @@ def features(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Write a vector for each word or piece of a file, with its line (from 0) and its characters.
+    """Write one vector per word or piece of a file, with its line (from 0) and its character offsets.
 
-    A .parquet file has them in columns. With X.npy they stand in X.tokens.jsonl, row for row. Long lines are read in
-    windows that overlap, so that no word is lost. Equal lines that are worked on together, of 512 that follow one
-    another, are computed once. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
+    A .parquet file has lines and offsets in columns; with X.npy they go to X.tokens.jsonl, row by row. Long lines are
+    read in overlapping windows, so no word is lost. Equal lines in the same batch, of 512 consecutive lines, are
+    computed once. --resume continues after Ctrl-C, a crash or a full disk; the result is byte-identical.
     """
     from bertsmith.library.vector_files import embed_words_of_file
 
@@ -137,30 +137,32 @@ def features(
 
 def vectors(
     source: Annotated[
-        Path, typer.Argument(metavar="X", help="vectors, one a row, as `embed` writes them, .npy or .parquet")
+        Path, typer.Argument(metavar="X", help="vectors, one per row, as written by `embed`, .npy or .parquet")
     ],
-    center: Annotated[bool, typer.Option("--center", help="take the mean vector away")] = False,
+    center: Annotated[bool, typer.Option("--center", help="subtract the mean vector")] = False,
     remove_top: Annotated[
-        int, typer.Option(metavar="N", help="take the mean and the N directions of the largest variance away")
+        int, typer.Option(metavar="N", help="remove the mean and the N directions of largest variance")
     ] = 0,
-    whiten: Annotated[bool, typer.Option("--whiten", help="make all directions equally wide and uncorrelated")] = False,
+    whiten: Annotated[
+        bool, typer.Option("--whiten", help="decorrelate all directions and scale them to equal variance")
+    ] = False,
     dimensions: Annotated[int | None, typer.Option(metavar="K", help="with --whiten: keep K dimensions")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="scale each vector to length 1")] = False,
     fit_on: Annotated[Path | None, typer.Option(metavar="Z", help="fit the changes on these vectors [X]")] = None,
-    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="make changes that were saved")] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="apply saved changes")] = None,
     save_changes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="keep the changes, for other vectors (.safetensors)")
+        Path | None, typer.Option(metavar="FILE", help="save the changes for other vectors (.safetensors)")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="where the changed vectors go")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="write over what is there already")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="output file for the changed vectors")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite existing files")] = False,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="draw the cosines of random pairs: .png, .svg or .html")
+        Path | None, typer.Option(metavar="FILE", help="plot the cosines of random pairs: .png, .svg or .html")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say how vectors lie in their space, and mend what makes them hard to compare.
+    """Report vector geometry, and optionally correct it to make vectors easier to compare.
 
-    Changes are made in the order of the options. Removing directions and whitening take the mean away too.
+    Changes are applied in the order of the options. Removing directions and whitening also subtract the mean.
     """
     from bertsmith.library.vector_space import change_vectors
     from bertsmith.reports.pictures import require_picture
@@ -170,9 +172,9 @@ def vectors(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
     )
     if changes is not None and (not settings.is_nothing or fit_on is not None):
-        raise typer.BadParameter("--changes names changes that were saved; leave the others out")
+        raise typer.BadParameter("--changes applies saved changes; leave out the other changes")
     if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
-        raise typer.BadParameter("name a change, such as --center or --whiten")
+        raise typer.BadParameter("give a change, such as --center or --whiten")
     if picture is not None:
         require_picture(picture)
     read = [one for one in (source, fit_on, changes) if one is not None]

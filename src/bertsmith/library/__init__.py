@@ -1,5 +1,5 @@
-"""What programs and the command line call: a function for each thing to do, from loading a model to searching passages.
+"""The Python API behind the command line: one function per operation, from loading a model to searching passages.
 
-`bertsmith` itself offers the public names among them. Nothing is imported here, so that a function brings in only the
-rooms that it needs.
+The package `bertsmith` exports the public names. Nothing is imported here, so each function loads only the packages
+it needs.
 """

@@ -1,8 +1,8 @@
-"""Attention: where every head of every layer of an encoder looks, for one text or pair.
+"""Attention weights of every head and layer of an encoder, for one text or pair.
 
 Letters: L layers, A heads, s tokens of the row.
 
-The whole answer has L*A*s*s numbers, so rows are short; a longer text is refused, never cut.
+The result has L*A*s*s numbers, so rows are limited to 128 tokens; a longer text is an error, never truncated.
 """
 
 import dataclasses
@@ -25,13 +25,13 @@ DIGITS = 4  # after the decimal point, in JSON
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Attention:
-    """The tokens of the row [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], and how they attend to one another.
+    """The tokens of the row [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], and their attention weights.
 
     Attributes:
-        pieces: s of them.
-        segments: 0 for the text, 1 for the pair; s of them.
-        weights: float64 [L, A, s, s]; head h of layer l, at piece i, looks at piece j with `weights[l, h, i, j]`. Each
-            row over j sums to 1.
+        pieces: s pieces.
+        segments: s segment ids: 0 for the text, 1 for the pair.
+        weights: float64 [L, A, s, s]; `weights[l, h, i, j]` is the attention from piece i to piece j in head h of
+            layer l. Each row over j sums to 1.
     """
 
     pieces: tuple[str, ...]
@@ -39,7 +39,7 @@ class Attention:
     weights: npt.NDArray[np.float64]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: the weights as lists [L][A][s][s], rounded to four digits."""
+        """The values to write as JSON: the weights as lists [L][A][s][s], rounded to four decimal places."""
         return {
             "pieces": list(self.pieces),
             "segments": list(self.segments),
@@ -51,12 +51,12 @@ class Attention:
 
 @torch.inference_mode()
 def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special_tokens: SpecialTokens) -> Attention:
-    """The attention of an encoder over a text or pair.
+    """The attention weights of an encoder over a text or pair.
 
     Args:
-        text: of at most 128 tokens, with [CLS] and [SEP], or what the encoder reads if that is less.
+        text: at most 128 tokens, [CLS] and [SEP] included, or the model's limit if that is less.
         pair: a second text, in the same row.
-        special_tokens: [MASK] in a text is a mask.
+        special_tokens: parse [MASK] in a text as the special token.
 
     Raises:
         InputError: a text is empty, or there are too many tokens.
@@ -64,13 +64,13 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
     texts = [text] if pair is None else [text, pair]
     for name, one in zip(("text", "pair"), texts, strict=False):
         if not one.strip():
-            raise InputError(expected=f"a {name} to look at", found="an empty one", fix="write something")
+            raise InputError(expected=f"a non-empty {name}", found="an empty one", fix="give some text")
     encoded = [encoder.tokenizer.encode(one, special_tokens=special_tokens) for one in texts]
     limit = min(MOST_TOKENS, encoder.model.max_tokens)
     found = sum(map(len, encoded)) + encoder.tokenizer.template.num_special(len(texts))
     if found > limit:
         raise InputError(
-            expected=f"at most {limit} tokens for the attention view, with [CLS] and [SEP]",
+            expected=f"at most {limit} tokens for the attention view, [CLS] and [SEP] included",
             found=f"{found}",
             fix="shorten the text",
         )

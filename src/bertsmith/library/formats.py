@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and a model in another format, compared with itself before it is written."""
+"""Inspect a checkpoint, or convert a model to another format and compare its outputs before writing it."""
 
 import dataclasses
 from pathlib import Path
@@ -19,8 +19,8 @@ class Conversion:
 
     Attributes:
         path: the folder that was written.
-        tensors: which tensors of the source were taken, left out or unknown.
-        comparisons: what was compared, a line each.
+        tensors: which tensors of the source were mapped, skipped or unknown.
+        comparisons: the results of the comparisons, one line each.
     """
 
     path: Path
@@ -28,7 +28,7 @@ class Conversion:
     comparisons: tuple[str, ...]
 
     def lines(self) -> list[str]:
-        """All of it, for people."""
+        """The result as lines of text."""
         return [*self.tensors.lines(), *self.comparisons, f"written: {self.path}"]
 
 
@@ -46,24 +46,24 @@ def convert(
     replace: bool = False,
     **columns: Any,
 ) -> Conversion:
-    """What was written to `destination`, and how its outputs compare with those of the source.
+    """The conversion written to `destination`, and how its outputs compare with those of the source.
 
     Args:
-        source: anything that `load` takes.
+        source: anything that `load` accepts.
         destination: a folder that does not exist yet.
         to: "huggingface", "google" or "onnx".
-        int8: with "onnx", also a file with weights of 8 bits.
-        data: labelled examples of the model's task, or texts for a model without one, to compare on.
-        task: the form of `data`; that of the model's task if not given.
-        limit: most that outputs may differ, in units of their standard deviation; see `bertsmith.export.limits`.
-        cased: whether text keeps its capitals; what the source says if not given.
-        allow_unknown: leave out tensors of unknown names.
-        replace: write over `destination`.
+        int8: with "onnx", also write a file with 8-bit weights.
+        data: labelled examples of the model's task to compare on, or texts for a model without a task.
+        task: the format of `data`; by default that of the model's task.
+        limit: maximum difference of outputs, in units of their standard deviation; see `bertsmith.export.limits`.
+        cased: keep upper case; by default as the source specifies.
+        allow_unknown: skip tensors with unknown names.
+        replace: overwrite `destination`.
         columns: fields of ColumnSettings by name.
 
     Raises:
         CheckpointError: the outputs differ by more than the limit, or the source cannot be written in this format.
-        BertsmithError: source, data or place do not fit; the message says which.
+        BertsmithError: the source, the data or the destination is invalid; the message says which.
     """
     report, lines = export(
         source,
@@ -82,13 +82,13 @@ def convert(
 
 
 def inspect(source: str | Path) -> LoadReport:
-    """Which tensors of a checkpoint are taken, left out or unknown; nothing is written.
+    """Which tensors of a checkpoint are mapped, skipped or unknown; nothing is written.
 
     Args:
-        source: anything that `load` takes; of a Google checkpoint only the names are read.
+        source: anything that `load` accepts; of a Google checkpoint only the names are read.
 
     Raises:
-        CheckpointError: there is none, or it cannot be read.
+        CheckpointError: the checkpoint is missing or unreadable.
     """
     if kind_of(Path(source)) == "google":
         return inspect_google(source)

@@ -1,4 +1,4 @@
-"""A fine-tuned model against a file of labelled examples: its official scores, and what int8 costs it."""
+"""Evaluate a fine-tuned model on labelled examples: its official scores, and the cost of int8."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -26,12 +26,12 @@ class Evaluation:
     """The official scores of a model on labelled examples.
 
     Attributes:
-        task: its name, such as "cola".
-        examples: how many there are.
-        precision: the model was computed in.
-        scores: by name; shares, coefficients, or (SQuAD) per cent; also the counts that a scorer gives.
-        intervals: of each score the 95% confidence interval when the examples are drawn again with replacement.
-        cut_texts, cut_tokens: examples that were longer than the model reads, and the tokens that all of them lost.
+        task: the name of the task, such as "cola".
+        examples: number of examples.
+        precision: in which the model was computed.
+        scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.
+        intervals: the 95% bootstrap confidence interval of each score, over examples resampled with replacement.
+        cut_texts, cut_tokens: number of truncated examples, and the tokens they lost in total.
     """
 
     task: str
@@ -51,7 +51,7 @@ class Evaluation:
         }
 
     def lines(self) -> list[str]:
-        """The scores with their intervals, for people."""
+        """The scores with their confidence intervals, as lines of text."""
         lines = [f"{self.task}: {counted(self.examples, 'example')}, {self.precision}"]
         for metric, score in self.scores.items():
             if is_count(metric):
@@ -74,15 +74,15 @@ def evaluate(
     """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
 
     Args:
-        model: anything that `load` takes.
-        data: labelled examples, in a form of the model's task.
-        task: the form of the file; that of the model's task if not given. A model of another tool does not say what it
-            was trained on, so the official scores need the name.
-        device, precision: as of `load`.
+        model: anything that `load` accepts.
+        data: labelled examples, in a format of the model's task.
+        task: the format of the file; by default that of the model's task. A model from another tool does not record
+            what it was trained on, so the official scores need the name.
+        device, precision: as in `load`.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
     Raises:
-        BertsmithError: the model has no head of a task, or the file does not fit; the message says which.
+        BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
     folder = load_any(model)
     predictor = load_predictor(folder, device=device, precision=precision)
@@ -105,13 +105,13 @@ def evaluate(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Int8Report:
-    """What int8 costs a model.
+    """The cost of int8 for a model, as a change of its score.
 
     Attributes:
-        metric: the score that was measured.
+        metric: the score that is measured.
         fp32: the score in fp32.
-        trials: each with more layers in higher precision than the one before; the last one is kept.
-        path: the file in which the layers are noted.
+        trials: each keeps more layers in higher precision than the one before; the last one is used.
+        path: the metadata file that records the layers.
     """
 
     metric: str
@@ -125,32 +125,32 @@ class Int8Report:
         return {"metric": self.metric, "fp32": self.fp32, "int8": last.score, "kept": list(last.kept)}
 
     def lines(self) -> list[str]:
-        """The scores of all trials, for people."""
+        """The scores of all trials, as lines of text."""
         lines = [f"{self.metric} in fp32: {self.fp32:.4f}"]
         for trial in self.trials:
-            kept = f", {' and '.join(trial.kept)} kept higher" if trial.kept else ""
+            kept = f", {' and '.join(trial.kept)} kept in higher precision" if trial.kept else ""
             lines.append(f"{self.metric} in int8{kept}: {trial.score:.4f}")
-        return [*lines, f"noted in {self.path}"]
+        return [*lines, f"recorded in {self.path}"]
 
 
 def quantize(
     model: str | Path, data: str | Path, *, task: str | None = None, limit: float = quantization.LIMIT, **columns: Any
 ) -> Int8Report:
-    """What int8 costs a fine-tuned model; the layers that it needs in higher precision are noted in its metadata.
+    """The cost of int8 for a fine-tuned model; records in its metadata which layers to keep in higher precision.
 
-    The weights stay as they are; loading with precision "int8" then follows the note.
+    The weights do not change; loading with precision "int8" then uses the recorded layers.
 
     Args:
         model: a model folder, run or hub id.
         data: labelled examples that the model was not trained on.
-        task: the form of the file; that of the model's task if not given.
+        task: the format of the file; by default that of the model's task.
         limit: the fraction of the fp32 score that may be lost.
         columns: fields of ColumnSettings by name.
 
     Raises:
-        ConfigError: this machine does not compute int8.
-        CheckpointError: no trial kept the score, or there is no place for the note.
-        InputError: the file does not fit.
+        ConfigError: this machine does not support int8.
+        CheckpointError: no trial stayed within the limit, or the model has no metadata.
+        InputError: the file is invalid.
     """
     folder = load_any(model)
     quantization.require_metadata(folder.path)

@@ -1,6 +1,6 @@
-"""Models asked with lines that arrive one after another: answers come in their order, as soon as they are there.
+"""Models applied to a stream of lines: results are yielded in order, as soon as they are ready.
 
-A line that cannot be read is an error after all answers before it.
+An invalid line raises an error after the results of all lines before it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
 
-LINES = 1024  # that are filled together
+LINES = 1024  # filled together
 
 
 def fill_lines(
@@ -27,17 +27,17 @@ def fill_lines(
     device: str = "auto",
     precision: str = "fp32",
 ) -> Iterator[FilledText]:
-    """Each line with the `top` likeliest pieces for each [MASK] in it.
+    """Each line with the `top` most probable pieces for each [MASK] in it.
 
     Args:
-        model: anything that `load` takes, with the masked-LM head.
-        blocks: lists of lines; what is in one list may be computed together.
-        place: what a line is called in an error, with its number.
-        device, precision: as of `load`.
+        model: anything that `load` accepts, with a masked-LM head.
+        blocks: lists of lines; the lines of one list may be computed together.
+        place: a format string that names a line by its number in errors.
+        device, precision: as in `load`.
 
     Raises:
         CheckpointError: the model cannot fill masks.
-        InputError: a line has no [MASK], or is longer than the model reads.
+        InputError: a line has no [MASK], or is too long for the model.
     """
     predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
     number = 0
@@ -51,13 +51,13 @@ def fill_lines(
 def judge_continuations(
     model: str | Path, first: str, seconds: Sequence[str], *, device: str = "auto", precision: str = "fp32"
 ) -> list[Continuation]:
-    """How likely each of `seconds` follows `first`, in their order.
+    """The probability that each of `seconds` follows `first`, in order.
 
     Args:
-        model: anything that `load` takes, with the next-sentence head.
+        model: anything that `load` accepts, with a next-sentence head.
 
     Raises:
-        CheckpointError: the model cannot judge this.
+        CheckpointError: the model has no next-sentence head.
         InputError: a text is empty.
     """
     predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["nsp"])
@@ -75,12 +75,12 @@ def predict_lines(
     """Each line as an example of the model's task, with its prediction.
 
     Args:
-        model: anything that `load` takes, fine-tuned.
-        lines: texts, parts with tabs between them, or JSON objects; see `example_of_line`.
-        total: how many there are, for the time left.
+        model: anything that `load` accepts, fine-tuned.
+        lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
+        total: number of lines, to estimate the time left.
 
     Raises:
-        BertsmithError: the model has no head of a task, or a line cannot be read.
+        BertsmithError: the model has no task head, or a line is invalid.
     """
     predictor = load_predictor(model, device=device, precision=precision)
     spec = predictor.task.spec
@@ -91,15 +91,15 @@ def predict_lines(
 def predict_test(
     model: str | Path, test: Path, *, task: str | None = None, device: str = "auto", precision: str = "fp32"
 ) -> Iterator[tuple[Example, Prediction]]:
-    """Each example of a test file of GLUE with its prediction.
+    """Each example of a GLUE test file with its prediction.
 
     Args:
-        model: anything that `load` takes, fine-tuned on a task of GLUE.
-        test: without labels.
-        task: "mnli-mm" or "ax" for a model of mnli; the model's task if not given.
+        model: anything that `load` accepts, fine-tuned on a GLUE task.
+        test: a file without labels.
+        task: "mnli-mm" or "ax" for an MNLI model; by default the model's task.
 
     Raises:
-        BertsmithError: the model is for no task of GLUE, or the file does not fit.
+        BertsmithError: the model's task is not a GLUE task, or the file is invalid.
     """
     _, predictor, examples = _glue_test(model, test, task, device, precision)
     yield from predictor.stream(iter(examples), total=len(examples))
@@ -114,7 +114,7 @@ def write_submission(
     device: str = "auto",
     precision: str = "fp32",
 ) -> Path:
-    """The file for GLUE's evaluation server, written into a folder; see `predict_test`."""
+    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`."""
     name, predictor, examples = _glue_test(model, test, task, device, precision)
     return named_tasks.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 

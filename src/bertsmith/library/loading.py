@@ -1,4 +1,4 @@
-"""Any model, from wherever it is, as a `Model`."""
+"""Load a `Model` from any supported source."""
 
 from pathlib import Path
 
@@ -13,15 +13,15 @@ from bertsmith.vectors.sentence_transformers import read_recipe
 
 
 def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -> Model:
-    """The model in a folder (ours, of `transformers` or sentence-transformers), a run, a Google checkpoint or of an id.
+    """The model of a folder (ours, transformers or sentence-transformers), run, Google checkpoint or hub id.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
-        precision: fp32, bf16, int8 and the like; what comes out is fp32 in any case.
+        precision: fp32, bf16, int8 and the like; outputs are always fp32.
 
     Raises:
-        InputError, CheckpointError, VocabularyError: there is no model, or one that cannot be read.
-        ConfigError: the device is absent or the precision unknown.
+        InputError, CheckpointError, VocabularyError: the model is missing or unreadable.
+        ConfigError: the device is not available, or the precision is unknown.
     """
     recipe = read_recipe(Path(source))
     if recipe is not None:
@@ -40,7 +40,7 @@ def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -
 
 
 def _last_part(source: str | Path) -> str:
-    """What a model is called: the id, or the last part of the path; of a run's model folder the run."""
+    """The name of a model: its id or the last part of its path; for a run's model folder, the name of the run."""
     path = Path(source)
     if not path.exists():
         return str(source)

@@ -1,4 +1,4 @@
-"""The page of a run, or of several that are compared: curves of pre-training, scores of fine-tuning."""
+"""HTML reports of one or several runs: curves for pre-training, scores for fine-tuning."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,19 +10,19 @@ from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 def write_report(
     runs: Sequence[str | Path], out: str | Path | None = None, on_line: Callable[[str], None] | None = None
 ) -> Path:
-    """The report.html that was written.
+    """The path of the report that was written.
 
     Pre-training runs are compared by their curves. Fine-tuning runs must have been scored on the same dev examples;
-    each pair is compared: the difference, its 95% confidence interval, and whether it is more than noise.
+    each pair is compared: the difference, its 95% confidence interval, and whether it exceeds noise.
 
     Args:
-        runs: run folders, all of one kind.
-        out: the page; RUN/report.html, or of several runs ./report-RUN-RUN.html.
-        on_line: receives what the comparison of each pair of fine-tuning runs says.
+        runs: run folders, all of the same kind.
+        out: the file to write; by default RUN/report.html, or ./report-RUN-RUN.html for several runs.
+        on_line: receives a line for each comparison of two fine-tuning runs.
 
     Raises:
-        ConfigError: runs of both kinds are given.
-        BertsmithError: a folder holds no run, or the runs cannot be compared.
+        ConfigError: the runs are of both kinds.
+        BertsmithError: a folder contains no run, or the runs cannot be compared.
     """
     from bertsmith.pretraining.report import write_report as write_curves
 
@@ -31,7 +31,7 @@ def write_report(
     if len(kinds) > 1:
         raise ConfigError(
             expected="runs of one kind",
-            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is none",
+            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is not",
             fix="write a report of each kind",
         )
     if True in kinds:

@@ -1,4 +1,4 @@
-"""Search in files of passages: by vectors, by words (BM25) or by both, and the scores of a search that is judged."""
+"""Search files of passages by vectors, by words (BM25) or by both, and score searches against relevance judgements."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ from bertsmith.vectors.loading import load_embedder
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A passage that was found.
+    """A retrieved passage.
 
     Attributes:
         rank: from 1.
-        id: what its file calls it; the number of its line where that has no ids.
-        score: higher is better; what it means depends on the search.
+        id: its id in the file, or its line number if the file has no ids.
+        score: higher is better; its scale depends on the search.
         text: the passage.
     """
 
@@ -39,12 +39,12 @@ class Hit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchResult:
-    """The passages that were found for one query, the best first.
+    """The passages retrieved for one query, best first.
 
     Attributes:
         id: of the query.
         query: its text.
-        passages: fewer than were asked for where no more share a word with the query.
+        passages: may be fewer than requested if no others share a word with the query.
     """
 
     id: str
@@ -62,9 +62,9 @@ def search_passages(
     """The best passages for each query.
 
     Args:
-        passages: a file of them; see `bertsmith.search.passages`.
-        queries: a file of them, or a list of texts.
-        top: passages for each query at most; with fusing or reading again at most `depth`.
+        passages: a file of passages; see `bertsmith.search.passages`.
+        queries: a file of queries, or a list of texts.
+        top: maximum passages per query; at most `depth` with hybrid search or re-ranking.
         settings: fields of SearchSettings by name, such as model="my-run", system="hybrid".
 
     Raises:
@@ -87,14 +87,14 @@ def score_searches(
     judged_by: str | None = None,
     **settings: Any,
 ) -> dict[str, SearchScores]:
-    """The scores of each search that can be made, by its name: vectors, bm25, hybrid, and one of them read again.
+    """The scores of each available search by name: vectors, bm25, hybrid, and one of them with re-ranking.
 
     Args:
-        passages, queries: as of `search_passages`.
+        passages, queries: as in `search_passages`.
         judgements: a file of `query 0 passage gain` lines.
-        judged_by: "ids" or "places", what the judgements call the queries by; ids where they match if not given.
-        settings: fields of SearchSettings by name. With system="bm25" words alone are searched; the system is the one
-            that `rerank` reads again.
+        judged_by: "ids" or "places", how the judgements refer to queries; by default ids if they match.
+        settings: fields of SearchSettings by name. With system="bm25" only BM25 is scored; the system is the one whose
+            results `rerank` scores again.
 
     Raises:
         BertsmithError: a setting, a file or a model does not fit; the message says which.
@@ -117,12 +117,12 @@ def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> T
         return read_text_set(Path(queries), what="queries", text_column=column, option="--query-column")
     texts = checked_texts(queries, "query")
     for number, text in enumerate(texts, start=1):
-        require(bool(text.strip()), expected=f"a text as query {number}", found="an empty one", fix="write something")
+        require(bool(text.strip()), expected=f"a text as query {number}", found="an empty one", fix="give some text")
     return TextSet(ids=tuple(str(number) for number in range(1, len(texts) + 1)), texts=tuple(texts))
 
 
 def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -> Retriever:
-    """The passages, with what searches by these systems need."""
+    """A retriever with everything that these search systems need."""
     needs_words, needs_vectors = not systems.isdisjoint({BY_WORDS, HYBRID}), systems != {BY_WORDS}
     by_pieces = needs_words and settings.bm25_words == "pieces"
     change = None if settings.changes is None else VectorChange.load(Path(settings.changes))

@@ -1,4 +1,4 @@
-"""Training with paths and keyword settings: what the commands `finetune` and `pretrain` do, as two calls."""
+"""The commands `finetune` and `pretrain` as functions with paths and keyword settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -36,24 +36,24 @@ def finetune(
     resume: bool = False,
     **settings: Any,
 ) -> FinetuningResult:
-    """Fine-tunes a model on a task of the catalogue; OUT/model is the best model, and `load(out)` loads it.
+    """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
 
     Args:
-        source: the base model, anything that `load` takes.
-        task: a name of the catalogue, such as "classification", "spam", "ner", "squad" or "cola".
+        source: the base model, anything that `load` accepts.
+        task: the name of a task, such as "classification", "spam", "ner", "squad" or "cola".
         out: the run folder; new, unless `resume`.
-        train: the training file; presets have examples of their own.
-        dev: the file to choose by; a tenth of the training examples if not given.
-        seeds: trainings; three for less than 10,000 examples, else one.
-        limit: draw that many training examples only.
+        train: the training file; presets come with their own examples.
+        dev: the dev file; by default a tenth of the training examples.
+        seeds: number of trainings; by default three for fewer than 10,000 examples, else one.
+        limit: train on a random sample of that many examples.
         search: first search the grid of learning rates, batch sizes and epochs (needs optuna), in OUT-search.
-        trials: with `search`, settings to try.
+        trials: with `search`, number of settings to try.
         resume: resume the run in `out`, or its search.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
     Raises:
-        BertsmithError: model, files, settings or run folder do not fit; the message says which.
+        BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     spec, data = read_task(
@@ -69,7 +69,7 @@ def finetune(
     if not search:
         return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume)
     found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume)
-    # A search that was stopped has no run yet.
+    # If the search was interrupted, there is no run yet.
     begun = resume and (out / "settings.json").exists()
     result = run_finetuning(source, spec, data, out, found.settings, found.recipe, seeds=seeds, resume=begun)
     write_json(out / TABLE_FILE, list(found.table))
@@ -77,17 +77,17 @@ def finetune(
 
 
 def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any) -> TrainResult:
-    """Pre-trains a model on a corpus folder; OUT/model is the model, and `load(out)` loads it.
+    """The result of pre-training a model on a corpus folder; OUT/model is the model, and `load(out)` loads it.
 
     Args:
         corpus: a folder that `build_corpus` wrote.
         out: the run folder; new, unless `resume`.
-        resume: resume the run in `out`; settings that are not given are those it was started with.
+        resume: resume the run in `out`; settings that are not given keep their values.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
             size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 
     Raises:
-        BertsmithError: corpus, settings or run folder do not fit; the message says which.
+        BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
     run, data, train = parts[PretrainingRunSettings], parts[PretrainingDataSettings], parts[TrainSettings]
@@ -104,10 +104,10 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
 
 
 def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
-    """The values that each settings class has a field for.
+    """The values for each settings class, by its field names.
 
     Raises:
-        ConfigError: none has.
+        ConfigError: no class has a field of that name.
     """
     names = {cls: help_lines(cls) for cls in classes}
     known = {name for fields in names.values() for name in fields}

@@ -1,4 +1,4 @@
-"""Files of texts to files of vectors: one for each text, or one for each word."""
+"""Compute vectors for files of texts: one vector per text, or one per word."""
 
 from pathlib import Path
 
@@ -26,18 +26,18 @@ def embed_file(
     device: str = "auto",
     precision: str = "fp32",
 ) -> VectorSummary:
-    """What was written to `out`: a vector for each line of a file, in their order.
+    """A summary of the vectors written to `out`, one per line of a file, in order.
 
     Args:
-        file: a text a line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
-        model: anything that `load` takes.
+        file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
+        model: anything that `load` accepts.
         out: .npy or .parquet.
-        pooling, normalize, layers, max_length, device, precision: as of `Embedder.load`.
-        column: of a table, with the texts.
-        float16: numbers of half the size.
-        text: in a .parquet file, put the texts next to the vectors.
-        resume: resume with `out`, with the same bytes in the end.
-        replace: write over `out`.
+        pooling, normalize, layers, max_length, device, precision: as in `Embedder.load`.
+        column: the column of a table that holds the texts.
+        float16: write float16 instead of float32.
+        text: add the texts to a .parquet file, next to the vectors.
+        resume: resume writing `out`; the result is byte-identical to an uninterrupted job.
+        replace: overwrite `out`.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.
@@ -46,7 +46,7 @@ def embed_file(
     _require_one(resume, replace)
     require(
         not text or out.suffix.lower() == ".parquet",
-        expected="an output that ends in .parquet for --text",
+        expected="a .parquet output for --text",
         found=f"'{out}'",
         fix="leave out --text, or name a .parquet file",
     )
@@ -79,12 +79,12 @@ def embed_words_of_file(
     device: str = "auto",
     precision: str = "fp32",
 ) -> VectorSummary:
-    """What was written to `out`: a vector for each word or piece of a file, with its line and its characters.
+    """A summary of the vectors written to `out`, one per word or piece, with its line and character offsets.
 
     Args:
-        unit: of a word the vector of its "first" piece, or the "mean" of all; or "pieces".
+        unit: for words, the vector of the "first" piece or the "mean" of all pieces; or "pieces".
         layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
-        file, model, out, max_length, column, float16, resume, replace, device, precision: as of `embed_file`.
+        file, model, out, max_length, column, float16, resume, replace, device, precision: as in `embed_file`.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.

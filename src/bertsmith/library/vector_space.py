@@ -1,4 +1,4 @@
-"""Vectors in a file: how they are distributed, and changes that make them easier to compare."""
+"""Measure how the vectors of a file are distributed, and apply changes that make them easier to compare."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ from bertsmith.vectors.changes import (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChangedVectors:
-    """How vectors are distributed.
+    """The distribution of vectors before and after a change.
 
     Attributes:
-        before: as they are in the file.
-        after: as they are changed; None where nothing was.
-        warning: what is wrong with the change; empty where nothing is.
+        before: of the vectors in the file.
+        after: of the changed vectors; None if there was no change.
+        warning: a problem with the change; empty if there is none.
     """
 
     before: VectorReport
@@ -38,15 +38,15 @@ class ChangedVectors:
         return {"before": self.before.to_dict(), "after": None if self.after is None else self.after.to_dict()}
 
     def rows(self) -> Sequence[Sequence[object]]:
-        """Name and values of each figure."""
+        """The name and values of each statistic."""
         return report_rows(self.before, self.after)
 
     def lines(self) -> list[str]:
-        """What the figures mean, for people."""
+        """An interpretation of the statistics, as lines of text."""
         return list(in_words(self.after or self.before, may_praise=not self.warning))
 
     def draw(self, path: Path) -> None:
-        """Writes a histogram of the cosines of random pairs: .png, .svg or .html."""
+        """Writes a histogram of cosines of random pairs as .png, .svg or .html."""
         write_picture(path, cosine_histogram(self.before, self.after), "Cosines of random pairs")
 
 
@@ -59,18 +59,18 @@ def change_vectors(
     out: Path | None = None,
     save_changes: Path | None = None,
 ) -> ChangedVectors:
-    """How the vectors of a file are distributed, before and after they are changed.
+    """The distribution of the vectors in a file, before and after a change.
 
     Args:
-        source: one vector a row, .npy or .parquet.
-        settings: the changes to make; none where they are default.
-        fit_on: the vectors that changes are fitted on; those of `source` if not given.
-        changes: a file of changes that were saved, in place of `settings`.
-        out: where the changed vectors are written, .npy.
-        save_changes: where the changes are written.
+        source: one vector per row, .npy or .parquet.
+        settings: the changes to apply; the default is none.
+        fit_on: the vectors to fit the changes on; by default those of `source`.
+        changes: a file of saved changes, instead of `settings`.
+        out: the .npy file for the changed vectors.
+        save_changes: the file to save the changes to.
 
     Raises:
-        InputError: a file cannot be read, or holds NaN or infinity.
+        InputError: a file cannot be read, or contains NaN or infinity.
         ConfigError: the changes cannot be fitted on these vectors.
     """
     given = read_vectors(source)

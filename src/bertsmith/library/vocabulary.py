@@ -1,4 +1,4 @@
-"""From texts to a tokenizer: a vocabulary that is learned from files, with a report on its quality."""
+"""Learn a vocabulary from text files and report its quality."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ class LearnedVocabulary:
     """A vocabulary that was learned from files.
 
     Attributes:
-        tokenizer: with the vocabulary, `tokenizer.vocabulary`, whose `save` writes vocab.txt.
-        report: what it makes of each file.
-        notes: what of the files was left out, a sentence each.
+        tokenizer: has the vocabulary as `tokenizer.vocabulary`; its `save` writes vocab.txt.
+        report: the quality of the vocabulary on each file.
+        notes: what was left out of the files, one sentence each.
     """
 
     tokenizer: Tokenizer
@@ -31,17 +31,17 @@ class LearnedVocabulary:
 def learn_vocabulary(
     texts: Sequence[str | Path], size: int = 30522, *, cased: bool = False, column: str = ""
 ) -> LearnedVocabulary:
-    """A WordPiece vocabulary of exactly `size` pieces, special ones included, as a tokenizer; and its quality.
+    """A tokenizer with a WordPiece vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
     Args:
         texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
-        size: in pieces.
-        cased: keep capitals and accents.
-        column: of .jsonl and .parquet files, where the text has no usual name.
+        size: number of pieces.
+        cased: keep upper case and accents.
+        column: the text column of .jsonl and .parquet files, if it has no common name.
 
     Raises:
         InputError: a file is missing, empty, binary or damaged.
-        VocabularyError: the texts do not have that many pieces, or their characters do not fit.
+        VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size.
     """
     rules = TextRules(lowercase=not cased)
     counts, notes = count_files([Path(text) for text in texts], rules, column)

@@ -1,4 +1,4 @@
-"""The senses of a word in a text, as an encoder sees them: groups of its occurrences, with contexts and a picture."""
+"""Word senses: cluster the occurrences of a word by their vectors, with contexts and a picture."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ from bertsmith.search.senses import (
     read_sentences,
 )
 
-AROUND = 60  # characters on both sides of a word
+AROUND = 60  # characters of context on each side of a word
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SenseGroup:
-    """Occurrences of a word that are alike.
+    """A group of similar occurrences of a word.
 
     Attributes:
-        occurrences: how many.
-        contexts: those nearest to the centre of the group, each as {left, word, right}.
-        beside: the mean cosine with the other word; None where there is none.
+        occurrences: number of occurrences.
+        contexts: the occurrences nearest to the centre of the group, each as {left, word, right}.
+        beside: the mean cosine with the other word; None if there is no other word.
     """
 
     occurrences: int
@@ -38,20 +38,20 @@ class SenseGroup:
     beside: float | None = None
 
     def lines(self) -> list[str]:
-        """The contexts, for people."""
+        """The contexts as lines of text."""
         return [f"{one['left']}[{one['word']}]{one['right']}" for one in self.contexts]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class WordSenses:
-    """The groups of a word, the largest first.
+    """The groups of a word's occurrences, largest first.
 
     Attributes:
-        word: which was looked for.
+        word: the word.
         beside: the word that it is compared with, or None.
-        groups: of its occurrences.
+        groups: the groups of its occurrences.
         senses: the groups with their centres and coordinates.
-        vectors, others: float32 [O, D], of the occurrences of both words.
+        vectors, others: float32 [O, D], the vectors of O occurrences of each word.
     """
 
     word: str
@@ -75,7 +75,7 @@ class WordSenses:
         return {"word": self.word, "occurrences": count, "silhouettes": self.senses.silhouettes, "groups": groups}
 
     def lines(self) -> list[str]:
-        """The groups with their contexts, for people."""
+        """The groups with their contexts, as lines of text."""
         tried = ", ".join(f"{number}: {value:.2f}" for number, value in self.senses.silhouettes.items())
         counts = f"{counted(len(self.senses.occurrences), 'occurrence')}, {counted(len(self.groups), 'group')}"
         lines = [f"{self.word}: {counts}" + (f" (silhouette of {tried})" if tried else "")]
@@ -86,7 +86,7 @@ class WordSenses:
         return lines
 
     def draw(self, path: Path) -> None:
-        """Writes a picture of the occurrences on a plane: .png, .svg or .html."""
+        """Draws the occurrences in two dimensions as .png, .svg or .html."""
         names = [
             f"{self.word}, group {number} ({group.occurrences:,})" for number, group in enumerate(self.groups, start=1)
         ]
@@ -116,24 +116,24 @@ def find_senses(
     device: str = "auto",
     precision: str = "fp32",
 ) -> WordSenses:
-    """The places where a word occurs in a text, in groups of those that are alike for the model.
+    """The occurrences of a word in a text, clustered by their vectors.
 
     Args:
-        word: a word, or several that follow one another.
+        word: a word or a sequence of words.
         text: .txt, .jsonl or .parquet, or a folder of them.
-        model: anything that `load` takes.
-        clusters: how many groups; by the silhouette if not given.
+        model: anything that `load` accepts.
+        clusters: number of groups; by default chosen by the silhouette.
         method: "k-means" or "agglomerative".
         layers: a choice of `layer_mix`.
-        most: occurrences that are looked at, at most.
-        contexts: of each group, at most.
-        beside: another word, with whose occurrences each group is compared.
-        seed: of the draws.
-        device, precision: as of `load`.
+        most: maximum number of occurrences to use.
+        contexts: maximum number of contexts per group.
+        beside: another word to compare each group with.
+        seed: for sampling and clustering.
+        device, precision: as in `load`.
 
     Raises:
         InputError: a word does not occur in the text.
-        ConfigError: method, layers or the number of groups do not fit.
+        ConfigError: the method, the layers or the number of groups is invalid.
     """
     encoder = load_frozen_encoder(model, device=device, precision=precision)
     wanted = [word] if beside is None else [word, beside]

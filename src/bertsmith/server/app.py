@@ -1,4 +1,4 @@
-"""The application: all routes of a server on some loaded models."""
+"""The ASGI application: all routes of a server for its loaded models."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -23,12 +23,12 @@ _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/doc
 
 
 def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = None, key: str | None = None) -> Gate:
-    """The server of some models, as an ASGI application.
+    """The server as an ASGI application.
 
     Args:
-        models: by the name that requests give, in the order in which they are asked where a request gives none.
+        models: by the name used in requests; without a name, the first model that can answer is used.
         settings: limits.
-        key: that requests must bear; None where anybody may ask.
+        key: the API key that requests must send; None to allow all requests.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
@@ -45,7 +45,7 @@ def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = 
     app = FastAPI(
         title="Bertsmith",
         version=__version__,
-        description="What the models of this server can do, over HTTP.",
+        description="The models of this server over HTTP.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -60,15 +60,15 @@ def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = 
     app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS))
     app.include_router(page_router())
     for status, sentence in (
-        (404, "there is no such route; GET /docs lists all"),
-        (405, "this route does not take that method; GET /docs lists all"),
+        (404, "no such route; GET /docs lists all routes"),
+        (405, "this route does not support that method; GET /docs lists all routes"),
     ):
         app.add_exception_handler(status, _told(status, sentence))
     return Gate(app, endpoints, service=service, key=key, paths=[*endpoints, *_COUNTED])
 
 
 def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What answers a request that no route takes."""
+    """The handler for requests that match no route."""
 
     async def handler(request: Request, error: Exception) -> Response:
         return refused(status, sentence, getattr(error, "headers", None))
@@ -77,17 +77,17 @@ def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitabl
 
 
 def _watch_router(service: Service) -> APIRouter:
-    """Routes for whoever watches the server."""
+    """Routes for monitoring."""
     router = APIRouter()
 
-    @router.get("/health", summary="The process answers.")
+    @router.get("/health", summary="Whether the process is alive.")
     async def health() -> Response:
         return json_response({"status": "ok"})
 
     @router.get(
         "/ready",
-        summary="Models can be asked.",
-        responses={503: {"model": schemas.ErrorReply, "description": "not now"}},
+        summary="Whether the models accept requests.",
+        responses={503: {"model": schemas.ErrorReply, "description": "starting or stopping"}},
     )
     async def ready() -> Response:
         if service.is_ready:
@@ -112,7 +112,7 @@ def _watch_router(service: Service) -> APIRouter:
         ]
         return json_response({"models": shown})
 
-    @router.get("/v1/models", summary="The models, in OpenAI's form.")
+    @router.get("/v1/models", summary="The models, in OpenAI's format.")
     async def openai_models() -> Response:
         shown = [
             {"id": host.name, "object": "model", "created": 0, "owned_by": "bertsmith"} for host in service.hosts.all

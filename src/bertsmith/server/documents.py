@@ -1,4 +1,4 @@
-"""What a browser is given: the page from the memory of the process, the OpenAPI document, and a page that shows it."""
+"""What browsers get: the web page, served from memory, the OpenAPI document, and its HTML rendering."""
 
 import html
 import json
@@ -32,7 +32,7 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0;
 
 
 class PageFile(NamedTuple):
-    """A file of the page."""
+    """A file of the web page."""
 
     content: bytes
     kind: str
@@ -40,7 +40,7 @@ class PageFile(NamedTuple):
 
 
 def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
-    """The files below a folder by their path in it; none where there is no folder."""
+    """The files below a folder, by relative path; empty if the folder does not exist."""
     found = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file():
@@ -54,14 +54,14 @@ def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
 
 
 def page_router(folder: Path = PAGE) -> APIRouter:
-    """GET / and /page/..., from memory: nothing else of the disk can be asked for."""
+    """GET / and /page/..., served from memory; no other file on the disk can be requested."""
     files = read_page(folder)
     router = APIRouter(include_in_schema=False)
 
     def reply(request: Request, name: str) -> Response:
         file = files.get(name)
         if file is None:
-            return refused(404, f"there is no file {name[:80]!r} of the page")
+            return refused(404, f"the page has no file {name[:80]!r}")
         headers = {"etag": file.tag, "cache-control": "no-cache"}
         if request.headers.get("if-none-match") == file.tag:
             return Response(status_code=304, headers=headers)
@@ -81,13 +81,13 @@ def page_router(folder: Path = PAGE) -> APIRouter:
 def document_router(
     app: FastAPI, bodies: Sequence[type[BaseModel]], *, has_key: bool, open_paths: Collection[str]
 ) -> APIRouter:
-    """GET /openapi.json and /docs: what all routes take and answer.
+    """GET /openapi.json and /docs: the requests and replies of all routes.
 
     Args:
         app: the application with its routes.
-        bodies: the schemas of the bodies that routes read themselves.
-        has_key: requests must bear the key of the server.
-        open_paths: where they need none.
+        bodies: the schemas of bodies that routes read themselves.
+        has_key: whether requests must send an API key.
+        open_paths: the paths that need no key.
     """
     router = APIRouter(include_in_schema=False)
 
@@ -112,10 +112,10 @@ def document_router(
 
 
 def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]], open_paths: Collection[str] | None) -> dict[str, Any]:
-    """The OpenAPI document of an application, with the schemas of the bodies that its routes read themselves.
+    """The OpenAPI document of an application, with the schemas of bodies that its routes read themselves.
 
     Args:
-        open_paths: those that need no key, where all others do; None where none is needed.
+        open_paths: the paths that need no key while all others do; None if no key is needed.
     """
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
@@ -132,14 +132,14 @@ def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]], open_paths: Col
 
 
 def page_of(document: Mapping[str, Any], has_key: bool) -> str:
-    """HTML that lists the routes of an OpenAPI document with their bodies, replies and an example each."""
+    """An HTML page of the routes in an OpenAPI document, each with its body, its reply and an example."""
     schemas = document["components"]["schemas"]
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>{html.escape(document['info']['title'])}: API</title><link rel='stylesheet' href='docs.css'></head>",
         f"<body><h1>{html.escape(document['info']['title'])}</h1><p>{html.escape(document['info']['description'])}</p>",
-        "<p>The same for programs: <a href='openapi.json'>openapi.json</a>. <a href='./'>Try it</a>.</p>",
+        "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>. <a href='./'>Try it</a>.</p>",
     ]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -171,14 +171,14 @@ def _fields(title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -
         optional = "" if name in required or title == "Reply" else " (optional)"
         told = field.get("description", "")
         if field.get("default") is not None:
-            told = f"{told}; {json.dumps(field['default'])} if left out".removeprefix("; ")
+            told = f"{told}; default: {json.dumps(field['default'])}".removeprefix("; ")
         cells = (f"<code>{html.escape(name)}</code>{optional}", f"<code>{html.escape(_kind(field, schemas))}</code>")
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(told))) + "</tr>"
     yield "</table>"
 
 
 def _kind(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int = 0) -> str:
-    """A schema in a few words, such as [[string, string]]."""
+    """A schema in short form, such as [[string, string]]."""
     schema = _resolved(schema, schemas)
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(_kind(one, schemas, depth) for one in schema["anyOf"]))
