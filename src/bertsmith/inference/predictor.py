@@ -1,4 +1,4 @@
-"""A fine-tuned model that answers: the task of its passport, read, cut and decoded as in training.
+"""Prediction with a fine-tuned model, which encodes and decodes as its metadata says, as in training.
 
 Letters: R positions that the head reads, K outputs of the head.
 """
@@ -24,7 +24,7 @@ from bertsmith.tasks.spec_of_model import require_spec
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.tokenizer import Tokenizer
 
-BLOCK = 1024  # examples that are read, sorted by length and answered together
+BLOCK = 1024  # examples that are read, sorted by length and predicted together
 
 
 class Predictor:
@@ -32,8 +32,8 @@ class Predictor:
 
     Args:
         model: encoder and head.
-        task: what the outputs mean.
-        tokenizer: of the model.
+        task: the meaning of the outputs.
+        tokenizer: the model's tokenizer.
         runtime: device and precision.
     """
 
@@ -52,10 +52,11 @@ class Predictor:
         """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
 
         Args:
-            kept: with int8, the linear layers that stay higher; those that `bertsmith quantize` noted if not given.
+            kept: with int8, the linear layers kept in higher precision; by default those that `bertsmith quantize`
+                recorded.
 
         Raises:
-            CheckpointError: the model has no head of a task, or cannot be read.
+            CheckpointError: the model has no task head, or cannot be read.
         """
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         spec = require_spec(folder)
@@ -71,13 +72,13 @@ class Predictor:
         return Predictor(loaded.model, task, loaded.tokenizer, runtime)
 
     def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
-        """One prediction an example, in their order; gold labels, where there are any, are not looked at.
+        """One prediction per example, in order; gold labels are ignored.
 
         Args:
-            advance: as of `task_logits`.
+            advance: as in `task_logits`.
 
         Raises:
-            InputError: an example cannot be read by this task; the message names it.
+            InputError: an example does not fit this task; the message names it.
         """
         known = [self.task.answer_without_model(example) for example in examples]
         asked = [example for example, answer in zip(examples, known, strict=True) if answer is None]
@@ -92,14 +93,14 @@ class Predictor:
     def stream(
         self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Each example with its prediction, in order, a block in memory at a time.
+        """Each example with its prediction, in order, with one block in memory at a time.
 
         Args:
-            block: examples of a block at most; those of many characters have blocks of fewer.
-            total: how many there are, for the time left; None where nobody knows.
+            block: the maximum number of examples per block; blocks of long examples have fewer.
+            total: the number of examples, to estimate the time left; None if unknown.
 
         Raises:
-            BertsmithError: what `examples` or `predict` raise, after all examples before it were answered.
+            BertsmithError: as raised by `examples` or `predict`, after the predictions for all earlier examples.
         """
         errors: list[BertsmithError] = []
 
@@ -127,7 +128,7 @@ class Predictor:
                 raise errors[-1]
 
     def _num_readable(self, examples: Sequence[Example]) -> int:
-        """How many examples stand before the first that cannot be read; one cannot."""
+        """The number of examples before the first invalid one; one of them is invalid."""
 
         def fails(count: int) -> bool:
             part = [example for example in examples[:count] if self.task.answer_without_model(example) is None]

@@ -42,10 +42,10 @@ class Masker:
     def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> Targets:
         """The masked rows, each with round(share * length) predictions, at least 1 and at most `most_predictions`.
 
-        `[CLS]` and `[SEP]` are never chosen, but count in the length. Each chosen position becomes `[MASK]`, is kept, or
-        becomes a uniform draw from the whole vocabulary, special pieces included. Positions are drawn independently,
-        even within a word. A row has fewer predictions if its candidates run out or, with whole words, if none of the
-        remaining words fits.
+        `[CLS]` and `[SEP]` are never chosen, but count in the length. Each chosen position becomes `[MASK]`, is kept,
+        or becomes a uniform draw from the whole vocabulary, special pieces included; this is decided independently for
+        each position, even within a word. A row has fewer predictions if its candidates run out or, with whole words,
+        if none of the remaining words fits.
 
         Args:
             token_ids: int32 [T].

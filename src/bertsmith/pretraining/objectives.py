@@ -1,9 +1,9 @@
-"""The objectives of pre-training, one object each: what a row is, what is predicted in it, and what that trains.
+"""The pre-training objectives, one object each: what a row is, what is predicted in it, and which parts that trains.
 
-All other code looks an objective up in `OBJECTIVES` and asks the object; nothing branches on a name. A new objective is
-a new entry, with a walk of its own (`spans.py`) or targets of its own (`targets.py`, `masking.py`) where it needs them.
+All other code looks an objective up in `OBJECTIVES` and uses the object; nothing branches on a name. A new objective is
+a new entry, with its own walk (`spans.py`) or targets (`targets.py`, `masking.py`) if it needs them.
 
-Torch is not loaded here: the settings and the rates of the data need the objectives, but no model.
+Torch is not loaded here: settings and data statistics need the objectives, but no model.
 """
 
 from collections.abc import Callable, Mapping

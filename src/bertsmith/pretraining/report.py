@@ -125,5 +125,5 @@ def _summary(run: LoggedRun, named: bool) -> str:
             if level:
                 parts.append(f"word frequencies alone {level[-1]:.3f}")
             break
-    parts.append(f"{counted(run.events, 'step')} skipped or with a spike" if run.events else "no skipped steps or spikes")
+    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no skipped steps or spikes")
     return html.summary(parts, name=run.name if named else "", color=run.color)

@@ -22,16 +22,16 @@ class PretrainingDataSettings:
 
     objective: str = help_field("mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()))
     max_length: int = help_field(128, "maximum tokens per row, special tokens included")
-    short_sequence_probability: float = help_field(0.1, "fraction of document passes with a shorter, random target length")
+    short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
     masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict")
     max_predictions: int | None = help_field(
         None, "maximum predictions per row [masked share of the longest row, rounded up]"
     )
     mask_share: float = help_field(0.8, "fraction of the predicted tokens that become [MASK]")
     keep_share: float = help_field(0.1, "fraction of the predicted tokens that stay unchanged")
-    random_share: float = help_field(0.1, "fraction of the predicted tokens that become a random piece of the vocabulary")
+    random_share: float = help_field(0.1, "fraction of the predicted tokens that become a random piece")
     whole_word: bool = help_field(False, "mask all pieces of a word together")
-    dynamic: bool = help_field(False, "draw new pairs and masks in every epoch, instead of using dupe_factor duplicates")
+    dynamic: bool = help_field(False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates")
     dupe_factor: int = help_field(
         10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through"
     )

@@ -1,7 +1,7 @@
 """How one document is split into instances: the walk over its sentences, for each row layout.
 
-A walk takes a document's sentence boundaries (token offsets, starting with 0, strictly increasing), the target length of
-the pass and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to
+A walk takes a document's sentence boundaries (token offsets, starting with 0, strictly increasing), the target length
+of the pass and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to
 `found`: document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones.
 Draws are in the order of the original code, so a walk can be checked against it draw by draw.
 """
