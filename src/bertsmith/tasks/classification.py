@@ -225,7 +225,7 @@ class ClassificationTask(Task):
         temperature = fit_temperature(logits[known], gold[known])
         if temperature in (LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE):
             right = int((gold == predicted).sum())
-            warn(f"calibrate has no effect: {right:,} of {len(gold):,} dev examples are correct, so none fits")
+            warn(f"calibrate has no effect: no temperature fits, {right:,} of {len(gold):,} dev examples are correct")
             return self.spec
         return dataclasses.replace(self.spec, temperature=temperature)
 
