@@ -182,7 +182,7 @@ def test_a_search_resumes_where_it_stopped_and_returns_the_best_trial(tmp_path: 
         search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
 
 
-def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
+def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With unanswerable questions, F1 before the threshold is fitted distinguishes trials only by chance."""

@@ -83,7 +83,7 @@ def test_the_prompt_is_the_default_one(tmp_path):
     [
         ([ENCODER, POOLING, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}], OLD_MEAN, "Dense"),
         ([ENCODER, NORMALIZE], OLD_MEAN, "none"),
-        ([ENCODER, POOLING], {**OLD_MEAN, "pooling_mode_cls_token": True}, "cls beside mean"),
+        ([ENCODER, POOLING], {**OLD_MEAN, "pooling_mode_cls_token": True}, "cls and mean"),
         ([ENCODER, POOLING], {"pooling_mode": "lasttoken"}, "lasttoken"),
         ([ENCODER, POOLING], {"pooling_mode": 3}, "3"),
         ([{**ENCODER, "path": "../other"}, POOLING], OLD_MEAN, "../other"),

@@ -184,7 +184,7 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="left-to-right",
-            help="left-to-right LM: one segment, every position predicts the next piece",
+            help="one segment, every position predicts the next piece",
             walk=walk_single,
             find_targets=_next,
             is_causal=True,
