@@ -413,7 +413,7 @@ def test_an_unsupported_method_is_one_line_that_lists_the_abilities(folders, bas
         ("single", "classify", [("a", "b")], "a single text in text 1"),
         ("pair", "classify", [("a", "b"), "a"], "a pair of texts in text 2"),
         ("choice", "choose", [("a", "b")], "a context and a list of endings as question 1"),
-        ("choice", "choose", [("a", ["b"])], "two endings at least in question 1; found 1"),
+        ("choice", "choose", [("a", ["b"])], "at least two endings in question 1; found 1"),
         ("tags", "tag", ["anna", ["rome", 1]], "a text as text 2"),
         ("tags", "tag", [{"text": "anna"}], "a list of words as text 1"),
         ("answer", "answer", [("who ?", "anna"), ("", "anna")], "a question in question 2; found an empty one"),

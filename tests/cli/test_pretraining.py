@@ -26,7 +26,7 @@ def corpus(run, tmp_path: Path, vocabulary: Path) -> Path:
 def test_the_rates_of_a_corpus_are_measured(run, corpus: Path) -> None:
     result = run("rates", corpus, "--rows", 300, "--max-length", 16)
     assert result.code == 0, result.err
-    assert "that became [MASK]" in result.out
+    assert "replaced by [MASK]" in result.out
     assert "random next" in result.out
     alone = run("rates", corpus, "--rows", 300, "--max-length", 16, "--objective", "mlm")
     assert "random next" not in alone.out

@@ -1,4 +1,4 @@
-"""Answers of a pre-trained model: gaps and continuations."""
+"""Predictions of a pre-trained model: filled masks and continuations."""
 
 from pathlib import Path
 
@@ -46,8 +46,8 @@ def predictor(folder) -> PretrainedPredictor:
     return load_pretraining_heads(str(folder), device="cpu")
 
 
-def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
-    """Probabilities over the whole vocabulary, the likeliest first."""
+def test_every_mask_of_a_text_gets_its_own_candidates(predictor):
+    """Probabilities over the whole vocabulary, most likely first."""
     gaps = predictor.fill("the [MASK] went to [MASK] .", top=100)
     assert len(gaps) == 2
     for gap in gaps:
@@ -58,8 +58,8 @@ def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
     assert len(predictor.fill("the [MASK] ran .", top=3)[0]) == 3
 
 
-def test_a_pair_is_scored_alone_as_among_others(predictor):
-    """Each candidate has its own probability, whatever stands beside it."""
+def test_a_pair_gets_the_same_score_alone_and_among_others(predictor):
+    """Each candidate has its own probability, whatever pairs are next to it."""
     candidates = ["a dog ran .", "the man sat on a dog , the dog ran .", "the man"]
     together = predictor.next_sentence("the man went to a dog .", candidates)
     for candidate, found in zip(candidates, together, strict=True):
@@ -78,7 +78,7 @@ def test_a_pair_is_scored_alone_as_among_others(predictor):
         (lambda p: p.next_sentence("", ["the man"]), "an empty one"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_one_line(predictor, ask, words):
+def test_invalid_inputs_are_refused_in_one_line(predictor, ask, words):
     with pytest.raises(InputError, match=words) as caught:
         ask(predictor)
     assert "\n" not in str(caught.value)
@@ -112,8 +112,8 @@ def test_changes_that_would_reshape_a_model_are_refused(folder):
     )
 
 
-def test_low_precision_errs_no_more_than_low_precision_must(predictor):
-    """The error of bf16 answers is of the size of one rounding of the logits."""
+def test_low_precision_errors_are_no_larger_than_they_must_be(predictor):
+    """The error of bf16 predictions is about one rounding of the logits."""
     text = "the [MASK] went to a [MASK] ."
     exact, rough = (
         predictor.fill(text, top=16),
@@ -126,7 +126,7 @@ def test_low_precision_errs_no_more_than_low_precision_must(predictor):
         assert all(filling.probability == pytest.approx(chances[filling.piece], abs=5e-3) for filling in gap)
 
 
-def test_an_encoder_starts_alike_alone_and_under_its_heads():
+def test_an_encoder_is_initialized_the_same_alone_and_under_its_heads():
     alone, whole = BertModel(CONFIG, seed=4), untrained(CONFIG, seed=4)
     for name, value in alone.state_dict().items():
         assert torch.equal(value, whole.encoder.state_dict()[name]), name

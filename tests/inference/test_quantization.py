@@ -1,4 +1,4 @@
-"""What int8 costs, measured and noted in the model."""
+"""The cost of int8, measured and recorded in the model."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,7 @@ def saved(path: Path, kind: str = "single") -> Path:
     return path
 
 
-def test_what_is_noted_is_what_int8_keeps_to_from_then_on(tmp_path: Path) -> None:
+def test_int8_uses_the_recorded_layers_from_then_on(tmp_path: Path) -> None:
     folder = saved(tmp_path / "model")
     examples = examples_of("single", 30)
     exact, trials = quantize(load_any(folder), examples, limit=1.0)
@@ -46,7 +46,7 @@ def test_what_is_noted_is_what_int8_keeps_to_from_then_on(tmp_path: Path) -> Non
     assert len(load_predictor(folder, precision="int8").predict(examples)) == 30
 
 
-def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_layers_are_kept_until_the_score_is_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = saved(tmp_path / "model")
     scores = iter([0.9, 0.5, 0.89, 0.899])
     monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
@@ -59,7 +59,7 @@ def test_layers_are_kept_until_the_score_holds(tmp_path: Path, monkeypatch: pyte
     assert kinds == ["CastLinear", "Int8Linear"]
 
 
-def test_vectors_keep_to_the_note_too(tmp_path: Path) -> None:
+def test_vectors_use_the_recorded_layers_too(tmp_path: Path) -> None:
     folder, texts = saved(tmp_path / "model"), ["the gate", "a map of the old house"]
     path = folder / "bertsmith.json"
     plain = load_embedder(folder, precision="int8").embed(texts)
@@ -71,12 +71,12 @@ def test_vectors_keep_to_the_note_too(tmp_path: Path) -> None:
     np.testing.assert_allclose(noted.embed(texts), model.embed(texts), atol=1e-6)
 
 
-def test_what_has_no_passport_is_told_before_anything_is_measured(tmp_path: Path) -> None:
+def test_a_folder_without_metadata_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"no bertsmith\.json"):
         require_metadata(tmp_path)
 
 
-def test_a_score_that_no_trial_keeps_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_an_error_if_no_trial_is_within_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.9, *([0.5] * len(LADDER))])
     monkeypatch.setattr("bertsmith.inference.quantization._score", lambda predictor, examples: next(scores))
     with pytest.raises(CheckpointError, match=r"0\.5000"):
@@ -84,7 +84,7 @@ def test_a_score_that_no_trial_keeps_is_told(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("note", ["all", {"kept": "output"}, {"kept": [3]}, {"kept": ["outpt"]}])
-def test_a_note_that_is_none_is_told(note: object, tmp_path: Path) -> None:
+def test_an_invalid_record_is_refused(note: object, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model")
     path = folder / "bertsmith.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"int8": note}))
@@ -93,7 +93,7 @@ def test_a_note_that_is_none_is_told(note: object, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["pair", "number", "choice", "tags", "answer"])
-def test_every_kind_of_task_answers_in_int8_nearly_as_in_fp32(kind: str, tmp_path: Path) -> None:
+def test_every_kind_of_task_predicts_nearly_the_same_in_int8_as_in_fp32(kind: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", kind)
     examples = examples_of(kind, 8)
     exact, found = (load_predictor(folder, precision=precision).predict(examples) for precision in ("fp32", "int8"))

@@ -46,7 +46,7 @@ def even_rows(number: int, length: int) -> list[list[int]]:
     most=st.sampled_from([None, 1, 3]),
     seed=st.integers(0, 9),
 )
-def test_masks_are_what_the_obvious_generator_makes_of_the_same_draws(
+def test_masks_equal_those_of_the_obvious_generator_from_the_same_draws(
     rows: list[list[int]], whole_word: bool, share: float, ways: tuple[float, float, float], most: int | None, seed: int
 ) -> None:
     """Also special pieces in the text, and pieces of a word whose beginning was cut away."""
@@ -78,7 +78,7 @@ def test_masks_are_what_the_obvious_generator_makes_of_the_same_draws(
     assert found.per_row.tolist() == per_row
 
 
-def test_a_row_is_masked_alike_in_any_company() -> None:
+def test_masks_of_a_row_do_not_depend_on_the_rows_next_to_it() -> None:
     rows, keys = even_rows(12, 60), keys_of(12)
     together = mask(rows, PretrainingDataSettings(), keys).token_ids.reshape(12, 60)
     for order in ([5], [11, 5, 2], [5, 6, 7, 8, 9, 10]):
@@ -86,7 +86,7 @@ def test_a_row_is_masked_alike_in_any_company() -> None:
         assert some.reshape(len(order), 60).tolist() == together[order].tolist()
 
 
-def test_rows_that_were_given_stay_as_they_were() -> None:
+def test_input_rows_are_not_modified() -> None:
     flat = np.array([2, 7, 8, 9, 10, 3], dtype=np.int32)
     Masker(VOCABULARY, PretrainingDataSettings(masked_share=1.0)).mask_rows(flat, np.array([6]), keys_of(1))
     assert flat.tolist() == [2, 7, 8, 9, 10, 3]
@@ -121,7 +121,7 @@ def test_shares_of_the_masking_ablation_hold(ways: tuple[float, float, float]) -
     result = mask(rows, PretrainingDataSettings(mask_share=ways[0], keep_share=ways[1], random_share=ways[2]), keys)
     now, number, size = result.token_ids[result.positions], len(result.positions), len(VOCABULARY)
     assert number == 2000 * 19
-    # A random piece may be [MASK], or the one that stood there.
+    # A random piece may be [MASK] or the original piece.
     shares = {
         "mask": (now == VOCABULARY.mask_id, ways[0] + ways[2] / size),
         "same": (now == result.target_ids, ways[1] + ways[2] / size),
@@ -155,7 +155,7 @@ def test_every_position_is_predicted_equally_often_but_never_a_special_one(whole
     assert (np.abs(inner - 6000 * share) < 5 * np.sqrt(6000 * share * (1 - share))).all()
 
 
-def test_positions_rise_and_none_comes_twice() -> None:
+def test_positions_are_ascending_and_unique() -> None:
     result = mask(even_rows(500, 100), PretrainingDataSettings(masked_share=0.9), keys_of(500))
     assert (np.diff(result.positions) > 0).all()
 
@@ -168,7 +168,7 @@ def test_whole_words_are_masked_whole() -> None:
     assert result.target_ids.tolist() == word * 150
 
 
-def test_a_word_that_would_exceed_the_number_is_skipped_and_a_shorter_one_taken() -> None:
+def test_a_word_that_would_exceed_the_number_is_skipped_for_a_shorter_one() -> None:
     long = [VOCABULARY.index["w0"]] + [VOCABULARY.index["##w1"]] * 9
     rows = [[2, *long, 9, 3]] * 30
     result = mask(rows, PretrainingDataSettings(whole_word=True), keys_of(30))

@@ -54,7 +54,7 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
 
 
 def worked_off(one: Pretraining, step: int, ranks: int = 1) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
-    """The loss, the sums and the gradients of a step, over all micro-batches of all ranks."""
+    """The loss, sums and gradients of a step, over all micro-batches of all ranks."""
     one.model.zero_grad(set_to_none=True)
     total, sums = 0.0, {}
     for rank in range(ranks):
@@ -70,7 +70,7 @@ def worked_off(one: Pretraining, step: int, ranks: int = 1) -> tuple[float, dict
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
-    """Micro-batches and ranks change memory and speed alone; dropout included."""
+    """Micro-batches and ranks affect only memory and speed, even with dropout."""
     whole = worked_off(task(dropout=0.2, objective=objective), 2)
     for micro_tokens, ranks in ((60, 1), (1, 1), (10_000, 2), (70, 3)):
         cut = worked_off(task(dropout=0.2, objective=objective, micro_tokens=micro_tokens), 2, ranks)
@@ -152,7 +152,7 @@ def test_a_new_objective_is_one_entry(monkeypatch):
 
 
 def test_left_to_right_predicts_every_next_piece():
-    """Each position but the last predicts the piece after it."""
+    """Each position except the last predicts the next piece."""
     one = task(objective="left-to-right")
     plan = one.plan(0, 0, 1)
     for micro_batch in plan.micro_batches:
@@ -165,7 +165,7 @@ def test_left_to_right_predicts_every_next_piece():
             assert start - 1 not in read
 
 
-def test_evaluation_reads_the_held_out_rows_and_draws_nothing():
+def test_evaluation_reads_the_held_out_rows_without_dropout():
     one = task(dropout=0.5)
     first, second = one.evaluate(one.model), one.evaluate(one.model)
     assert first == second
@@ -196,8 +196,8 @@ def test_steps_may_be_budgets_of_tokens():
         assert plan.tokens == sum(m.batch.num_tokens for m in plan.micro_batches)
 
 
-def test_a_task_learns_by_heart_what_it_sees_again_and_again():
-    """The loss of both tasks falls on one repeated step."""
+def test_a_repeated_step_is_memorized():
+    """The loss of both objectives falls on one repeated step."""
     one = task(objective="mlm+nsp")
     optimizer = torch.optim.Adam(one.model.parameters(), lr=3e-3)
     losses = []
@@ -221,8 +221,8 @@ def test_a_plan_is_a_pure_function_of_the_step():
             assert torch.equal(x.targets, y.targets)
 
 
-def test_rows_without_a_prediction_are_left_out_where_nothing_reads_them():
-    """With whole words a row may have no word that fits."""
+def test_rows_without_a_prediction_are_dropped_if_nothing_reads_them():
+    """With whole words, a row may have no word that fits."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"##p{n}" for n in range(40)), "a"]
     vocabulary = Vocabulary(pieces)
     long_word = MemoryDocuments([[[45, *range(5, 20)]], [[45], [45], [45, 45]]])

@@ -170,7 +170,7 @@ def test_the_label_relevant_is_taken_wherever_it_stands_and_a_regression_gives_i
 
 @pytest.mark.parametrize("kind", ["single", "several labels", "tags", "number"])
 def test_other_models_cannot_read_again(kind: str) -> None:
-    with pytest.raises(ConfigError, match="a model of pairs"):
+    with pytest.raises(ConfigError, match="model of text pairs"):
         PairScorer(predictor(kind))
 
 

@@ -1,4 +1,4 @@
-"""The contract that every task keeps: encode, forward, the loss falls, save, load elsewhere, predict, score, resume."""
+"""The contract of every task: encode, forward, the loss falls, save, load elsewhere, predict, score, resume."""
 
 import dataclasses
 import json
@@ -64,7 +64,7 @@ def test_the_samples_cover_every_kind_of_task() -> None:
 
 
 @EVERY
-def test_a_spec_comes_back_from_its_plain_values(kind: str) -> None:
+def test_a_spec_survives_a_round_trip_through_plain_values(kind: str) -> None:
     values = json.loads(json.dumps(SPECS[kind].to_dict()))
     assert TaskSpec.from_dict(values, "here") == SPECS[kind]
 
@@ -145,7 +145,7 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
 
 @EVERY_ARCHITECTURE
 @EVERY
-def test_a_killed_training_goes_on_to_the_same_bytes(
+def test_a_killed_training_resumes_to_the_same_bytes(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
     data = data_of(kind, 32)
@@ -205,5 +205,5 @@ def test_every_parameter_moves_and_with_a_frozen_body_only_the_head_does(
             assert same >= body
             assert not same & {name for name in after if not name.startswith("bert.")}
         else:
-            # No text B, so no second segment; its row alone stays.
+            # No text B, so no second segment; only that row of the embedding stays unchanged.
             assert not same

@@ -1,4 +1,4 @@
-"""Every task of the catalogue from its official file to the score of a trained model."""
+"""Every task in the catalogue, from its official file to the score of a trained model."""
 
 import json
 import math
@@ -87,7 +87,7 @@ def table_file(name: str) -> str:
 
 
 def write_file(name: str, folder: Path) -> Path:
-    """A file of the task with a few examples, in its official form."""
+    """A file with a few examples in the task's official format."""
     if name in GLUE:
         suffix, text = "tsv", glue_file(name)
     elif name in named_tasks.QUESTIONS:
@@ -127,7 +127,7 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
     assert scores == pytest.approx(result.scores, abs=1e-6)
 
 
-def test_the_diagnostic_set_is_read_for_prediction_alone(tmp_path: Path) -> None:
+def test_the_diagnostic_set_is_for_prediction_only(tmp_path: Path) -> None:
     path = tmp_path / "AX.tsv"
     path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
     assert [example.second for example in named_tasks.read_test("ax", path)] == ["the plot"]

@@ -74,7 +74,7 @@ def peer_logits(model: torch.nn.Module, features: Features, kind: str) -> np.nda
 
 @EVERY_ARCHITECTURE
 @EVERY
-def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, architecture: str, tmp_path: Path) -> None:
+def test_our_model_gives_the_same_logits_in_transformers(kind: str, architecture: str, tmp_path: Path) -> None:
     model = write_model(tmp_path / "ours", kind, architecture)
     features = task_for(SPECS[kind]).encode(examples_of(kind, 6), tokenizer_of(architecture))
     ours = task_logits(model, features, choose("cpu", "fp32"))
@@ -93,7 +93,7 @@ def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, archit
 
 @EVERY_ARCHITECTURE
 @EVERY
-def test_a_model_of_transformers_answers_here(kind: str, architecture: str, tmp_path: Path) -> None:
+def test_a_transformers_model_makes_predictions_here(kind: str, architecture: str, tmp_path: Path) -> None:
     spec = SPECS[kind]
     write_model(tmp_path / "ours", kind, architecture)
     theirs = CLASSES[spec.kind].from_pretrained(tmp_path / "ours", attn_implementation="eager")
@@ -114,7 +114,7 @@ def test_a_model_of_transformers_answers_here(kind: str, architecture: str, tmp_
 
 
 @pytest.mark.parametrize("kind", ["single", "answer"])
-def test_a_fine_tuned_model_comes_back_from_googles_format(kind: str, tmp_path: Path) -> None:
+def test_a_fine_tuned_model_survives_a_round_trip_through_googles_format(kind: str, tmp_path: Path) -> None:
     write_model(tmp_path / "ours", kind)
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     examples = examples_of(kind, 6)
@@ -124,7 +124,7 @@ def test_a_fine_tuned_model_comes_back_from_googles_format(kind: str, tmp_path: 
     ]
 
 
-def test_a_google_checkpoint_without_our_passport_still_answers(tmp_path: Path) -> None:
+def test_a_google_checkpoint_without_our_metadata_still_makes_predictions(tmp_path: Path) -> None:
     write_model(tmp_path / "ours", "single")
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     (tmp_path / "google" / "bertsmith.json").unlink()
@@ -133,7 +133,7 @@ def test_a_google_checkpoint_without_our_passport_still_answers(tmp_path: Path) 
     assert len(predictor.predict(examples_of("single", 3))) == 3
 
 
-def test_a_model_without_the_head_of_a_task_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_a_task_head_is_refused(tmp_path: Path) -> None:
     from tasks.task_samples import write_base_model
 
     with pytest.raises(CheckpointError, match="fine-tune it first"):

@@ -1,4 +1,4 @@
-"""One vector a text: what it is the mean of, that nothing around it changes it, and what is counted."""
+"""One vector per text: pooling, independence of the other texts, and counts."""
 
 import importlib.util
 from pathlib import Path
@@ -86,7 +86,7 @@ def test_lower_precision_changes_little_whatever_the_layers(folder, precision, l
         assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
-def test_normalized_vectors_have_the_length_one(folder):
+def test_normalized_vectors_have_length_one(folder):
     plain = load_embedder(folder, device="cpu").embed(TEXTS)
     unit = load_embedder(folder, normalize=True, device="cpu").embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
@@ -121,7 +121,7 @@ def test_long_texts_lose_their_end_and_empty_ones_are_counted(folder):
     assert (longest.max_length, longest.cut_texts, longest.cut_tokens) == (64, 1, 1)
 
 
-def test_impossible_settings_are_refused(folder, tmp_path):
+def test_invalid_settings_are_refused(folder, tmp_path):
     for settings, found in (
         ({"pooling": "median"}, "median"),
         ({"pooling": "pooler", "layers": "sum-all"}, "sum-all"),
@@ -142,7 +142,7 @@ def test_impossible_settings_are_refused(folder, tmp_path):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("pooling", "max_length"), [("mean", None), ("cls", 6), ("max", 20)])
-def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there(
+def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_library(
     tmp_path, pooling, max_length, architecture
 ):
     sentence_transformers = pytest.importorskip(

@@ -1,4 +1,4 @@
-"""Vectors of words and pieces: which piece stands for a word, what a long text is read with, where tokens stand."""
+"""Vectors of words and pieces: which piece represents a word, the context in long texts, and token positions."""
 
 import dataclasses
 import functools
@@ -64,7 +64,7 @@ def vectors_of(folder: Path, ids: np.ndarray, layers: str = "last") -> np.ndarra
 
 
 WIDE = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
-# Accents that stand alone, signs, the two small forms of one letter, spaces of several kinds, what is dropped.
+# Stand-alone accents, symbols, two lower-case forms of one letter, several kinds of spaces, removed characters.
 ODD = st.text(st.sampled_from("abABΣσiİ !。中\u0301\u0345\u00a0\u200b\t\x00é") | st.characters(), max_size=20)
 
 
@@ -146,7 +146,7 @@ def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
 
 
 @pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
-def test_how_much_is_in_memory_changes_no_vector(folder, unit, monkeypatch):
+def test_the_chunk_size_changes_no_vector(folder, unit, monkeypatch):
     texts = [" ".join(["romes", "it", "films"] * 9), *TEXTS, "annas" + "s" * 20]
     features = load_token_features(folder, unit=unit, max_length=7, device="cpu")
     whole = everything(features, texts)
@@ -182,7 +182,7 @@ def test_equal_pieces_cut_into_other_words_have_the_vectors_of_their_own_words(f
     assert torch.equal(together[0], apart[0])
 
 
-def test_a_word_whose_pieces_lie_in_two_windows_is_whole(folder, monkeypatch):
+def test_a_word_whose_pieces_are_in_two_windows_is_whole(folder, monkeypatch):
     """Ten pieces of one word in rows of four."""
     word = "plot" + "s" * 9
     features = load_token_features(folder, unit="mean", max_length=6, device="cpu")
@@ -204,7 +204,7 @@ def test_texts_without_a_piece_have_no_row_and_are_counted(folder):
 
 @pytest.mark.parametrize("unit", ["first", "mean"])
 def test_given_words_have_one_vector_each(folder, unit):
-    """A batch of words in, as many vectors out, whatever the words are made of."""
+    """As many vectors as words, whatever characters the words have."""
     features = load_token_features(folder, unit=unit, device="cpu")
     sentences = [["The", "films", "was", "good-plots"], [], ["\u0301", "anna"], ["it"] * 200]
     found = features.word_vectors(sentences)
@@ -223,7 +223,7 @@ def test_given_words_have_one_vector_each(folder, unit):
 
 
 @pytest.mark.parametrize("modules", [[], ["Pooling"], ["Pooling", "Dense"]])
-def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_reads(tmp_path, modules):
+def test_a_sentence_transformers_folder_says_where_its_encoder_is_and_how_it_reads(tmp_path, modules):
     model = untrained(CONFIG, seed=3)
     shake(model)
     rules = dataclasses.replace(TOKENIZER.rules, lowercase=False, strip_accents=False)
@@ -249,7 +249,7 @@ def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_
         assert embedder.encoder.settings(embedder.choice) == features.encoder.settings(features.choice)
 
 
-def test_impossible_settings_are_refused(folder):
+def test_invalid_settings_are_refused(folder):
     with pytest.raises(ConfigError, match="unit"):
         load_token_features(folder, unit="last", device="cpu")
     with pytest.raises(ConfigError, match="max_length"):

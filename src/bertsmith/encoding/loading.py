@@ -19,7 +19,7 @@ _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 def load_frozen_encoder(
     source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32"
 ) -> FrozenEncoder:
-    """The encoder of a model folder, Google checkpoint, run folder or hub id, or of what was read of one.
+    """The encoder of a model folder, Google checkpoint, run folder or hub id, or of a `ModelFolder`.
 
     Raises:
         CheckpointError: the source has no vocabulary, or cannot be read.

@@ -10,7 +10,7 @@ from bertsmith.files import read_json, read_json_lines
 from bertsmith.training.run_folder import RunFolder
 
 REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
-COUNTS = ("total", "missing")  # that the scorer of questions gives beside its scores
+COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
 TABLE_FILE = "trials.json"  # of a search for settings
 
 

@@ -26,10 +26,11 @@ def load_predictor(
     """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
 
     Args:
-        kept: with int8, the linear layers that stay higher; those that `bertsmith quantize` noted if not given.
+        kept: with int8, the linear layers kept in higher precision; by default those that `bertsmith quantize`
+            recorded.
 
     Raises:
-        CheckpointError: the model has no head of a task, or cannot be read.
+        CheckpointError: the model has no task head, or cannot be read.
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source)
     spec = require_spec(folder)
@@ -54,7 +55,7 @@ def load_pretraining_heads(
         needs: the heads that must have been trained, "mlm" or "nsp".
 
     Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or lacks a head that is needed.
+        CheckpointError: the model cannot be read, has no vocabulary, or lacks a required head.
     """
     loaded = load_pretrained(load_any(source))
     place = source.path if isinstance(source, ModelFolder) else source

@@ -1,4 +1,4 @@
-"""A fine-tuned model that answers: the task of its passport, read, cut and decoded as in training.
+"""Prediction with a fine-tuned model, which encodes and decodes as its metadata says, as in training.
 
 Letters: R positions that the head reads, K outputs of the head.
 """
@@ -17,7 +17,7 @@ from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.tokenizer import Tokenizer
 
-BLOCK = 1024  # examples that are read, sorted by length and answered together
+BLOCK = 1024  # examples that are read, sorted by length and predicted together
 
 
 class Predictor:
@@ -25,8 +25,8 @@ class Predictor:
 
     Args:
         model: encoder and head.
-        task: what the outputs mean.
-        tokenizer: of the model.
+        task: the meaning of the outputs.
+        tokenizer: the model's tokenizer.
         runtime: device and precision.
     """
 
@@ -35,13 +35,13 @@ class Predictor:
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
 
     def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
-        """One prediction an example, in their order; gold labels, where there are any, are not looked at.
+        """One prediction per example, in order; gold labels are ignored.
 
         Args:
-            advance: as of `task_logits`.
+            advance: as in `task_logits`.
 
         Raises:
-            InputError: an example cannot be read by this task; the message names it.
+            InputError: an example does not fit this task; the message names it.
         """
         known = [self.task.answer_without_model(example) for example in examples]
         asked = [example for example, answer in zip(examples, known, strict=True) if answer is None]
@@ -56,14 +56,14 @@ class Predictor:
     def stream(
         self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Each example with its prediction, in order, a block in memory at a time.
+        """Each example with its prediction, in order, with one block in memory at a time.
 
         Args:
-            block: examples of a block at most; those of many characters have blocks of fewer.
-            total: how many there are, for the time left; None where nobody knows.
+            block: the maximum number of examples per block; blocks of long examples have fewer.
+            total: the number of examples, to estimate the time left; None if unknown.
 
         Raises:
-            BertsmithError: what `examples` or `predict` raise, after all examples before it were answered.
+            BertsmithError: as raised by `examples` or `predict`, after the predictions for all earlier examples.
         """
         errors: list[BertsmithError] = []
 
@@ -91,7 +91,7 @@ class Predictor:
                 raise errors[-1]
 
     def _num_readable(self, examples: Sequence[Example]) -> int:
-        """How many examples stand before the first that cannot be read; one cannot."""
+        """The number of examples before the first invalid one; one of them is invalid."""
 
         def fails(count: int) -> bool:
             part = [example for example in examples[:count] if self.task.answer_without_model(example) is None]

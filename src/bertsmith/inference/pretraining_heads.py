@@ -1,6 +1,7 @@
-"""What a pre-trained model can tell without further training: what is missing, and what comes next.
+"""Prediction with the pre-training heads: filling in [MASK], and next-sentence probabilities.
 
-Rows are sorted by length and cut by tokens, so nothing is padded and memory is bounded. Equal rows are computed once.
+Rows are sorted by length and split into batches by tokens, so there is no padding and memory is bounded. Equal rows are
+computed once.
 
 Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling in words.
 """
@@ -23,7 +24,7 @@ from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
-_MASK_COST = 8  # tokens that a [MASK] counts for: its logits are as many numbers as the vocabulary has pieces
+_MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Filling:
 
     Attributes:
         piece: the word piece.
-        probability: its softmax over the whole vocabulary.
+        probability: its probability by a softmax over the whole vocabulary.
     """
 
     piece: str
@@ -40,10 +41,10 @@ class Filling:
 
 
 class FilledText(list[list[Filling]]):
-    """For each [MASK] of a text its candidates, the likeliest first.
+    """The candidates for each [MASK] of a text, most likely first.
 
     Args:
-        text: with its [MASK].
+        text: the text with its [MASK].
     """
 
     def __init__(self, text: str) -> None:
@@ -58,12 +59,12 @@ class FilledText(list[list[Filling]]):
 
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """How likely one text follows another.
+    """How likely it is that one text follows another.
 
     Attributes:
         text: the second text.
-        probability: that it follows, by the next-sentence head.
-        cut_tokens: tokens of the pair that did not fit and were cut.
+        probability: the probability that it follows, by the next-sentence head.
+        cut_tokens: tokens of the pair that were truncated.
         first: the first text.
     """
 
@@ -83,14 +84,14 @@ class Continuation:
 
 
 class PretrainedPredictor:
-    """A pre-trained model ready to answer."""
+    """A pre-trained model that fills masks and scores sentence pairs."""
 
     def __init__(self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device)
         self.tokenizer, self.runtime = tokenizer, runtime
 
     def fill(self, text: str, top: int = 5) -> FilledText:
-        """The `top` pieces for each [MASK] of a text, the likeliest first; each is filled independently.
+        """The `top` pieces for each [MASK] of a text, most likely first; masks are filled independently.
 
         [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
 
@@ -101,7 +102,7 @@ class PretrainedPredictor:
         return self.fill_texts([text], top)[0]
 
     def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
-        """How likely each of `seconds` follows `first`, in their order; see `judge_pairs`.
+        """How likely each of `seconds` is to follow `first`, in order; see `judge_pairs`.
 
         Raises:
             InputError: a text is empty.
@@ -109,10 +110,10 @@ class PretrainedPredictor:
         return self.judge_pairs([(first, second) for second in seconds])
 
     def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[FilledText]:
-        """As `fill_texts`, but what stands before a text that cannot be filled is answered before the error.
+        """As `fill_texts`, but yields the results of all texts before an invalid one before raising the error.
 
         Args:
-            places: what the texts are called in the error.
+            places: the names of the texts in the error message.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -126,7 +127,7 @@ class PretrainedPredictor:
 
     @torch.inference_mode()
     def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
-        """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; each is filled independently.
+        """For each text and each [MASK] in it, the `top` pieces, most likely first; masks are filled independently.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -177,9 +178,9 @@ class PretrainedPredictor:
 
     @torch.inference_mode()
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
-        """How likely the second text of each pair follows its first, in their order.
+        """How likely the second text of each pair is to follow the first, in order.
 
-        A pair that is longer than the model reads loses the end of its longer text; the answer counts the tokens.
+        A pair longer than the model reads loses the end of its longer text; `cut_tokens` counts the tokens lost.
 
         Raises:
             InputError: a text is empty; the message counts pairs from 1.
@@ -225,7 +226,7 @@ class PretrainedPredictor:
     def _first_unfit(
         self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
     ) -> tuple[int, InputError] | None:
-        """The number of the first text that cannot be filled, from 0, and why; None where all can."""
+        """The index of the first text that cannot be filled, from 0, and the error; None if all can be filled."""
         room = self.model.encoder.max_tokens - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
         has_mask = np.diff(masks_before[encoded.offsets]) > 0
@@ -235,7 +236,7 @@ class PretrainedPredictor:
         number = int(unfit[0])
         if encoded.lengths[number] > room:
             return number, InputError(
-                expected=f"at most {room} pieces in {places[number]}, what the model reads",
+                expected=f"at most {room} pieces, the most that the model reads, in {places[number]}",
                 found=f"{encoded.lengths[number]}",
                 fix="shorten the text",
             )

@@ -1,9 +1,9 @@
-"""The objectives of pre-training, one object each: what a row is, what is predicted in it, and what that trains.
+"""The pre-training objectives, one object each: what a row is, what is predicted in it, and which parts that trains.
 
-All other code looks an objective up in `OBJECTIVES` and asks the object; nothing branches on a name. A new objective is
-a new entry, with a walk of its own (`spans.py`) or targets of its own (`targets.py`, `masking.py`) where it needs them.
+All other code looks an objective up in `OBJECTIVES` and uses the object; nothing branches on a name. A new objective is
+a new entry, with its own walk (`spans.py`) or targets (`targets.py`, `masking.py`) if it needs them.
 
-Torch is not loaded here: the settings and the rates of the data need the objectives, but no model.
+Torch is not loaded here: settings and data statistics need the objectives, but no model.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from bertsmith.pretraining.settings import PretrainingDataSettings
     from bertsmith.pretraining.workload import PretrainingBatch
 
-# Added to the number of predictions, as the original does so that a batch without any divides by something.
+# Added to the number of predictions, as in the original, to avoid a division by zero.
 MASK_COUNT_EPSILON = 1e-5
 
 
 @dataclass(frozen=True, kw_only=True)
 class LossTerm:
-    """One cross-entropy in the loss of an objective.
+    """One cross-entropy term in the loss of an objective.
 
     Attributes:
-        name: what its sums and figures in the log begin with, e.g. `mlm_loss`, `mlm_accuracy`.
-        parts: the parts next to the encoder that it trains.
-        logits: gives its logits, [targets, classes], from the output of the model; None where no row has a target.
-        targets: gives its targets, int64 [targets], from a micro-batch.
-        step_count: gives the number that the sum over the step is divided by.
-        has_perplexity: the held-out figures include a perplexity.
+        name: the prefix of its sums and figures in the log, e.g. `mlm_loss`, `mlm_accuracy`.
+        parts: the model parts besides the encoder that it trains.
+        logits: returns its logits, [targets, classes], from the output of the model; None if no row has a target.
+        targets: returns its targets, int64 [targets], from a micro-batch.
+        step_count: returns the number by which the sum over the step is divided.
+        has_perplexity: whether the held-out figures include a perplexity.
     """
 
     name: str
@@ -69,18 +69,18 @@ PAIRS = LossTerm(
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """How documents become rows, what a model predicts in them, and what it needs for that.
+    """How documents become rows, what a model predicts in them, and which heads it needs for that.
 
     Attributes:
         name: the value of the setting `objective`.
-        help: its part of the help line of that setting.
-        walk: cuts a document into the spans of rows.
-        shortest_document: the fewest tokens of a document that makes a row.
-        positive_pairs: what pairs with label 1 are called; None where a row has one part.
-        find_targets: gives the function that finds the predicted positions and the pieces that belong there.
-        masks: whether that function hides words, so that the settings of masks matter.
-        is_causal: whether each token may see only those to its left.
-        terms: what the loss is the sum of.
+        help: its part of that setting's help text.
+        walk: splits a document into the spans of rows.
+        shortest_document: the minimum number of tokens for a document to make a row.
+        positive_pairs: the name for pairs with label 1; None if a row has one part.
+        find_targets: returns the function that finds the predicted positions and their gold pieces.
+        masks: whether that function masks words, so that the masking settings apply.
+        is_causal: whether each token attends only to itself and those to its left.
+        terms: the terms that the loss sums.
     """
 
     name: str
@@ -98,21 +98,21 @@ class Objective:
 
     @property
     def pairs(self) -> bool:
-        """Whether rows have a second part and a label."""
+        """Whether rows have two parts and a label."""
         return self.positive_pairs is not None
 
     @property
     def scores_pairs(self) -> bool:
-        """Whether the label of a pair is predicted, so that the model reads [CLS]."""
+        """Whether the pair label is predicted, from [CLS]."""
         return PAIRS in self.terms
 
     @property
     def trained_parts(self) -> tuple[str, ...]:
-        """The parts next to the encoder that the objective trains."""
+        """The model parts besides the encoder that the objective trains."""
         return tuple(part for term in self.terms for part in term.parts)
 
     def figures(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """Loss (nats) and accuracy of each term, and the whole loss, from the sums of a step or an evaluation.
+        """Loss (nats) and accuracy of each term, and the total loss, from the sums of a step or an evaluation.
 
         >>> OBJECTIVES["nsp"].figures({"nsp_nll": 6.0, "nsp_correct": 9, "nsp_count": 10})
         {'loss': 0.6, 'nsp_loss': 0.6, 'nsp_accuracy': 0.9}
@@ -148,7 +148,7 @@ OBJECTIVES: dict[str, Objective] = {
     for objective in (
         Objective(
             name="mlm+nsp",
-            help="masks and next sentence",
+            help="masked LM and next sentence",
             walk=walk_next_sentence,
             positive_pairs="random next",
             find_targets=_masked,
@@ -157,7 +157,7 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="mlm",
-            help="masks, one segment",
+            help="masked LM, one segment",
             walk=walk_single,
             find_targets=_masked,
             masks=True,
@@ -165,9 +165,9 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="mlm+sop",
-            help="masks and sentence order",
+            help="masked LM and sentence order",
             walk=walk_sentence_order,
-            # A pair of one document needs two tokens.
+            # A pair from one document needs two tokens.
             shortest_document=2,
             positive_pairs="swapped pairs",
             find_targets=_masked,
@@ -176,7 +176,7 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="nsp",
-            help="no masks",
+            help="next sentence only",
             walk=walk_next_sentence,
             positive_pairs="random next",
             find_targets=_none,
@@ -184,7 +184,7 @@ OBJECTIVES: dict[str, Objective] = {
         ),
         Objective(
             name="left-to-right",
-            help="no masks, one segment, every position predicts the next",
+            help="one segment, every position predicts the next piece",
             walk=walk_single,
             find_targets=_next,
             is_causal=True,

@@ -1,4 +1,4 @@
-"""A pre-training run, or several side by side, as one HTML page that needs nothing else."""
+"""A self-contained HTML report of one pre-training run, or of several side by side."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,11 +24,11 @@ LEVELS = (
     Level(
         name="unigram_entropy",
         charts=("mlm_loss", "loss"),
-        text="unigram entropy: all that word frequencies alone can reach",
+        text="unigram entropy: the best possible with word frequencies alone",
     ),
 )
 
-# Drawn after losses and accuracies, with (unit, whether the axis starts at 0).
+# Plotted after losses and accuracies, with (unit, whether the axis starts at 0).
 OTHER_CHARTS = {
     "learning_rate": ("learning rate", True),
     "tokens_per_second": ("tokens per second", True),
@@ -38,11 +38,11 @@ OTHER_CHARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """A table of examples that goes into the report, such as filled masks.
+    """A table of examples for the report, such as filled masks.
 
     Attributes:
-        title: what they show.
-        header: names of the columns; none for no header.
+        title: the heading of the table.
+        header: the names of the columns; empty for no header.
         rows: the cells, as text.
     """
 
@@ -58,17 +58,16 @@ def write_report(
     title: str = "Training report",
     samples: Sequence[Samples] = (),
 ) -> Path:
-    """The page that was written: `out`, or what `html.page_place` names.
+    """The path of the written page: `out`, or the default of `html.page_place`.
 
     Args:
-        runs: one run folder, or several to compare; with several the curves run over tokens, so that they
-            are compared at equal work.
-        out: another place for the page.
-        title: its heading.
+        runs: one run folder, or several to compare; several are plotted over tokens, to compare them at equal work.
+        out: another path for the page.
+        title: the heading of the page.
         samples: tables of examples, in order.
 
     Raises:
-        RunError: a folder is no run, or has no line in its log yet.
+        RunError: a folder is not a run, or its log is still empty.
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
     shown = [
@@ -100,7 +99,7 @@ def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) ->
         runs_table("Last values", [last_values(run) for run in shown], shown),
         *(html.section(one.title, html.table(one.rows, one.header)) for one in samples),
         runs_table("Settings", [flat(record.get("settings", {})) for record in records], shown),
-        runs_table("What the settings came to", [run.folder.resolved for run in shown], shown),
+        runs_table("Resolved settings", [run.folder.resolved for run in shown], shown),
         runs_table("Machine", [flat(record.get("machine", {})) for record in records], shown),
         runs_table("Versions", [flat(record.get("versions", {})) for record in records], shown),
         runs_table("Digests of the inputs", [flat(record.get("digests", {})) for record in records], shown),
@@ -124,7 +123,7 @@ def _summary(run: LoggedRun, named: bool) -> str:
                 line[HELD_OUT + "unigram_entropy"] for line in run.evaluation if HELD_OUT + "unigram_entropy" in line
             ]
             if level:
-                parts.append(f"by word frequencies alone {level[-1]:.3f}")
+                parts.append(f"word frequencies alone {level[-1]:.3f}")
             break
-    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no step skipped, no spike")
+    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no skipped steps or spikes")
     return html.summary(parts, name=run.name if named else "", color=run.color)

@@ -1,4 +1,4 @@
-"""What is predicted in pre-training rows: at which positions, and which pieces belong there.
+"""The prediction targets of pre-training rows: the predicted positions and their gold pieces.
 
 N rows, T tokens, M predicted positions.
 """
@@ -17,13 +17,13 @@ TokenIds = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:
-    """Rows as the model reads them, with what it predicts in them.
+    """Rows as the model reads them, with their targets.
 
     Attributes:
-        token_ids: int32 [T], what the model reads.
-        positions: int64 [M], the predicted positions of the flat rows, rising.
-        target_ids: int32 [M], the pieces that belong there.
-        per_row: int64 [N], how many of them belong to each row.
+        token_ids: int32 [T], the model's input.
+        positions: int64 [M], the predicted positions in the flat batch, ascending.
+        target_ids: int32 [M], the gold pieces at those positions.
+        per_row: int64 [N], the number of predictions in each row.
     """
 
     token_ids: TokenIds
@@ -32,12 +32,12 @@ class Targets:
     per_row: Ints
 
 
-# The targets of rows from their tokens [T], their lengths [N] and their keys [N].
+# Computes targets from the tokens [T], lengths [N] and keys [N] of rows.
 FindTargets = Callable[[TokenIds, Ints, Words], Targets]
 
 
 def next_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
-    """The targets of a left-to-right model: every position but the last of a row predicts the piece after it.
+    """The targets of a left-to-right model: every position except the last of a row predicts the next piece.
 
     >>> next_pieces(np.array([2, 7, 3, 2, 3]), np.array([3, 2]), np.zeros(2, np.uint64)).target_ids.tolist()
     [7, 3, 3]
@@ -48,7 +48,7 @@ def next_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
 
 
 def no_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
-    """The targets of rows in which no piece is predicted: none."""
+    """Empty targets, for objectives that predict no pieces."""
     return Targets(
         token_ids=token_ids,
         positions=np.zeros(0, np.int64),

@@ -1,10 +1,10 @@
-"""Pre-training as work for the training loop: steps of rows in, losses and scores out.
+"""Pre-training as a workload for the training loop: micro-batches, loss and held-out evaluation.
 
 Letters: T tokens, N rows of a micro-batch, M predicted positions, R positions that are read, V vocabulary.
 
-A step is a fixed list of rows, the same on every rank. It is sorted by length, dealt out to the ranks, and cut into
-micro-batches by tokens. Losses are divided by the counts of the whole step, so micro-batches and ranks add up to the
-same gradient however the step is cut.
+A step is a fixed list of rows, the same on every rank. It is sorted by length, distributed over the ranks, and split
+into micro-batches by tokens. Losses are divided by the counts of the whole step, so the gradient is the same however
+the step is split.
 
 Source: Devlin et al. (2018), section 3.1 and appendix A; `model_fn_builder` in the original run_pretraining.py.
 """
@@ -36,15 +36,15 @@ from bertsmith.training.workload import StepPlan, Workload
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingBatch:
-    """A micro-batch with what is to be predicted in it.
+    """A micro-batch with its targets.
 
     Attributes:
         batch: the rows as the model reads them.
         read: the positions that a head reads.
-        predicted: int64 [M], rows of the last hidden states that the masked-LM head takes; None where no row has any.
-        targets: int64 [M], the pieces that belong there.
-        first: int64 [N], rows of the last hidden states that are [CLS]; None where no label is predicted.
-        labels: int64 [N], of the pairs.
+        predicted: int64 [M], indices into the last hidden states for the masked-LM head; None without predictions.
+        targets: int64 [M], the gold pieces at those positions.
+        first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
+        labels: int64 [N], the pair labels.
         step: the step, counted from 0.
         step_predictions: predictions in the whole step.
         step_rows: rows in the whole step.
@@ -63,11 +63,11 @@ class PretrainingBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A stretch of the run with one row length.
+    """A part of the run with one row length.
 
     Attributes:
         stream: the rows.
-        find_targets: finds what is predicted in them.
+        find_targets: finds their targets.
         share: the fraction of the steps that belongs to this phase.
     """
 
@@ -77,22 +77,22 @@ class Phase:
 
 
 class Pretraining(Workload):
-    """What the training loop receives to pre-train an encoder.
+    """The workload that pre-trains an encoder.
 
     Args:
         model: the model with both heads.
         documents: the corpus.
         held_out: documents for evaluation, or None.
-        vocabulary: that of the corpus.
+        vocabulary: the vocabulary of the corpus.
         data: how documents become rows.
         runtime: device and precision.
-        rows_per_step: rows of an optimizer step.
+        rows_per_step: rows per optimizer step.
         tokens_per_step: a token budget instead.
-        long_length: the row length of a last phase, or None for one length throughout.
-        long_share: the fraction of the steps in that phase; the paper has 0.1.
-        micro_tokens: most tokens worked on at once.
-        evaluation_rows: most held-out rows that an evaluation reads.
-        unigram: int64 [V], how often each piece occurs in the corpus; gives the line that knows only frequencies.
+        long_length: the row length of the last phase, or None for one length throughout.
+        long_share: the fraction of the steps in that phase; 0.1 in the paper.
+        micro_tokens: the maximum tokens per micro-batch.
+        evaluation_rows: the maximum held-out rows per evaluation.
+        unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
     """
 
     model: EncoderForPreTraining
@@ -128,7 +128,7 @@ class Pretraining(Workload):
             changed = dataclasses.replace(
                 data, max_length=length, max_predictions=None if length != data.max_length else data.max_predictions
             )
-            # A long row has as many tokens as several short ones: the step keeps its rows, as in the paper.
+            # The number of rows per step stays the same with long rows, as in the paper.
             stream = PretrainingStream(
                 documents, changed, vocabulary, rows_per_step=rows_per_step, tokens_per_step=tokens_per_step
             )
@@ -145,7 +145,7 @@ class Pretraining(Workload):
         self._evaluation_rows = evaluation_rows
 
     def fix_steps(self, total: int) -> None:
-        """Takes the number of steps of the run, on which the start of the long rows depends."""
+        """Sets the number of steps of the run, which determines where the long rows start."""
         self._total_steps = total
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
@@ -156,7 +156,7 @@ class Pretraining(Workload):
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
 
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, micro_batch.step, rows, self.runtime.torch_device)
         output = model(
@@ -170,7 +170,7 @@ class Pretraining(Workload):
         return _losses(self.objective, output, micro_batch)
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The numbers of a log line from the sums of a step or an evaluation; nats for losses."""
+        """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
         line = self.objective.figures(sums)
         if self.unigram_entropy is not None:
             line["unigram_entropy"] = self.unigram_entropy
@@ -178,9 +178,9 @@ class Pretraining(Workload):
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Loss, accuracy and perplexity on the held-out rows, nothing dropped; empty without held-out documents.
+        """Loss, accuracy and perplexity on the held-out rows, without dropout; empty without held-out documents.
 
-        The names of the figures on the long rows of a last phase begin with `long_`.
+        The figures for the long rows of the last phase have the prefix `long_`.
         """
         line: dict[str, float] = {}
         for prefix, stream in self._evaluations:
@@ -211,10 +211,10 @@ class Pretraining(Workload):
         return sums
 
     def _phase(self, step: int) -> tuple[Phase, int]:
-        """The phase of a step, and the step's number in it."""
+        """The phase of a step, and the index of the step within it."""
         if len(self._phases) == 1:
             return self._phases[0], step
-        assert self._total_steps is not None, "the loop says how many steps there are"
+        assert self._total_steps is not None, "fix_steps was called"
         border = round(self._phases[0].share * self._total_steps)
         return (self._phases[0], step) if step < border else (self._phases[1], step - border)
 
@@ -224,7 +224,7 @@ class Pretraining(Workload):
     def _micro_batches(
         self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int
     ) -> list[PretrainingBatch]:
-        """The rows of a rank with their targets, sorted by length and cut by tokens."""
+        """The rows of a rank with their targets, sorted by length and split by tokens."""
         found = find_targets(rows.token_ids, rows.lengths, rows.keys)
         pairs, num_predicted = self.objective.scores_pairs, len(found.positions)
         starts = np.cumsum(rows.lengths) - rows.lengths
@@ -233,7 +233,7 @@ class Pretraining(Workload):
         read, is_predicted = read[rising], rising < num_predicted
         read_counts = found.per_row + pairs
         order = np.lexsort((read_counts, rows.lengths))
-        # With whole words a row may end up without a prediction; where no pair loss reads it, nothing does.
+        # With whole words a row may have no prediction; without a pair loss it then contributes nothing.
         order = order[read_counts[order] > 0][rank::world]
         if not len(order):
             raise ConfigError(
@@ -276,9 +276,9 @@ class Pretraining(Workload):
 
 
 def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
-    """The loss in nats, on other documents, of a model that knows only how often pieces occurred in its corpus.
+    """The loss in nats, on other documents, of a model that only knows how often each piece occurs in the corpus.
 
-    Each count is one higher than it was, so that a piece that never occurred is not impossible.
+    Add-one smoothing gives pieces that never occur a probability above 0.
     """
     seen = np.zeros(len(counts), dtype=np.int64)
     for document in range(documents.num_documents):
@@ -290,7 +290,7 @@ def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
 def _losses(
     objective: Objective, output: PreTrainingOutput, batch: PretrainingBatch
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The part of a micro-batch in the loss of the step, and its sums for the log."""
+    """A micro-batch's contribution to the loss of its step, and its sums for the log."""
     loss = torch.zeros((), device=batch.batch.token_ids.device)
     sums: dict[str, Tensor] = {}
     for term in objective.terms:
@@ -301,7 +301,7 @@ def _losses(
 
 
 def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:
-    """The summed loss in nats, computed in fp32 at least; adds it, the count and the hits to `sums`."""
+    """The summed loss in nats, computed in at least fp32; adds loss, count and correct predictions to `sums`."""
     exact = logits if logits.dtype == torch.float64 else logits.float()
     nll = F.cross_entropy(exact, targets, reduction="sum")
     sums[f"{name}_nll"] = nll.detach()
@@ -311,7 +311,7 @@ def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: d
 
 
 def _freeze_unused(model: EncoderForPreTraining, objective: Objective) -> None:
-    """Takes the parameters that the objective does not reach out of training."""
+    """Freezes the parameters that the objective does not train."""
     for name, parameter in model.named_parameters():
         part = part_of(name)
         parameter.requires_grad_(part is None or part in objective.trained_parts)

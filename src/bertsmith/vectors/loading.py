@@ -15,16 +15,16 @@ from bertsmith.vectors.token_features import TokenFeatures
 def load_encoder(
     source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
 ) -> tuple[FrozenEncoder, SentenceRecipe | None]:
-    """The encoder of a source, which reads texts as its recipe says, and the recipe where there is one.
+    """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
 
     Args:
         source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-        pooled: texts get one vector each, so the recipe has to be one that is computed here from end to end.
+        pooled: texts get one vector each, so every step of the recipe must be supported here.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products.
 
     Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or asks for something that is not computed here.
+        CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
         ConfigError: the device is absent or the precision unknown.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
@@ -49,16 +49,16 @@ def load_embedder(
     """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
     Args:
-        pooling: None is what the folder says; where it says nothing, the mean.
-        normalize: None is what the folder says; where it says nothing, no.
+        pooling: None: as the folder says, or the mean if it says nothing.
+        normalize: None: as the folder says, or no if it says nothing.
         layers: a choice of `layer_mix`.
-        max_length: None is what the folder says; where it says nothing, the positions of the model.
+        max_length: None: as the folder says, or the model's positions if it says nothing.
         device: "auto", "cpu", "cuda" or "cuda:N".
-        precision: of the matrix products; vectors are float32 in any case.
+        precision: of the matrix products; vectors are always float32.
 
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
-        ConfigError: a setting is impossible.
+        ConfigError: a setting is invalid.
     """
     encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
     said = recipe or SentenceRecipe(encoder=Path(source))
@@ -85,11 +85,11 @@ def load_token_features(
 ) -> TokenFeatures:
     """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
-    A folder of sentence-transformers says which folder its encoder is in and whether texts are lower-cased.
+    A sentence-transformers folder says where its encoder is and whether texts are lower-cased.
 
     Raises:
         CheckpointError: the model cannot be read or has no vocabulary.
-        ConfigError: a setting is impossible.
+        ConfigError: a setting is invalid.
     """
     encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
     return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
