@@ -181,7 +181,7 @@ def test_what_is_missing_is_named_as_the_checkpoint_would_name_it(config, transl
     missing = there(absent)[0]
     for one, expected in ((stored, missing), (bare, missing.removeprefix(prefix))):
         with pytest.raises(CheckpointError) as caught:
-            plan_loading(one, translate, config, "'x'", name_there=lambda ours: there(ours)[0])
+            plan_loading(one, translate, config, NAMES, "'x'", name_there=lambda ours: there(ours)[0])
         assert caught.value.found == f"no {expected}"
 
 
