@@ -127,7 +127,7 @@ def test_tokens_of_any_scale_are_restored_within_half_a_quantisation_step() -> N
     [
         ({"avx2", "avx512_vnni", "avx512_bf16"}, "int8", 8, ""),
         ({"avx2", "avx_vnni"}, "int8", 8, ""),
-        ({"avx2"}, "int8", 7, "7 bits"),
+        ({"avx2"}, "int8", 7, "7 of 8 bits"),
         (set(), "fp32", 8, "emulated"),
     ],
 )
