@@ -167,7 +167,7 @@ def test_all_faults_are_listed_at_once(folder, config):
     for part in (
         "no bert/embeddings/word_embeddings",
         "no cls/predictions/output_bias",
-        "bert/pooler/dense/kernel is [32, 31] and not",
+        "bert/pooler/dense/kernel is [32, 31] instead of",
     ):
         assert part in str(caught.value)
 
