@@ -59,7 +59,7 @@ def test_the_official_spec_keeps_the_order_of_outputs_named_like_the_labels(
     unnamed = foreign_spec(tmp_path / "unnamed", "classification", ("LABEL_0", "LABEL_1", "LABEL_2"))
     assert official_spec("mnli", unnamed).labels == ("contradiction", "entailment", "neutral")
     assert capsys.readouterr().err == (
-        "warning: the outputs LABEL_0, LABEL_1, LABEL_2 are taken for the labels contradiction, entailment, neutral "
+        "warning: the outputs LABEL_0, LABEL_1, LABEL_2 are taken as the labels contradiction, entailment, neutral "
         "of mnli\n"
     )
     assert official_spec("cola", unnamed) == unnamed
