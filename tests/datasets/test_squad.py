@@ -1,4 +1,4 @@
-"""Questions with answers in their contexts."""
+"""SQuAD files: questions with answers in their contexts."""
 
 import json
 import re
@@ -151,9 +151,7 @@ def test_empty_questions_and_contexts_and_doubled_ids_are_skipped_and_listed(tmp
     file = read_squad(path)
     assert [(example.id, example.answers) for example in file.examples] == [("q2", (Answer("Bob", 15),))]
     assert [reason for _, reason in file.skipped] == ["an empty question", "a duplicate id"]
-    with pytest.raises(
-        InputError, match=r"none usable, 1 skipped, such as question 'q' .*an empty context"
-    ):
+    with pytest.raises(InputError, match=r"none usable, 1 skipped, such as question 'q' .*an empty context"):
         read_squad(write(tmp_path / "b.json", question("q", answer("Bob", 15)), context="  "))
 
 

@@ -1,4 +1,4 @@
-"""Tables of texts and labels, good and bad."""
+"""Tables of texts and labels, valid and invalid."""
 
 import csv
 import gzip

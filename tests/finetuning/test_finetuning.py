@@ -1,4 +1,4 @@
-"""Steps of fine-tuning: the order of the examples, the rates of the layers, seeds, collapses, the search."""
+"""Fine-tuning: order of the examples, learning rates by layer, seeds, collapsed training, tuning."""
 
 import dataclasses
 import json
@@ -184,7 +184,7 @@ def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: 
 def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With unanswerable questions the plain F1, before its threshold is fitted, tells trials apart by chance only."""
+    """With unanswerable questions, plain F1 before fitting the threshold separates trials only by chance."""
     values = iter((50.0, 60.0, 70.0, 10.0))
 
     def train_once(

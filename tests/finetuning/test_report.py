@@ -1,4 +1,4 @@
-"""The page of fine-tuning runs shows what the run folders hold, and compares runs on the same examples."""
+"""The page of fine-tuning runs shows the content of the run folders and compares runs on the same examples."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_run(path: Path, kind: str, lines: list[Line], *, seeds: int = 2, spec: dict[str, Any] | None = None) -> Path:
-    """A run folder as `finetune` leaves it, with the given predictions and made-up scores 0.5, 0.75, ..."""
+    """A run folder as written by `finetune`, with the given predictions and made-up scores 0.5, 0.75, ..."""
     metric = {"regression": "pearson", "span": "f1", "tagging": "f1"}.get(kind, "accuracy")
     values = [0.5 + 0.25 * number for number in range(seeds)]
     runs = []
@@ -70,7 +70,7 @@ def label_line(name: str, gold: str, chances: dict[str, float], texts: list[str]
 
 
 def some_labels(count: int, right: float, seed: int = 0) -> list[Line]:
-    """Predictions of which about the share `right` is right."""
+    """Predictions of which about the fraction `right` is correct."""
     draws = generator(seed, "labels").random((count, 2))
     lines = []
     for number, (draw, sure) in enumerate(draws.tolist()):
@@ -374,7 +374,7 @@ def test_what_is_fitted_on_the_dev_examples_is_told(tmp_path: Path) -> None:
 
 
 def test_sentences_are_compared_by_their_entities_and_not_by_their_many_right_words(tmp_path: Path) -> None:
-    """Of the nine words of a sentence eight are O: most words are right whoever finds the name."""
+    """Eight of the nine words of a sentence are O: most words are right for any model."""
     gold = "B-PER " + "O " * 8
     lines = {
         name: [

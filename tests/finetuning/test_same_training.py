@@ -1,6 +1,6 @@
-"""Steps of fine-tuning are those of `transformers`: same weights, rows, rate and optimizer end in the same parameters.
+"""Fine-tuning steps match `transformers`: the same weights, rows and optimizer give the same parameters.
 
-Ours are flat rows in micro-batches; theirs are padded batches, torch's AdamW and the schedule of the example scripts.
+Ours uses flat rows in micro-batches; the peer uses padded batches, torch's AdamW and the example scripts' schedule.
 """
 
 import dataclasses
@@ -26,11 +26,11 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 from tasks.test_interchange import CLASSES
 
 STEPS, RATE, IGNORED = 8, 1e-3, -100
-ROOM = 5e-5  # of a parameter, that moves by up to 8e-3; losses are computed in fp32, and Adam enlarges small gradients
+ROOM = 5e-5  # per parameter, which moves by up to 8e-3; losses are in fp32, and Adam amplifies small gradients
 
 
 def padded(features: Features, units: list[int], kind: str) -> dict[str, torch.Tensor]:
-    """A batch of some units as `transformers` takes it."""
+    """A batch of these units as input for `transformers`."""
     rows = [
         row
         for unit in units

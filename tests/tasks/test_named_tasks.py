@@ -65,7 +65,9 @@ def test_the_labels_are_those_of_the_whole_file_whatever_the_limit(
     learned = [tag for example in data.train for tag in example.tags]
     assert len(learned) == 2
     missing = ", ".join(label for label in spec.labels if label not in learned)
-    assert f"warning: labels missing from the training examples, so never learned: {missing};" in capsys.readouterr().err
+    assert (
+        f"warning: labels missing from the training examples, so never learned: {missing};" in capsys.readouterr().err
+    )
 
 
 def test_a_limit_draws_from_the_whole_file_and_keeps_its_order(tmp_path: Path) -> None:

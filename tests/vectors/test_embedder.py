@@ -1,4 +1,4 @@
-"""One vector a text: what it is the mean of, that nothing around it changes it, and what is counted."""
+"""One vector per text: its pooling, its independence of the other texts, and the counts."""
 
 import importlib.util
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers says of its vectors, in its old and its new form."""
+"""The pooling configuration of a sentence-transformers folder, in the old and the new format."""
 
 import json
 from pathlib import Path
