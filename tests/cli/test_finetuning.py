@@ -125,7 +125,7 @@ def test_unknown_labels_of_training_rows_are_refused_all_of_them_named(run, mode
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("text,label\na b,x\na c,x\n", "expected two labels at least"),
+        ("text,label\na b,x\na c,x\n", "expected 2 to 1000 labels"),
         ("one,two\na b,x\na c,y\n", "one"),
         ("", "empty"),
         ("text,label\n,x\n", "none with text"),

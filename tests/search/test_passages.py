@@ -64,7 +64,7 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("p.txt", "", "empty file"),
-        ("p.txt", '{"text": "a"}\n', "rename it to .jsonl"),
+        ("p.txt", '{"text": "a"}\n', "rename it to end in .jsonl"),
         ("p.csv", "id,text\na,x\na,y\n", "a unique id in line 3"),
         ("p.jsonl", '{"id": "a", "text": "x"}\n{"id": "b"}\n', "the column 'text' in line 2"),
         ("p.csv", "id,text\na, \n", "1 without text"),
