@@ -295,7 +295,7 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
     assert capsys.readouterr().err == ""
     assert len(read_texts(path, text_column="Go until jurong", label_column="ham").examples) == 2
     assert capsys.readouterr().err == (
-        f"warning: '{path}' has the label 'ham', the name of its label column: its first line must be a header\n"
+        f"warning: '{path}' has the label 'ham', the name of its label column: the file needs a header\n"
     )
     records = write(tmp_path / "a.jsonl", '{"text": "a", "label": "label"}\n{"text": "b", "kind": 1, "label": "x"}\n')
     read_texts(records)

@@ -173,9 +173,7 @@ def read_texts(
             fix="name another file or text_column",
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
-        warn(
-            f"'{shown(str(path))}' has the label {label!r}, the name of its label column: its first line must be a header"
-        )
+        warn(f"'{shown(str(path))}' has the label {label!r}, the name of its label column: the file needs a header")
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
