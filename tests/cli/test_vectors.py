@@ -193,7 +193,7 @@ def test_texts_that_change_while_they_are_read_are_refused(run, model, text, tmp
         result = run("embed", text, "--model", model, "--out", out)
     assert (result.code, result.err.count("\n")) == (1, 1), result
     assert "the 6 texts that" in result.err
-    assert "7 others" in result.err
+    assert "7 different texts" in result.err
     assert not out.exists()
     assert run("embed", text, "--model", model, "--out", out, "--replace").code == 0
     assert len(np.load(out)) == 7

@@ -1,4 +1,4 @@
-"""Contexts with endings."""
+"""Multiple-choice files."""
 
 import csv
 import io

@@ -1,4 +1,4 @@
-"""Words with tags in columns."""
+"""CoNLL files: words and tags in columns."""
 
 import dataclasses
 import json

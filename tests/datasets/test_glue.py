@@ -60,7 +60,7 @@ def header(key: str, *, labelled: bool) -> list[str] | None:
 
 
 def labelled_file(folder: Path, key: str, label: str | None = None) -> Path:
-    """A training file with one row, whose cells say their numbers."""
+    """A training file with one row, whose cells contain their column numbers."""
     names = header(key, labelled=True)
     cells = [f"cell {number}" for number in range(len(names) if names else 4)]
     cells[TRAIN_COLUMNS[key][2]] = label or (*GLUE[key].labels, "2.500")[0]

@@ -1,4 +1,4 @@
-"""Gold labels that a model does not know: each is a miss, in the scores, in their intervals and on the page."""
+"""Gold labels unknown to the model: each counts as a miss, in the scores, their intervals and on the page."""
 
 import dataclasses
 

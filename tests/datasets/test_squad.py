@@ -1,4 +1,4 @@
-"""Questions with answers in their contexts."""
+"""SQuAD files: questions with answers in their contexts."""
 
 import json
 import re

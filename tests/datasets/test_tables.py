@@ -1,4 +1,4 @@
-"""Tables of texts and labels, good and bad."""
+"""Tables of texts and labels, valid and invalid."""
 
 import csv
 import gzip
@@ -282,7 +282,7 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", ["mails", "mails.txt", "mails.csv.bak"])
 def test_a_file_without_a_usual_ending_is_to_be_renamed(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"rename it to \.tsv or \.jsonl if that is its format, or save it"):
+    with pytest.raises(InputError, match=r"rename it to end in \.tsv or \.jsonl if that is its format, or save it"):
         read_texts(write(tmp_path / name, "text\tlabel\na\tb\n"))
 
 
@@ -295,7 +295,7 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
     assert capsys.readouterr().err == ""
     assert len(read_texts(path, text_column="Go until jurong", label_column="ham").examples) == 2
     assert capsys.readouterr().err == (
-        f"warning: '{path}' has its label column 'ham' also as a label: the first line must be a header\n"
+        f"warning: '{path}' has the label 'ham', the name of its label column: the file needs a header\n"
     )
     records = write(tmp_path / "a.jsonl", '{"text": "a", "label": "label"}\n{"text": "b", "kind": 1, "label": "x"}\n')
     read_texts(records)

@@ -1,4 +1,4 @@
-"""The texts of a file: one a line, whatever the line holds, or one column of a table."""
+"""The texts of a file: one per line, whatever its content, or one column of a table."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""Models to export, and files of labelled examples to try them on."""
+"""Models to export, and files of labelled examples to test them on."""
 
 import json
 from pathlib import Path
@@ -28,7 +28,7 @@ def write_task(path: Path, kind: str) -> Path:
 
 
 def write_data(path: Path, examples: list[Example]) -> Path:
-    """A file of labelled examples in the form of their task."""
+    """A file of labelled examples in the format of their task."""
     lines: list[str] = []
     if isinstance(examples[0], TextExample):
         lines = ["text\tlabel", *(f"{one.first}\t{one.label}" for one in examples if isinstance(one, TextExample))]

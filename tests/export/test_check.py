@@ -1,4 +1,4 @@
-"""The gate: what differs from the library is not written, and export.json tells how far apart the two sides were."""
+"""The equivalence check: a differing export is not written, and export.json records the differences."""
 
 import dataclasses
 import gzip
@@ -204,7 +204,7 @@ def test_the_limit_of_int8_is_that_of_the_score_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("kind", ["single", "choice", "tags", "answer"])
 def test_a_runner_sees_padded_batches_of_all_lengths_and_every_difference_counts(kind: str, tmp_path: Path) -> None:
-    """The library itself, one row at a time, stands on the other side."""
+    """The other side is the library itself, one row at a time."""
     folder = load_any(write_task(tmp_path / "model", kind))
     spec = spec_of(folder)
     model, outputs = library_model(folder, spec), outputs_of(spec.kind, folder.parts)

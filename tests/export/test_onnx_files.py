@@ -1,4 +1,4 @@
-"""exported = trained: what onnxruntime says of padded batches is what the library says of flat ones."""
+"""exported = trained: onnxruntime on padded batches gives the outputs of the library on flat batches."""
 
 import dataclasses
 from pathlib import Path
@@ -60,7 +60,7 @@ def task_folder(path: Path, kind: str, config: BertConfig = CONFIG) -> tuple[Mod
 
 
 def padded(rows: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Rows of ids and segments side by side, with ids at the padding that would show if they were looked at."""
+    """Padded rows of ids and segments; the ids at the padding would change the outputs if they were not masked."""
     shape = len(rows), max(len(ids) for ids, _ in rows)
     found = {
         "input_ids": np.full(shape, 7),
@@ -85,7 +85,7 @@ def flat(rows: list[tuple[np.ndarray, np.ndarray]]) -> Batch:
 
 
 def onnx_logits(run, features: Features, kind: str) -> np.ndarray:
-    """[R, K] of onnxruntime at the positions that our head reads, from padded batches of three units."""
+    """onnxruntime's logits [R, K] at the positions that our head uses, from padded batches of three units."""
     per_row = []
     starts = np.cumsum(features.rows_per_unit) - features.rows_per_unit
     for first in range(0, len(features), 3):
@@ -117,7 +117,7 @@ def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(kind: str, 
     features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
     ours = task_logits(model, features, choose("cpu", "fp32"))
     theirs = onnx_logits(session_runner(tmp_path / "model.onnx"), features, kind)
-    assert ours.std() > 100 * NEAR["atol"], "a model that says the same of everything proves nothing"
+    assert ours.std() > 100 * NEAR["atol"], "a model with constant output proves nothing"
     np.testing.assert_allclose(theirs, ours, **NEAR)
 
 
@@ -163,7 +163,7 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object
     with torch.inference_mode():
         hidden = model(flat(rows))
     np.testing.assert_allclose(found["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
-    # The last layer of a pooled head computes [CLS] alone.
+    # The last layer of a pooled head computes only [CLS].
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
     onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
     with torch.inference_mode():

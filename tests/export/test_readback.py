@@ -1,4 +1,4 @@
-"""What is written for other tools is run beside the source, and is not written where outputs or scores differ."""
+"""Exports to other tools are run and compared with the source, and not written if outputs or scores differ."""
 
 import dataclasses
 import json
@@ -49,7 +49,7 @@ def one_line(error: BertsmithError) -> str:
 
 
 def write_agreed(source: Path, path: Path, count: int) -> Path:
-    """Examples with the labels that the model gives them, so that every changed answer lowers its score."""
+    """Examples labelled with the model's own answers, so that every changed answer lowers the score."""
     examples = examples_of("single", count)
     predictions = load_predictor(source).predict(examples)
     pairs = zip(examples, predictions, strict=True)
@@ -57,7 +57,7 @@ def write_agreed(source: Path, path: Path, count: int) -> Path:
 
 
 def change_answers(monkeypatch: pytest.MonkeyPatch, to: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    """Lets the other side say something else: `change` is given its logits."""
+    """Changes the logits of the other side with `change`."""
     if to == "onnx":
         pytest.importorskip("onnx", reason="needs the extra export")
         pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -192,7 +192,7 @@ def test_one_tie_is_let_pass_and_two_are_held_to_the_limit_of_the_score() -> Non
     many = dataclasses.replace(scored, loss=METRIC_LIMIT, examples=100_000, changed=90)
     assert require_equal(many, "m") == limits
     assert require_equal(dataclasses.replace(scored, changed=5, loss=-0.1), "m") == limits
-    # Every number differs a little, so there is no answer that changed.
+    # Every number differs slightly, so there is no count of changed answers.
     number = dataclasses.replace(scored, metric="pearson", changed=None)
     with pytest.raises(CheckpointError, match=r"at most 0\.001 below the library's; found 0\.4000, library"):
         require_equal(number, "m")
@@ -214,7 +214,7 @@ def test_answers_that_changed_are_counted_by_examples(kind: str, tmp_path: Path)
     def other(inputs):
         found = run(inputs)
         calls.append(len(inputs["input_ids"]))
-        # The batches of odd lengths come first; then those of the sample, of which the first has a row turned over.
+        # Batches of odd lengths come first, then the sample, in whose first batch one row is negated.
         if len(calls) == 4:
             for values in found.values():
                 values[0] = -values[0]
@@ -240,7 +240,7 @@ def test_a_written_google_checkpoint_with_another_tensor_leaves_nothing(
     with pytest.raises(CheckpointError, match=r"found different values in bert\.layers\.1\.output\.bias; nothing"):
         export(source, tmp_path / "out", to="google")
     assert not (tmp_path / "out").exists()
-    # What is run is what was written: without the look at the tensors the outputs tell.
+    # The written model is the one that is run: without the comparison of tensors, the outputs reveal the difference.
     monkeypatch.setattr(export_readback, "_require_same", lambda folder, back: len(folder.tensors))
     with pytest.raises(CheckpointError, match=r"logits of the Google checkpoint within 0\.0001 of their spread"):
         export(source, tmp_path / "out", to="google")
@@ -280,7 +280,7 @@ def test_a_google_checkpoint_without_a_vocabulary_is_not_run_and_that_is_said(tm
 
 
 def write_columns(path: Path, kind: str) -> tuple[Path, ColumnSettings, str]:
-    """A file whose columns have names, or places, of their own; how it is read."""
+    """A file with non-standard column names or positions, and how to read it."""
     lines = []
     for one in examples_of(kind, 12):
         if kind == "tags":

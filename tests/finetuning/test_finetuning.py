@@ -1,4 +1,4 @@
-"""Fine-tuning: the order of the examples, the learning rates of the layers, seeds, collapsed trainings, tuning."""
+"""Fine-tuning: order of the examples, learning rates by layer, seeds, collapsed training, tuning."""
 
 import dataclasses
 import json
@@ -186,7 +186,7 @@ def test_a_search_resumes_where_it_stopped_and_returns_the_best_trial(tmp_path: 
 def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With unanswerable questions, F1 before the threshold is fitted distinguishes trials only by chance."""
+    """With unanswerable questions, plain F1 before fitting the threshold separates trials only by chance."""
     values = iter((50.0, 60.0, 70.0, 10.0))
 
     def train_once(

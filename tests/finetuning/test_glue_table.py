@@ -1,4 +1,4 @@
-"""Own scores next to the published ones: what is shown, what is missing, which runs are refused."""
+"""Own scores next to published ones: what is shown, what is missing, which runs are refused."""
 
 import json
 from pathlib import Path

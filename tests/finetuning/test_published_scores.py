@@ -24,7 +24,7 @@ from bertsmith.finetuning.published_scores import (
 
 @pytest.mark.parametrize("row", GLUE_TABLE, ids=lambda row: row.system)
 def test_the_average_of_a_row_is_the_mean_of_its_columns(row: GlueRow) -> None:
-    """The ELMo baseline is printed 0.06 above the mean of its rounded columns."""
+    """The printed ELMo baseline is 0.06 above the mean of its rounded columns."""
     assert len(row.scores) == len(GLUE_COLUMNS) == len(GLUE_TRAIN_SIZES) == 9
     assert table_average(row) == pytest.approx(row.average, abs=0.06 if "ELMo" in row.system else 0.05)
 
@@ -74,7 +74,7 @@ def test_the_glue_score_of_the_small_models_follows_from_their_results(name: str
     scores: dict[str, dict[str, float]] = {}
     for (task, metric), value in zip(SMALL_MODEL_RESULTS, results, strict=True):
         scores.setdefault(task, {})[metric] = value
-    # The score of tiny is printed 0.06 above that of its rounded results.
+    # The printed score of tiny is 0.06 above that of its rounded results.
     assert glue_average(scores, with_wnli=True) == pytest.approx(published, abs=0.06)
 
 

@@ -1,4 +1,4 @@
-"""The page of fine-tuning runs shows the contents of run folders and compares runs on the same examples."""
+"""The page of fine-tuning runs shows the content of the run folders and compares runs on the same examples."""
 
 import json
 import re
@@ -374,7 +374,7 @@ def test_values_fitted_on_the_dev_examples_are_reported(tmp_path: Path) -> None:
 
 
 def test_sentences_are_compared_by_their_entities_and_not_by_their_many_right_words(tmp_path: Path) -> None:
-    """Eight of the nine words of a sentence are O, so most words are correct whether or not the name is found."""
+    """Eight of the nine words of a sentence are O: most words are right for any model."""
     gold = "B-PER " + "O " * 8
     lines = {
         name: [

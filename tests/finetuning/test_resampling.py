@@ -1,4 +1,4 @@
-"""Scores computed from per-example rows equal those of the task, and lie in their intervals."""
+"""Scores from per-example rows equal the scores of the task, and their intervals contain them."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 
 @pytest.fixture(scope="module")
 def answered(tmp_path_factory):
-    """The lines of each kind of task, and the scores of the task, of a model that guesses."""
+    """The lines and the task's scores for each kind of task, from a guessing model."""
     from bertsmith.checkpoints.assembly import load_for_task
     from bertsmith.checkpoints.load import load_any
     from bertsmith.runtime import choose

@@ -1,6 +1,6 @@
-"""Fine-tuning steps equal those of `transformers`: same weights, rows, learning rate and optimizer, same parameters.
+"""Fine-tuning steps match `transformers`: the same weights, rows and optimizer give the same parameters.
 
-Ours are flat rows in micro-batches; theirs are padded batches, torch's AdamW and the schedule of the example scripts.
+Ours uses flat rows in micro-batches; the peer uses padded batches, torch's AdamW and the example scripts' schedule.
 """
 
 from pathlib import Path
@@ -32,7 +32,7 @@ ROOM = 5e-5  # of a parameter, which moves by up to 8e-3; losses are in fp32, an
 
 
 def padded(features: Features, units: list[int], kind: str) -> dict[str, torch.Tensor]:
-    """A padded batch of units, as `transformers` takes it."""
+    """A batch of these units as input for `transformers`."""
     rows = [
         row
         for unit in units

@@ -1,10 +1,10 @@
-"""A page that was written, read as a browser would."""
+"""A written page, parsed as by a browser."""
 
 from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """The text of a page, its elements, and a check that each one is closed."""
+    """The text and the elements of a page, with a check that each element is closed."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""BM25 against its formula, written out."""
+"""BM25 against a direct implementation of its formula."""
 
 import math
 
@@ -42,7 +42,7 @@ def test_a_rare_word_decides_and_case_and_accents_do_not() -> None:
     passages = ["the cat sat on the mat", "the dog sat", "the Café was closed", "the bird"]
     ranking = BM25(passages).search(["the CAFE", "dog", "nothing of this"], top=2)
     assert ranking.places[0, 0] == 2
-    assert ranking.places[1].tolist() == [1, NOBODY], "only what shares a word is ranked"
+    assert ranking.places[1].tolist() == [1, NOBODY], "only passages that share a word are ranked"
     assert ranking.places[2].tolist() == [NOBODY, NOBODY]
     assert ranking.row(2) == []
 

@@ -1,4 +1,4 @@
-"""Passages, queries and judgements in every form that is read, with what can be wrong in them."""
+"""Passages, queries and judgements in all supported formats, valid and invalid."""
 
 import dataclasses
 import json
@@ -64,7 +64,7 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("p.txt", "", "empty file"),
-        ("p.txt", '{"text": "a"}\n', "rename it to .jsonl"),
+        ("p.txt", '{"text": "a"}\n', "rename it to end in .jsonl"),
         ("p.csv", "id,text\na,x\na,y\n", "a unique id in line 3"),
         ("p.jsonl", '{"id": "a", "text": "x"}\n{"id": "b"}\n', "the column 'text' in line 2"),
         ("p.csv", "id,text\na, \n", "1 without text"),
@@ -115,7 +115,7 @@ def test_judgements_that_count_the_queries_are_taken_by_place() -> None:
 
 
 def test_judgements_that_could_be_ids_or_places_are_refused_until_it_is_said() -> None:
-    """As those of Cranfield, whose queries are called 1, 2, 4, 8 ... and judged as 1, 2, 3, 4 ..."""
+    """As in Cranfield, whose queries have the ids 1, 2, 4, 8 ... and are judged as 1, 2, 3, 4 ..."""
     queries = TextSet(ids=("1", "2", "4"), texts=("a", "b", "c"))
     counted = {"1": {"x": 1.0}, "2": {"y": 1.0}, "3": {"z": 1.0}}
     with pytest.raises(InputError, match="query '3', which is not an id, though others are; use --judged-by"):

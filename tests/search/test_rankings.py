@@ -1,4 +1,4 @@
-"""Rankings against sorting by hand."""
+"""Rankings against plain sorting."""
 
 import numpy as np
 import pytest

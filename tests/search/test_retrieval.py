@@ -1,4 +1,4 @@
-"""Search over passages: what is kept in the index, what is read again, how it is scored."""
+"""Passage search: index, re-ranking and evaluation."""
 
 import dataclasses
 from pathlib import Path

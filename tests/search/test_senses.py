@@ -1,4 +1,4 @@
-"""Senses of a word: where it stands, what vector it has there, how its occurrences are grouped."""
+"""Senses of a word: its occurrences, their vectors, and their groups."""
 
 from collections.abc import Iterable
 
@@ -111,7 +111,7 @@ def test_of_a_long_sentence_the_part_around_the_word_is_read(encoder: FrozenEnco
 
 
 def clouds(*sizes: int) -> tuple[list[Occurrence], np.ndarray]:
-    """Vectors around as many axes, and a sentence for each."""
+    """Clusters of vectors, one around each of as many axes, and a sentence per vector."""
     source = generator(0, "clouds")
     vectors = np.concatenate(
         [np.eye(8)[axis] + 0.05 * source.standard_normal((size, 8)) for axis, size in enumerate(sizes)]

@@ -1,4 +1,4 @@
-"""One thread for the tiny models of this room: more only wait for each other on a busy machine."""
+"""One thread for the tiny models of these tests: on a busy machine, more threads only wait for each other."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A budget in tokens or minutes becomes a number of steps that can be used again."""
+"""A budget in tokens or minutes is converted to a number of steps that can be reused."""
 
 import dataclasses
 import re
@@ -30,7 +30,7 @@ def test_a_budget_in_tokens_is_as_many_steps_as_hold_them(tmp_path):
 
 @pytest.mark.parametrize("changes", [{}, {"evaluate_every": None}, {"evaluate_every": 5}, {"evaluate_every": 1}])
 def test_a_budget_in_minutes_is_kept_and_used(tmp_path, clock, changes):
-    """Trials, evaluations and steps together take nearly all of the two minutes and no more."""
+    """Trials, evaluations and steps together use nearly all of the two minutes, and no more."""
     workload = ToyWorkload(clock=clock)
     result = toy_run(tmp_path, workload, minutes=2, **changes)
     resolved = RunFolder.open(tmp_path).resolved
@@ -76,7 +76,7 @@ def test_evaluation_takes_about_a_tenth_of_a_budget_in_minutes(tmp_path, clock):
 def test_a_budget_without_room_for_a_step_says_what_is_needed_and_leaves_nothing(
     tmp_path, clock, minutes, trials, words
 ):
-    """A try that is sure to fail ends at once, and one with more than the error asks for trains."""
+    """A budget that is certain to fail is refused immediately; one above the minimum in the error trains."""
     workload, folder = ToyWorkload(clock=clock), tmp_path / "run"
     with pytest.raises(ConfigError, match=words) as error:
         toy_run(folder, workload, minutes=minutes)
@@ -108,7 +108,7 @@ def test_a_run_that_began_stays_whatever_its_continuation_is_given(tmp_path, clo
 
 
 class _Idle(ToyWorkload):
-    """Has no work for any process, which is a mistake in the settings."""
+    """A workload without work for any process, which is an error in the settings."""
 
     def plan(self, step, rank, world):
         return dataclasses.replace(super().plan(step, rank, world), micro_batches=[])

@@ -1,4 +1,4 @@
-"""Two processes give the losses of one."""
+"""Two processes give the same losses as one."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Steps that are not finite are skipped, jumps are reported, a request to stop is a flag."""
+"""Non-finite steps are skipped, loss spikes are reported, a request to stop sets a flag."""
 
 import math
 import os

@@ -1,4 +1,4 @@
-"""What a run does and writes, on a tiny workload."""
+"""Behaviour and output of a run, on a tiny workload."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def test_a_line_of_several_steps_holds_their_mean(tmp_path):
 
 
 def test_the_cut_into_micro_batches_changes_nothing_but_rounding(tmp_path):
-    """One step of 8 rows is the same step in pieces of 8, 3 or 1."""
+    """A step of 8 rows is the same in micro-batches of 8, 3 or 1."""
     whole, *cut = (ToyWorkload(dropout=False, micro_batch=size) for size in (8, 3, 1))
     toy_run(tmp_path / "whole", whole)
     for workload in cut:
@@ -237,8 +237,8 @@ def test_a_missing_tensorboard_is_named(tmp_path, monkeypatch):
 
 
 class ScriptedWorkload(ToyWorkload):
-    """Its evaluations give the next of some values, the last of which may be an interruption; `seen` keeps what the
-    model was at each."""
+    """A workload whose evaluations return the given values in order, the last of which may be an interruption; `seen`
+    keeps the parameters at each evaluation."""
 
     def __init__(self, *values):
         super().__init__()

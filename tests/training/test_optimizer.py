@@ -46,7 +46,7 @@ def test_a_frozen_parameter_is_in_no_group():
 @pytest.mark.parametrize("bias_correction", [False, True])
 @pytest.mark.parametrize(("kind", "oracle"), [(BertAdam, adam_oracle.bert_adam), (Lamb, adam_oracle.lamb)])
 def test_the_first_updates_equal_the_formulas(kind, oracle, bias_correction):
-    """Five updates, each tensor with its own decay, to 1e-7 of a computation by hand."""
+    """Five updates, with different decay per tensor, within 1e-7 of a manual computation."""
     module = TwoLayers()
     optimizer = kind(module, weight_decay=0.01, bias_correction=bias_correction)
     before = {name: p.detach().numpy().copy() for name, p in module.named_parameters()}
@@ -65,7 +65,7 @@ def test_the_first_updates_equal_the_formulas(kind, oracle, bias_correction):
 
 
 def test_without_bias_correction_the_first_update_is_more_than_three_times_the_rate():
-    """0.1 / sqrt(0.001) = 3.16 times the sign of the gradient; with the correction it is 1."""
+    """0.1 / sqrt(0.001) = 3.16 times the sign of the gradient; with bias correction the factor is 1."""
     for bias_correction, factor in ((False, 0.1 / math.sqrt(0.001)), (True, 1.0)):
         module = OneVector([1.0, -2.0], torch.float64)
         module.x.grad = torch.tensor([5.0, -7.0], dtype=torch.float64)
@@ -75,7 +75,7 @@ def test_without_bias_correction_the_first_update_is_more_than_three_times_the_r
 
 
 def test_a_problem_of_three_numbers_is_solved():
-    """The published test of the original optimizer: 100 steps at rate 0.2."""
+    """The published test of the original optimizer: 100 steps with a learning rate of 0.2."""
     module, target = OneVector([0.1, -0.2, -0.1]), torch.tensor([0.4, 0.2, -0.5])
     optimizer = BertAdam(module, weight_decay=0.0)
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""resumed = straight: a run that was killed ends with the bytes of one that was not."""
+"""resumed = straight: a killed and resumed run ends with the same bytes as an uninterrupted one."""
 
 import os
 import signal
@@ -39,7 +39,7 @@ def assert_same(straight: Path, run: Path) -> None:
 
 
 def test_killed_between_checkpoints_and_resumed_is_the_straight_run(straight, tmp_path):
-    """kill -9 after step 7 of a process of its own, while the next step is computed."""
+    """kill -9 of a separate process after step 7, while the next step is computed."""
     run = tmp_path / "run"
     process = subprocess.Popen(program(run, "--pause", "0.05"), stderr=subprocess.DEVNULL, env=environment())
     log = run / "metrics.jsonl"

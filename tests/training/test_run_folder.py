@@ -1,4 +1,4 @@
-"""What lies in a run folder, and what happens when it is damaged, full, or another's. Bad input."""
+"""The content of a run folder, and what happens if it is damaged, on a full disk, or belongs to another run."""
 
 import errno
 import json
@@ -166,7 +166,7 @@ def test_a_disk_that_is_full_for_the_log_is_one_line(tmp_path, monkeypatch):
 
 
 def test_a_file_size_limit_of_the_system_ends_a_run_with_one_line(tmp_path):
-    """A real write that fails half way: no file may grow beyond 64 KiB, and the model is larger."""
+    """A real write that fails halfway: no file may exceed 64 KiB, and the model is larger."""
     program = [sys.executable, str(TOY), str(tmp_path / "run"), "--width", "4000", "--steps", "6"]
     result = subprocess.run(
         program,

@@ -19,7 +19,7 @@ def test_without_a_warm_up_the_first_update_has_the_peak_rate():
 
 
 def test_the_2018_rate_drops_a_little_where_the_warm_up_ends():
-    """The falling line starts at step 0, so at 10,000 of 1,000,000 steps 99 % of the peak is left."""
+    """The decay starts at step 0, so at step 10,000 of 1,000,000 the learning rate is 99% of the peak."""
     rate = [learning_rate("tf_linear", t, peak=1e-4, warmup=10_000, total=1_000_000) for t in (9_999, 10_000, 505_000)]
     assert rate == [1e-4 * 9_999 / 10_000, 1e-4 * (1 - 0.01), 1e-4 * (1 - 0.505)]
 

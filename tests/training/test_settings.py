@@ -1,4 +1,4 @@
-"""Settings that cannot be are refused in one line with three parts."""
+"""Invalid settings are refused in one line with three parts."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A tiny workload for the loop's tests; as a program it makes a run that can be killed."""
+"""A tiny workload for the tests of the loop; as a program, it makes a run that can be killed."""
 
 import argparse
 import os
@@ -40,7 +40,7 @@ class ToyModel(nn.Module):
 
 
 class Clock:
-    """A clock that stands still unless work is done; in place of `time.monotonic`."""
+    """A replacement for `time.monotonic` that only advances when work is done."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -50,9 +50,9 @@ class Clock:
 
 
 class ToyWorkload(Workload):
-    """Rows with a linear target. `broken` steps have a loss that is not a number, that of `jumps` is high.
+    """Rows with a linear target. `broken` steps have a NaN loss, `jumps` a high one.
 
-    With a `clock` a micro-batch takes one second of it and an evaluation two.
+    With a `clock`, a micro-batch takes one second and an evaluation two.
     """
 
     def __init__(
@@ -116,14 +116,14 @@ def toy_settings(**changes: Any) -> TrainSettings:
 
 
 def toy_run(path: Path, workload: ToyWorkload, *, resume: bool = False, **changes: Any) -> Any:
-    """The result of a whole toy run in `path`."""
+    """The result of a complete toy run in `path`."""
     settings = toy_settings(**changes)
     make = RunFolder.resume if resume else RunFolder.create
     return train(workload, settings, make(path, {"train": to_dict(settings)}))
 
 
 def environment() -> dict[str, str]:
-    """The environment in which this file runs as a program, whether or not the package is installed."""
+    """The environment to run this file as a program, whether or not the package is installed."""
     return {**os.environ, "PYTHONPATH": str(Path(bertsmith.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
 
 
@@ -154,7 +154,7 @@ def main() -> None:
 
 
 def _die_while_writing(step: int) -> None:
-    """Makes the write of the optimizer's file at `step` stop half way, with no chance to tidy up."""
+    """Stops the write of the optimizer's file at `step` halfway, without any cleanup."""
     from bertsmith.training import checkpoint
 
     write = checkpoint._save

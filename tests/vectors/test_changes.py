@@ -1,4 +1,4 @@
-"""Changes of vectors: applied to their own set, to another set, and stored in a file."""
+"""Changes of vectors: on the set they were fitted on, on another set, and saved to a file."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from bertsmith.vectors.files import VectorFile
 
 @pytest.fixture
 def vectors() -> np.ndarray:
-    """Correlated, with a large mean and one large direction."""
+    """Correlated vectors with a large mean and one dominant direction."""
     source = generator(0, "vectors to change")
     values = source.standard_normal((600, 8)) @ source.standard_normal((8, 8)) + 5
     values[:, 2] *= 10

@@ -1,4 +1,4 @@
-"""One vector per text: pooling, independence of the other texts, and counts."""
+"""One vector per text: its pooling, its independence of the other texts, and the counts."""
 
 import importlib.util
 from pathlib import Path

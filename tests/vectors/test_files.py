@@ -1,4 +1,4 @@
-"""Files of vectors: their contents, and that interrupted work ends in the same bytes."""
+"""Vector files: their content, and identical bytes after an interruption at any point."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ def columns(number: int) -> dict[str, pa.Array]:
 
 
 def write(path: Path, upto: int = 3, *, finish: bool = True, index: bool = True, **flags: bool) -> None:
-    """Writes blocks from where the file was left; stops, as if killed, after block `upto`."""
+    """Writes blocks from where the file was left off; stops after block `upto` as if killed."""
     with VectorFile(path, MADE_OF, 3, index=index, **flags) as file:
         for number in range(file.done.get("blocks", 0), upto):
             file.append(BLOCKS[number], columns(number) if index else None)
@@ -149,7 +149,7 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path):
     with pytest.raises(RunError, match="--replace"):
         write(path, index=False)
     write(path, 1, finish=False, index=False, replace=True)
-    assert path.read_bytes() == first, "the old file stays until the new one is whole"
+    assert path.read_bytes() == first, "the old file stays until the new one is complete"
     with pytest.raises(RunError, match="--replace"):
         write(path, index=False)
     write(path, 2, index=False, replace=True)
@@ -176,7 +176,7 @@ def test_an_index_is_replaced_with_its_vectors(tmp_path):
     path, tokens = tmp_path / "x.npy", tmp_path / "x.tokens.jsonl"
     write(path)
     write(path, 1, finish=False, index=False, replace=True)
-    assert tokens.exists(), "the old files stay until the new one is whole"
+    assert tokens.exists(), "the old files stay until the new one is complete"
     write(path, index=False, resume=True)
     assert sorted(content(tmp_path)) == ["x.npy", "x.npy.json"]
     tokens.write_text("mine\n")

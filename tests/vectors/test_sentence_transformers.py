@@ -1,4 +1,4 @@
-"""Recipes of sentence-transformers folders, in the old and the new form."""
+"""The pooling configuration of a sentence-transformers folder, in the old and the new format."""
 
 import json
 from pathlib import Path

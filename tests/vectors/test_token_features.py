@@ -1,4 +1,4 @@
-"""Vectors of words and pieces: which piece represents a word, the context in long texts, and token positions."""
+"""Vectors of words and pieces: the pieces of a word, the windows of a long text, token offsets."""
 
 import dataclasses
 import functools
@@ -64,7 +64,7 @@ def vectors_of(folder: Path, ids: np.ndarray, layers: str = "last") -> np.ndarra
 
 
 WIDE = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
-# Stand-alone accents, symbols, two lower-case forms of one letter, several kinds of spaces, removed characters.
+# Combining accents, symbols, the two lower-case forms of a letter, several kinds of spaces, dropped characters.
 ODD = st.text(st.sampled_from("abABΣσiİ !。中\u0301\u0345\u00a0\u200b\t\x00é") | st.characters(), max_size=20)
 
 
@@ -122,7 +122,7 @@ def test_a_word_is_its_first_piece_or_the_mean_of_its_pieces(folder):
 @pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
 @pytest.mark.parametrize("max_length", [3, 8, 9, 64])
 def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
-    """Each piece comes from the window where it has the most context, on every side a quarter of a row."""
+    """Each piece comes from the window in which it has most context, at least a quarter of a row on each side."""
     text = " ".join(["romes", "it", "good", "films", "?"] * 10)
     pieces = TOKENIZER.encode_with_offsets(text)
     features = load_token_features(folder, unit=unit, max_length=max_length, device="cpu")
@@ -204,7 +204,7 @@ def test_texts_without_a_piece_have_no_row_and_are_counted(folder):
 
 @pytest.mark.parametrize("unit", ["first", "mean"])
 def test_given_words_have_one_vector_each(folder, unit):
-    """As many vectors as words, whatever characters the words have."""
+    """One vector per word, whatever the pieces of the words are."""
     features = load_token_features(folder, unit=unit, device="cpu")
     sentences = [["The", "films", "was", "good-plots"], [], ["\u0301", "anna"], ["it"] * 200]
     found = features.word_vectors(sentences)

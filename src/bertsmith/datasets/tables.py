@@ -91,7 +91,7 @@ def read_table(path: Path) -> Iterator[Row]:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"'{shown(str(path))}'",
-            fix="rename it to .tsv or .jsonl if that is its format, or save it as one of these",
+            fix="rename it to end in .tsv or .jsonl if that is its format, or save it as one of these",
         )
     if suffix == ".parquet":
         return _parquet_rows(path)
@@ -102,7 +102,7 @@ def read_table(path: Path) -> Iterator[Row]:
         raise InputError(
             expected=f"a {suffix[1:].upper()} table in '{shown(str(path))}'",
             found="JSON",
-            fix="name a file of this task, or rename a table of records to .jsonl",
+            fix="name a file of this task, or rename a table of records to end in .jsonl",
         )
     return _with_header(path, _csv_cells(path, text) if suffix == ".csv" else tsv_cells(text))
 
@@ -173,7 +173,7 @@ def read_texts(
             fix="name another file or text_column",
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
-        warn(f"'{shown(str(path))}' has its label column {label!r} also as a label: the first line must be a header")
+        warn(f"'{shown(str(path))}' has the label {label!r}, the name of its label column: the file needs a header")
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
@@ -212,7 +212,7 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
         raise InputError(
             expected=f"unique column names in {line_of(path, header_line)}",
             found=f"{doubled[0]!r} twice" if doubled else "a blank line",
-            fix="give each column a name of its own",
+            fix="give each column a unique name",
         )
     is_empty = True
     for line, cells in rows:

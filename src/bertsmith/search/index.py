@@ -173,8 +173,8 @@ def tell_crowded(index: PassageIndex, *, is_changed: bool) -> None:
     if mean >= CROWDED:
         whiten = "" if is_changed else ", or --changes from `bertsmith vectors --whiten --save-changes`"
         warn(
-            f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point in the same "
-            f"direction, so ranking by cosine says little; try --bm25, --hybrid, a sentence model{whiten}"
+            f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, "
+            f"so ranking by cosine says little; try --bm25, --hybrid, a sentence model{whiten}"
         )
 
 

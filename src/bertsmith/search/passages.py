@@ -98,7 +98,7 @@ def read_text_set(
             records = _trec_records(path, text)
         elif looks_like_json(text):
             raise InputError(
-                expected=f"{what} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to .jsonl"
+                expected=f"{what} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to end in .jsonl"
             )
         else:
             records = (

@@ -1,9 +1,9 @@
 """Vector files that are written block by block and resumed after a crash.
 
 While a file is written, its vectors are in `X.npy.partial` (the parts of `X.parquet` in a folder of that name), and
-`X.npy.partial.json` records what they are made of and how many are complete. On resuming, everything after the last
+`X.npy.partial.json` records their inputs and how many are complete. On resuming, everything after the last
 complete block is cut off, so a killed process or a full disk costs at most one block. At the end the file is moved to
-its final path, and `X.npy.json` keeps the record of what it is made of.
+its final path, and `X.npy.json` keeps the record of its inputs (model, settings, texts).
 """
 
 import os
@@ -19,7 +19,7 @@ _WRITING, _WHOLE = "writing", "whole"
 
 
 class VectorFile:
-    """A vector file with a record of what it is made of; a context manager.
+    """A vector file with a record of its inputs; a context manager.
 
     Args:
         path: the final path; its extension gives the format, .npy or .parquet.
@@ -32,12 +32,12 @@ class VectorFile:
 
     Attributes:
         done: the last value passed to `commit`; empty at the start.
-        is_complete: the file is at its final path, made of the same.
+        is_complete: the file is at its final path, with the same inputs.
 
     Raises:
         ConfigError: the extension is not that of a known format.
         InputError: the path is not writable.
-        RunError: there is a complete or partial file that may not be touched, or that is made of something else.
+        RunError: there is a complete or partial file that may not be touched, or that has other inputs.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class VectorFile:
             self.is_complete = True
 
     def _read(self, path: Path) -> str:
-        """Loads the state of a file, checks that it is made of the same, and returns its stage."""
+        """Loads the state of a file, checks that its inputs are the same, and returns its stage."""
         state = read_json(path)
         if not isinstance(state, dict) or not {"stage", "made_of", "position", "done"} <= set(state):
             raise InputError(
