@@ -151,7 +151,7 @@ class TextLines:
                 raise InputError(
                     expected=f"the column {column!r} in {place}",
                     found=show_columns(record),
-                    fix=nearest(column, record) if record else "mend this line",
+                    fix=nearest(column, record) if record else "correct this line",
                 )
             yield _text(record[column], column, place)
 
