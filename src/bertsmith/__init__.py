@@ -23,6 +23,7 @@ from bertsmith.errors import (
 if TYPE_CHECKING:
     from bertsmith.library import Model, WordEncoder, finetune, load, pretrain
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
+    from bertsmith.model.heads import OwnHead
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _LAZY = {
     "BertsmithClassifier": "bertsmith.library.estimators",
     "BertsmithVectorizer": "bertsmith.library.estimators",
     "Model": "bertsmith.library",
+    "OwnHead": "bertsmith.model.heads",
     "WordEncoder": "bertsmith.library",
     "finetune": "bertsmith.library",
     "load": "bertsmith.library",
@@ -46,6 +48,7 @@ __all__ = [
     "CutWarning",
     "InputError",
     "Model",
+    "OwnHead",
     "RunError",
     "TrainingError",
     "VocabularyError",

@@ -12,9 +12,11 @@ import typer
 
 from bertsmith.cli.options import (
     DeviceOption,
+    HeadOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
+    own_head,
     print_json,
     print_table,
     settings_from,
@@ -69,9 +71,10 @@ def finetune(
         int | None, typer.Option(min=1, help="learn from so many training examples only, drawn alike each time")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="go on with RUN; give the same options again")] = False,
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
-    """Fine-tune a model on a task: all its parameters learn, with one layer on top.
+    """Fine-tune a model on a task: all its parameters learn, with one layer, or your own head, on top.
 
     The paper's recipe is the default. RUN/report.json has the scores of every seed, their mean and spread, and
     RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume goes on from there.
@@ -84,6 +87,7 @@ def finetune(
     from bertsmith.tasks.task import TaskSettings
 
     name = named_tasks.task_name(task)
+    own = own_head(head)
     settings = settings_from(FinetuningSettings, values)
     recipe = settings_from(RecipeSettings, values)
     spec, data = named_tasks.read_task(
@@ -102,7 +106,9 @@ def finetune(
         beside = out.resolve().with_name(f"{out.resolve().name}-search")
         if not resume and out.exists() and any(out.iterdir()):
             raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
-        settings, recipe = search_settings(model, spec, data, beside, settings, recipe, trials=trials, resume=resume)
+        settings, recipe = search_settings(
+            model, spec, data, beside, settings, recipe, trials=trials, resume=resume, head=own
+        )
         typer.echo(
             f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, epochs {settings.epochs:g}; "
             f"all trials: {beside / TABLE_FILE}"
@@ -111,7 +117,7 @@ def finetune(
         print_table(*table_cells(table))
     # A search that was stopped has no run yet; without a search there must be one to go on with.
     goes_on = resume and (not search or (out / "settings.json").exists())
-    result = run_finetuning(model, spec, data, out, settings, recipe, seeds=seeds, resume=goes_on)
+    result = run_finetuning(model, spec, data, out, settings, recipe, seeds=seeds, resume=goes_on, head=own)
     if table is not None:
         write_json(out / TABLE_FILE, table)
     for line in summary_lines(result.report):
@@ -136,6 +142,7 @@ def evaluate(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
@@ -153,7 +160,7 @@ def evaluate(
     from bertsmith.tasks.spec_of_model import read_labelled
 
     folder = load_any(model)
-    predictor = Predictor.load(folder, device=device, precision=precision)
+    predictor = Predictor.load(folder, device=device, precision=precision, head=own_head(head))
     name, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
@@ -188,6 +195,7 @@ def quantize(
     ] = None,
     limit: Annotated[float, typer.Option(min=0, max=1, help="share of the fp32 score that int8 may cost")] = 0.004,
     json: JsonOption = False,
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
     """Measure what int8 costs a fine-tuned model, and note in it which layers must stay higher.
@@ -204,7 +212,7 @@ def quantize(
     folder = load_any(model)
     require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
-    exact, trials = measure(folder, examples, limit)
+    exact, trials = measure(folder, examples, limit, own_head(head))
     metric = task_for(spec).selection_metric
     note_kept_layers(folder.path, metric, exact, trials)
     if json:
@@ -231,6 +239,7 @@ def predict(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    head: HeadOption = None,
 ) -> None:
     """Read lines from stdin and print what the model says of each, with probabilities.
 
@@ -243,7 +252,7 @@ def predict(
     from bertsmith.inference.predictor import Predictor
     from bertsmith.tasks import named_tasks
 
-    predictor = Predictor.load(model, device=device, precision=precision)
+    predictor = Predictor.load(model, device=device, precision=precision, head=own_head(head))
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="name the test file")

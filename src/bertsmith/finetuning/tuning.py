@@ -17,6 +17,7 @@ from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob
+from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
@@ -42,6 +43,7 @@ def search_settings(
     trials: int,
     resume: bool = False,
     grid: Mapping[str, tuple[float, ...]] = GRID,
+    head: type[OwnHead] | None = None,
 ) -> tuple[FinetuningSettings, RecipeSettings]:
     """The settings of the best trial; out/trials.json is the table of all of them.
 
@@ -52,6 +54,7 @@ def search_settings(
         trials: how many settings are tried in all, those of an earlier start counted in.
         resume: the folder may hold a search that was stopped, which goes on.
         grid: values of each setting.
+        head: a head in place of the linear layer.
 
     Raises:
         ConfigError: Optuna is not installed, or there are no dev examples to choose by.
@@ -67,10 +70,9 @@ def search_settings(
             fix="go on with --resume or remove it",
         )
     out.mkdir(parents=True, exist_ok=True)
-    job = FinetuningJob.prepare(source, spec, data, settings, recipe)
-    _require_same(
-        out, {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
-    )
+    job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
+    record = {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
+    _require_same(out, record if head is None else {**record, "head": head.__name__})
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / JOURNAL_FILE)))
     study = optuna.create_study(
         storage=storage,

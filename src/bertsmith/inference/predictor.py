@@ -4,6 +4,7 @@ Letters: R positions that the head reads, K outputs of the head.
 """
 
 import bisect
+import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, InputError
-from bertsmith.model.heads import EncoderForTask
+from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime, choose_inference
@@ -48,21 +49,24 @@ class Predictor:
         device: str = "auto",
         precision: str = "fp32",
         kept: Sequence[str] | None = None,
+        head: type[OwnHead] | None = None,
     ) -> "Predictor":
         """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
 
         Args:
             kept: with int8, the linear layers that stay higher; those that `bertsmith quantize` noted if not given.
+            head: the class of the user's head with which the model was fine-tuned, if it was.
 
         Raises:
-            CheckpointError: the model has no head of a task, or cannot be read.
+            CheckpointError: the model has no head of a task, or another one, or cannot be read.
+            ConfigError: `head` is no class of a head.
         """
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         spec = require_spec(folder)
         runtime = choose_inference(device, precision)
         runtime.tell()
         task = task_for(spec)
-        loaded = load_for_task(folder, task.head, keep_head=True)
+        loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
         prepare(
             loaded.model.to(runtime.torch_device),
             runtime,

@@ -10,6 +10,7 @@ from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import read_json, write_json
 from bertsmith.inference.predictor import Predictor
+from bertsmith.model.heads import OwnHead
 from bertsmith.runtime import choose_inference
 
 LIMIT = 0.004  # share of the score that int8 may cost
@@ -36,7 +37,10 @@ class Quantization:
 
 
 def quantize(
-    source: ModelFolder, examples: Sequence[Example], limit: float = LIMIT
+    source: ModelFolder,
+    examples: Sequence[Example],
+    limit: float = LIMIT,
+    head: type[OwnHead] | None = None,
 ) -> tuple[float, list[Quantization]]:
     """The task's score in fp32, and the trials of int8 up to the first that loses at most `limit` of it.
 
@@ -44,6 +48,7 @@ def quantize(
         source: a fine-tuned model.
         examples: with gold labels; not those that it was trained on.
         limit: the share of the fp32 score that may be lost.
+        head: as of `Predictor.load`.
 
     Raises:
         ConfigError: this machine does not compute int8.
@@ -53,10 +58,10 @@ def quantize(
     runtime = choose_inference("cpu", "int8")
     if runtime.precision != "int8":
         raise ConfigError(expected="a processor that multiplies int8", found="none", fix="quantize on another machine")
-    exact = _score(Predictor.load(source, device="cpu", precision="fp32"), examples)
+    exact = _score(Predictor.load(source, device="cpu", precision="fp32", head=head), examples)
     trials: list[Quantization] = []
     for kept in LADDER:
-        predictor = Predictor.load(source, device="cpu", precision="int8", kept=kept)
+        predictor = Predictor.load(source, device="cpu", precision="int8", kept=kept, head=head)
         trials.append(Quantization(kept=kept, score=_score(predictor, examples)))
         if trials[-1].score >= exact - limit * abs(exact):
             return exact, trials

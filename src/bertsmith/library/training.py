@@ -9,6 +9,7 @@ from bertsmith.errors import ConfigError, nearest
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.model.heads import OwnHead
 from bertsmith.pretraining.run import PretrainingRunSettings
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -29,6 +30,7 @@ def finetune(
     seeds: int | None = None,
     limit: int | None = None,
     resume: bool = False,
+    head: type[OwnHead] | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """Fine-tunes a model on a task of the catalogue; OUT/model is the best model, and `load(out)` loads it.
@@ -42,6 +44,7 @@ def finetune(
         seeds: trainings; three for less than 10,000 examples, else one.
         limit: draw so many training examples only.
         resume: go on with the run in `out`.
+        head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -66,6 +69,7 @@ def finetune(
         RecipeSettings(**parts[RecipeSettings]),
         seeds=seeds,
         resume=resume,
+        head=head,
     )
 
 

@@ -9,11 +9,14 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 
 import abc
 import dataclasses
+import inspect
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
@@ -114,12 +117,18 @@ class EncoderForPreTraining(_OnEncoder):
 class OwnHead(nn.Module, abc.ABC):
     """A head that you write: subclass it, build your layers in `__init__`, return logits from `forward`.
 
-    Its parameters are saved under `own_head.` next to those of the encoder, and drawn like all others: matrices from a
-    truncated normal, biases 0, parameters with "norm" in their name 1. It takes the place of the linear layer of any
-    kind of task; what the rows and columns of its logits mean, the task says.
+    It replaces the linear layer of any kind of task; the task says what the rows and columns of its logits mean. Its
+    parameters are saved under `own_head.` next to those of the encoder, learn at the full learning rate, and get their
+    first values as all others do: matrices from a truncated normal, biases 0, layer norms 1. Weight decay leaves out
+    parameters with "norm" or "bias" in their names.
+
+    The model applies dropout to the hidden states before the head receives them, by noise that is a function of seed,
+    step and example. A head has no dropout of its own and no state besides its parameters, and treats each row by
+    itself: then a resumed training ends with the same bytes as one that never stopped, and an answer does not depend
+    on the other texts of its batch.
 
     Args:
-        config: of the encoder; `config.hidden_size` is the width D of what the head is given.
+        config: of the encoder; `config.hidden_size` is D, the width of the hidden states.
         outputs: K, the logits of one position.
     """
 
@@ -129,7 +138,64 @@ class OwnHead(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [R, K] for the hidden states [R, D] of the positions that the task reads, pooled or not as it says."""
+        """Logits [R, K] for the hidden states [R, D] of the positions that the task reads, pooled or not as it says.
+
+        Both are of the type of the head's parameters, fp32.
+        """
+
+
+def require_own_head(found: Any) -> type[OwnHead]:
+    """The class, if a model can have it as its head.
+
+    Raises:
+        ConfigError: it is no class, no subclass of `OwnHead`, or has no `forward`.
+    """
+    if not (isinstance(found, type) and issubclass(found, OwnHead)):
+        raise ConfigError(
+            expected="a subclass of bertsmith.OwnHead as head",
+            found=f"the class {found.__name__}" if isinstance(found, type) else f"an object, {found!r}"[:80],
+            fix="derive the class from bertsmith.OwnHead, and give the class itself",
+        )
+    if inspect.isabstract(found):
+        raise ConfigError(
+            expected="a head with a method `forward`",
+            found=f"{found.__name__} without one",
+            fix="return logits [R, K] from forward(self, hidden)",
+        )
+    return found
+
+
+def _new_own_head(cls: type[OwnHead], config: EncoderConfig, outputs: int) -> OwnHead:
+    """A head of the user.
+
+    Raises:
+        ConfigError: it draws random numbers of its own, has no parameters, or state besides them.
+    """
+    head, name = cls(config, outputs), cls.__name__
+    if dropping := [place for place, module in head.named_modules() if _drops(module)]:
+        raise ConfigError(
+            expected=f"a head without dropout, so that a resumed training repeats: the model applies dropout to what "
+            f"{name} receives",
+            found=f"dropout in {', '.join(dropping)}",
+            fix="leave it out, and set the dropout of the model with --dropout (in Python dropout=0.1)",
+        )
+    parameters = {place for place, _ in head.named_parameters()}
+    others = sorted({*head.state_dict(), *(place for place, _ in head.named_buffers())} - parameters)
+    if others or not parameters:
+        raise ConfigError(
+            expected=f"parameters in {name}, each under one name, and no other state",
+            found=", ".join(others) or "none",
+            fix="leave out buffers, batch norms and tied parameters" if others else "build its layers in `__init__`",
+        )
+    return head
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a layer of torch drops something in training: the dropout layers, recurrent ones, attention."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    probability = getattr(module, "dropout", 0.0)
+    return isinstance(probability, float) and probability > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,12 +207,19 @@ class Head:
         outputs: K, its rows.
         pooled: it reads the pooled [CLS]; otherwise the hidden states themselves.
         own: the class of the user's head.
+
+    Raises:
+        ConfigError: `own` is not such a class.
     """
 
     part: str
     outputs: int
     pooled: bool
     own: type[OwnHead] | None = None
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            require_own_head(self.own)
 
     @property
     def saved_part(self) -> str:
@@ -161,13 +234,16 @@ class EncoderForTask(_OnEncoder):
         encoder: the encoder.
         head: what is on top.
         seed: what the first parameters of encoder and head are drawn from; None leaves them to the caller.
+
+    Raises:
+        ConfigError: the user's head has dropout of its own, or state besides its parameters.
     """
 
     def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0) -> None:
         super().__init__(encoder)
         self.head = head
-        width = encoder.config.hidden_size
-        layer = nn.Linear(width, head.outputs) if head.own is None else head.own(encoder.config, head.outputs)
+        config, outputs = encoder.config, head.outputs
+        layer = nn.Linear(config.hidden_size, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)
         if seed is not None:
             initialize(self, encoder.config.initializer_range, seed)
@@ -192,6 +268,9 @@ class EncoderForTask(_OnEncoder):
         Args:
             frozen: the encoder (without its pooler) neither drops nor learns.
             trace: as of `Encoder.forward`.
+
+        Raises:
+            ConfigError: the logits of the user's head have another shape.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)
@@ -206,8 +285,12 @@ class EncoderForTask(_OnEncoder):
         layer = self.output_layer
         if isinstance(layer, OwnHead):
             logits = layer(hidden.to(next(layer.parameters()).dtype))
-            assert isinstance(logits, Tensor)
-            assert logits.shape == (hidden.shape[0], head.outputs), f"logits of {list(logits.shape)}"
+            if not isinstance(logits, Tensor) or logits.shape != (hidden.shape[0], head.outputs):
+                raise ConfigError(
+                    expected=f"logits of shape {[hidden.shape[0], head.outputs]} from {type(layer).__name__}",
+                    found=str(list(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__,
+                    fix="return one row for each row of `hidden`, with `outputs` columns",
+                )
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)

@@ -19,6 +19,7 @@ import uvicorn
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.library import Model, load
+from bertsmith.model.heads import OwnHead
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import ConnectionLimit, limited_protocol
@@ -32,11 +33,14 @@ _NAMED = re.compile(r"([\w.-]+)=(.+)")
 _SHORTEST_KEY = 16
 
 
-def load_models(sources: Sequence[str], *, device: str = "auto", precision: str = "fp32") -> dict[str, Model]:
+def load_models(
+    sources: Sequence[str], *, device: str = "auto", precision: str = "fp32", head: type[OwnHead] | None = None
+) -> dict[str, Model]:
     """The models by the names under which they are served.
 
     Args:
         sources: anything that `load` takes, or NAME=SOURCE.
+        head: the head of the user with which all of them were fine-tuned.
 
     Raises:
         ConfigError: two would have the same name.
@@ -45,7 +49,7 @@ def load_models(sources: Sequence[str], *, device: str = "auto", precision: str 
     models: dict[str, Model] = {}
     for source in sources:
         named = None if Path(source).exists() else _NAMED.fullmatch(source)
-        model = load(source if named is None else named[2], device=device, precision=precision)
+        model = load(source if named is None else named[2], device=device, precision=precision, head=head)
         name = model.name if named is None else named[1]
         if name in models:
             raise ConfigError(
