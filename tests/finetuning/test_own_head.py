@@ -27,10 +27,10 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.kinds import KINDS, task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 
-EVERY = pytest.mark.parametrize("kind", SPECS)
+EVERY = pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "answer"])
 SETTINGS = FinetuningSettings(batch_size=16, epochs=12, precision="fp32", dropout=0.0)
 RECIPE = RecipeSettings(learning_rate=3e-3, log_every=1)
 
@@ -90,6 +90,10 @@ def data_of(kind: str, count: int = 64) -> TaskData:
     return TaskData(train=examples_of(kind, count), dev=examples_of(kind, 24, seed=1))
 
 
+def test_every_kind_of_task_is_tried() -> None:
+    assert {SPECS[kind].kind for kind in EVERY.args[1]} == set(KINDS)
+
+
 @EVERY
 def test_it_learns_saves_and_answers_the_same_in_another_process(
     kind: str, base: str, file: Path, two_layers: type[OwnHead], tmp_path: Path
@@ -105,8 +109,8 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
         "from bertsmith.inference.predictor import Predictor; from bertsmith.library.own_heads import head_from_file;"
-        "p = Predictor.load(sys.argv[1], head=head_from_file(sys.argv[4])).predict(examples_of(sys.argv[3], 24, seed=1));"
-        "print(json.dumps([one.to_dict() for one in p]))"
+        "p = Predictor.load(sys.argv[1], head=head_from_file(sys.argv[4]));"
+        "print(json.dumps([one.to_dict() for one in p.predict(examples_of(sys.argv[3], 24, seed=1))]))"
     )
     place, folder = f"{file}:TwoLayers", str(Path(__file__).parent.parent)
     command = [sys.executable, "-c", program, str(tmp_path / "run" / "model"), folder, kind, place]
@@ -133,13 +137,13 @@ def test_a_killed_training_goes_on_to_the_same_bytes(
     assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
 
 
-@EVERY
+@pytest.mark.parametrize("kind", ["single", "tags"])
 def test_all_of_it_learns_at_the_full_rate_and_with_a_frozen_body_too(
     kind: str, base: str, two_layers: type[OwnHead], tmp_path: Path
 ) -> None:
     data, first = data_of(kind, 16), load_any(base).tensors
     for freeze in ("nothing", "body"):
-        settings = dataclasses.replace(SETTINGS, epochs=1, freeze=freeze, layer_decay=0.5, reinit_layers=1)
+        settings = dataclasses.replace(SETTINGS, epochs=1, freeze=freeze, layer_decay=0.5)
         job = FinetuningJob.prepare(base, SPECS[kind], data, settings, RECIPE, two_layers)
         start = load_for_task(job.folder, job.head, keep_head=False, seed=1).model
         job.train_once(tmp_path / freeze, 1)
@@ -202,13 +206,13 @@ def test_a_class_that_does_not_fit_is_told(
     base: str, tuned: Path, file: Path, two_layers: type[OwnHead], tmp_path: Path
 ) -> None:
     narrow = head_from_file(f"{file}:Narrow")
-    with pytest.raises(CheckpointError, match="the parameters of Narrow in .* written by TwoLayers; give the class"):
+    with pytest.raises(CheckpointError, match=r"the parameters of Narrow in .* written by TwoLayers; give the class"):
         bertsmith.load(tuned, head=narrow)
     linear = FinetuningJob.prepare(
         base, SPECS["single"], data_of("single", 16), dataclasses.replace(SETTINGS, epochs=1), RECIPE
     )
     linear.train_once(tmp_path / "linear", 1)
-    with pytest.raises(CheckpointError, match="with the head 'TwoLayers' in .*; found pooler, classifier; leave out"):
+    with pytest.raises(CheckpointError, match=r"with the head 'TwoLayers' in .*; found pooler, classifier; leave out"):
         bertsmith.load(tmp_path / "linear", head=two_layers)
     with pytest.raises(CheckpointError, match="expected a fine-tuned model"):
         bertsmith.load(base, head=two_layers)
