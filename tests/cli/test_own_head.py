@@ -5,10 +5,14 @@ from pathlib import Path
 
 import pytest
 
+import bertsmith
 from bertsmith.checkpoints.load import load_any
+from bertsmith.cli.options import own_head
 from bertsmith.files import read_json
+from bertsmith.library.own_heads import head_from_file
+from tasks.task_samples import write_base_model
 
-SPAM, HAM = "he bought the mask a b", "the man went to store c d"
+SPAM, HAM = "a good film", "the plot was bad"
 PROGRAM = """
 from torch import nn
 from bertsmith import OwnHead
@@ -26,39 +30,37 @@ class NoHead:
 """
 
 
-@pytest.fixture
-def mails(tmp_path: Path) -> Path:
-    path = tmp_path / "mails.csv"
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of mails, the file of the head, a base model, and a run with that head."""
+    place = tmp_path_factory.mktemp("own-head")
     rows = [f"{SPAM if number % 2 else HAM},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
-    path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
-    return path
+    (place / "mails.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    (place / "my_head.py").write_text(PROGRAM, encoding="utf-8")
+    base = write_base_model(place / "base")
+    head = head_from_file(f"{place / 'my_head.py'}:MyHead")
+    bertsmith.finetune(
+        base, "classification", place / "run", train=place / "mails.csv", seeds=1, epochs=2, batch_size=8, head=head
+    )
+    return place
 
 
-@pytest.fixture
-def file(tmp_path: Path) -> Path:
-    path = tmp_path / "my_head.py"
-    path.write_text(PROGRAM, encoding="utf-8")
-    return path
-
-
-@pytest.fixture
-def tuned(run, model: Path, mails: Path, file: Path, tmp_path: Path) -> Path:
+def test_the_command_trains_what_the_library_trains(run, place: Path, tmp_path: Path) -> None:
     result = run(
-        "finetune", "--model", model, "--task", "classification", "--train", mails, "--dev", mails, "--out",
-        tmp_path / "run", "--seeds", 1, "--epochs", 40, "--learning-rate", 0.01, "--batch-size", 8, "--dropout", 0,
-        "--head", f"{file}:MyHead",
+        "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out",
+        tmp_path / "run", "--seeds", 1, "--epochs", 2, "--batch-size", 8, "--head", f"{place / 'my_head.py'}:MyHead",
     )  # fmt: skip
     assert result.code == 0, result.err
-    assert "accuracy: 1.0000" in result.out
-    return tmp_path / "run"
+    weights = "model/model.safetensors"
+    assert (tmp_path / "run" / weights).read_bytes() == (place / "run" / weights).read_bytes()
 
 
-def test_it_is_trained_scored_asked_and_converted(run, tuned: Path, mails: Path, file: Path, tmp_path: Path) -> None:
-    folder, head = tuned / "model", ("--head", f"{file}:MyHead")
-    scored = run("evaluate", "--model", tuned, "--data", mails, "--json", *head)
-    assert json.loads(scored.out)["scores"]["accuracy"] == 1.0
+def test_it_is_scored_asked_and_converted(run, place: Path, tmp_path: Path) -> None:
+    folder, mails, head = place / "run" / "model", place / "mails.csv", ("--head", f"{place / 'my_head.py'}:MyHead")
+    scored = run("evaluate", "--model", place / "run", "--data", mails, "--json", *head)
+    assert json.loads(scored.out)["examples"] == 24
     answer = run("predict", "--model", folder, *head, stdin=f"{SPAM}\n{HAM}\n".encode())
-    assert [line.split("\t")[0] for line in answer.out.splitlines()] == ["Spam", "Not Spam"]
+    assert (answer.code, len(answer.out.splitlines())) == (0, 2)
     asked = tmp_path / "asked.txt"
     asked.write_text(f"{SPAM}\n{HAM}\n", encoding="utf-8")
     assert run("embed", asked, "--model", folder, "--out", tmp_path / "vectors.npy").code == 0
@@ -79,20 +81,21 @@ def test_it_is_trained_scored_asked_and_converted(run, tuned: Path, mails: Path,
         assert not (tmp_path / form).exists()
 
 
-def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, tuned: Path, mails: Path) -> None:
-    for command in (["predict"], ["evaluate", "--data", mails], ["quantize", "--data", mails]):
-        result = run(*command, "--model", tuned, stdin=b"a\n")
+def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, place: Path) -> None:
+    for command in (["predict"], ["evaluate", "--data"], ["quantize", "--data"]):
+        files = [place / "mails.csv"] if command[-1] == "--data" else []
+        result = run(*command, *files, "--model", place / "run", stdin=b"a\n")
         assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
         assert "fine-tuned with the head 'MyHead' of the user; give the class: " in result.err
 
 
-def test_a_server_has_it_too(tuned: Path, file: Path) -> None:
+def test_a_server_has_it_too(place: Path) -> None:
     pytest.importorskip("uvicorn")
-    from bertsmith.cli.options import own_head
     from bertsmith.server.process import load_models
 
-    models = load_models([f"mails={tuned}"], device="cpu", head=own_head(f"{file}:MyHead"))
-    assert models["mails"].classify([SPAM])[0].label == "Spam"
+    head = own_head(f"{place / 'my_head.py'}:MyHead")
+    asked = load_models([f"mails={place / 'run'}"], device="cpu", head=head)["mails"]
+    assert asked.classify([SPAM]) == bertsmith.load(place / "run", device="cpu", head=head).classify([SPAM])
 
 
 @pytest.mark.parametrize(
@@ -104,13 +107,11 @@ def test_a_server_has_it_too(tuned: Path, file: Path) -> None:
         ("{file}", "expected a head as FILE:CLASS"),
     ],
 )
-def test_a_head_that_is_none_is_told_in_one_line(
-    run, model: Path, mails: Path, file: Path, head: str, message: str, tmp_path: Path
-) -> None:
+def test_a_head_that_is_none_is_told_in_one_line(run, place: Path, head: str, message: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = run(
-        "finetune", "--model", model, "--task", "classification", "--train", mails, "--out", out,
-        "--head", head.format(file=file),
+        "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out", out,
+        "--head", head.format(file=place / "my_head.py"),
     )  # fmt: skip
     assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
     assert message in result.err
