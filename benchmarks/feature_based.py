@@ -1,14 +1,13 @@
-"""Frozen features against fine-tuning: the six choices of layers of the paper's table, and the fine-tuned model.
+"""Frozen features against fine-tuning: the six layer choices of the paper's table, and the fine-tuned model.
 
     python benchmarks/feature_based.py --model MODEL --task ner --train TRAIN.conll --dev DEV.conll
     python benchmarks/feature_based.py --model MODEL --task sst-2 --train train.tsv --dev dev.tsv
 
-Tags are learned by a BiLSTM of two layers on the word vectors of the frozen encoder, classes of texts by a classifier
-of scikit-learn on its text vectors (sums of layers are plain ones there). The last row fine-tunes the same model on
-the same examples. The BiLSTM and the fine-tuned model report their best epoch on the dev examples, as the paper reports
-dev scores. Each row is trained once for each seed; the table shows the mean. The published numbers are those of BERT
-base (cased) on the dev set of CoNLL-2003, trained on its whole training set: the order of the rows compares, the
-numbers do not.
+Tags are learned by a two-layer BiLSTM on the word vectors of the frozen encoder, text classes by a scikit-learn
+classifier on its text vectors (with plain sums of layers). The last row fine-tunes the same model on the same examples.
+The BiLSTM and the fine-tuned model report their best epoch on the dev examples, since the paper reports dev scores.
+Each row is trained once per seed; the table shows the mean. The published numbers are those of BERT base (cased) on the
+dev set of CoNLL-2003, trained on the full training set: the order of the rows is comparable, the numbers are not.
 """
 
 import argparse
@@ -23,6 +22,7 @@ from typing import Any
 from harness import machine, machine_label, write_result
 
 from bertsmith.encoding.frozen import POOLINGS, FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.files import write_json
 from bertsmith.finetuning.frozen_tagging import TAGGER_RECIPE, TaggerSettings, train_tagger
 from bertsmith.finetuning.probe import PROBES, FeatureProbe
@@ -37,7 +37,7 @@ from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import Task
 
 FINE_TUNED = "fine-tuned"
-# Devlin et al. (2019), table 7: F1 in per cent.
+# Devlin et al. (2019), table 7: F1 in percent.
 PUBLISHED = {
     "embeddings": 91.0,
     "second-to-last": 95.6,
@@ -52,7 +52,7 @@ PUBLISHED = {
 def tagger_row(
     encoder: FrozenEncoder, task: TaggingTask, data: TaskData, layers: str, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """The row of a choice of layers: a BiLSTM for each seed."""
+    """The row of a layer choice: one BiLSTM per seed."""
     settings = TaggerSettings(
         layers=layers,
         plain_sum=arguments.plain_sum,
@@ -81,7 +81,7 @@ def tagger_row(
 def probe_row(
     encoder: FrozenEncoder, task: ClassificationTask, data: TaskData, layers: str, arguments: argparse.Namespace
 ) -> dict[str, Any]:
-    """The row of a choice of layers: a classifier for each seed; logistic regression knows no seed."""
+    """The row of a layer choice: one classifier per seed; logistic regression does not depend on the seed."""
     scores = []
     for seed in range(1, (1 if arguments.classifier == "logistic" else arguments.seeds) + 1):
         probe = FeatureProbe(
@@ -99,7 +99,7 @@ def probe_row(
 
 
 def fine_tuned_row(task: Task, data: TaskData, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The row of the model that is fine-tuned on the same examples."""
+    """The row of the model fine-tuned on the same examples."""
     settings = FinetuningSettings(epochs=arguments.finetuning_epochs, precision=arguments.precision)
     recipe = RecipeSettings(
         learning_rate=arguments.finetuning_rate,
@@ -116,7 +116,7 @@ def fine_tuned_row(task: Task, data: TaskData, arguments: argparse.Namespace) ->
 
 
 def table(rows: dict[str, dict[str, Any]], metric: str, published: bool) -> str:
-    """The rows in Markdown, beside the published ones where the task is the same."""
+    """The rows in Markdown, next to the published ones if the task is the same."""
     columns = ["vector", f"dev {metric}", "width", "seconds"] + ["published F1 (CoNLL-2003, BERT base)"] * published
     lines = [f"| {' | '.join(columns)} |", "|---" + "|---:" * (len(columns) - 1) + "|"]
     for name, row in rows.items():
@@ -127,45 +127,45 @@ def table(rows: dict[str, dict[str, Any]], metric: str, published: bool) -> str:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What was asked."""
+    """The parsed options."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="model folder, Google checkpoint or hub id")
-    parser.add_argument("--name", help="what the result calls the model [the last part of --model]")
+    parser.add_argument("--name", help="name of the model in the result [the last part of --model]")
     parser.add_argument("--task", default="ner", help="a task of the catalogue that has tags or classes [ner]")
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--dev", type=Path, required=True)
-    parser.add_argument("--limit", type=int, default=1200, help="take the first so many training examples [1200]")
-    parser.add_argument("--dev-limit", type=int, help="take the first so many dev examples [all]")
-    parser.add_argument("--seeds", type=int, default=1, help="trainings of each row [1]")
-    parser.add_argument("--precision", default="auto", help="of the encoder, in both arms [auto]")
-    parser.add_argument("--epochs", type=float, default=5.0, help="of the BiLSTM [5]")
-    parser.add_argument("--width", type=int, default=256, help="of the BiLSTM; the paper has 768 [256]")
-    parser.add_argument("--dropout", type=float, default=0.3, help="of the BiLSTM [0.3]")
-    parser.add_argument("--batch", type=int, default=16, help="sentences of a step of the BiLSTM [16]")
+    parser.add_argument("--limit", type=int, default=1200, help="use the first N training examples [1200]")
+    parser.add_argument("--dev-limit", type=int, help="use the first N dev examples [all]")
+    parser.add_argument("--seeds", type=int, default=1, help="training runs per row [1]")
+    parser.add_argument("--precision", default="auto", help="precision of the encoder, in both arms [auto]")
+    parser.add_argument("--epochs", type=float, default=5.0, help="epochs of the BiLSTM [5]")
+    parser.add_argument("--width", type=int, default=256, help="width of the BiLSTM; 768 in the paper [256]")
+    parser.add_argument("--dropout", type=float, default=0.3, help="dropout of the BiLSTM [0.3]")
+    parser.add_argument("--batch", type=int, default=16, help="batch size of the BiLSTM, in sentences [16]")
     parser.add_argument("--tagger-rate", type=float, default=3e-3, help="highest learning rate of the BiLSTM [3e-3]")
-    parser.add_argument("--plain-sum", action="store_true", help="add layers up without learned weights")
+    parser.add_argument("--plain-sum", action="store_true", help="sum layers without learned weights")
     parser.add_argument("--classifier", default="logistic", choices=PROBES)
     parser.add_argument("--pooling", default="mean", choices=POOLINGS)
-    parser.add_argument("--penalty", type=float, default=10.0, help="L2 of the classifier [10]")
+    parser.add_argument("--penalty", type=float, default=10.0, help="L2 penalty of the classifier [10]")
     parser.add_argument("--finetuning-epochs", type=float, default=5.0, help="[5]")
     parser.add_argument("--finetuning-rate", type=float, default=5e-5, help="[5e-5]")
-    parser.add_argument("--bias-correction", action="store_true", help="of Adam, in fine-tuning")
-    parser.add_argument("--epsilon", type=float, default=1e-6, help="of Adam, in fine-tuning [1e-6]")
-    parser.add_argument("--out", type=Path, help="where the result goes [results/]")
+    parser.add_argument("--bias-correction", action="store_true", help="bias correction of Adam in fine-tuning")
+    parser.add_argument("--epsilon", type=float, default=1e-6, help="epsilon of Adam in fine-tuning [1e-6]")
+    parser.add_argument("--out", type=Path, help="path of the result [results/]")
     return parser.parse_args(arguments)
 
 
 def main() -> None:
-    """Makes the table of one task and writes the result."""
+    """Computes the table of one task and writes the result."""
     arguments = parse()
     name = task_name(arguments.task)
-    # The labels are those of the whole file, so that a dev example has none that the task does not know.
+    # Labels are taken from the whole file, so that no dev example has an unknown label.
     spec, data = read_task(name, arguments.train, arguments.dev)
     data = dataclasses.replace(data, train=data.train[: arguments.limit], dev=data.dev[: arguments.dev_limit])
     task = task_for(spec)
     if not isinstance(task, TaggingTask | ClassificationTask):
-        raise SystemExit(f"tags or classes are compared here, {name} is a task of {spec.kind}")
-    encoder = FrozenEncoder.load(arguments.model, precision=arguments.precision)
+        raise SystemExit(f"this benchmark compares tags or classes; {name} is a {spec.kind} task")
+    encoder = load_frozen_encoder(arguments.model, precision=arguments.precision)
     rows: dict[str, dict[str, Any]] = {}
     for row in (*CHOICES, FINE_TUNED):
         start = time.monotonic()

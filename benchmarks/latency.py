@@ -1,14 +1,13 @@
-"""How soon an answer comes: one text of 32 tokens, warm; and from the start of a process to its first vector.
+"""Latency: one text of 32 tokens on a warm system, and the time from process start to the first vector.
 
     python benchmarks/latency.py --data DIR [--models minilm,base] [--precisions fp32,bf16,int8] [--rounds 7] [--cold 5]
 
-Warm, the systems, settings, checks and turns are those of `encode_speed.py`; a round asks each of them 20 times, for
-one text after another, and the result is milliseconds for one. A peer's best setting is the quickest of its ways.
+Warm: systems, settings, checks and interleaving are those of `encode_speed.py`. A round sends 20 single texts to each
+system, and the result is milliseconds per text. A peer's best setting is its fastest configuration.
 
-Cold, each system is the shortest script that a user would write for one text, tokenizer included: imports, loading,
-tokenizing, encoding; its vector is compared with ours in fp32. The scripts run one after another in processes of their
-own, in turn; the files they read have been read before. Converted models are converted beforehand. Both the seconds of
-the clock and those that the processor worked are written down.
+Cold: each system is the shortest script that a user would write for one text, tokenizer included: imports, loading,
+tokenizing, encoding. Its vector is compared with ours in fp32. The scripts take turns, each in its own process, with
+their files already in the page cache. Models are converted beforehand. Both wall-clock and CPU time are recorded.
 """
 
 import argparse
@@ -32,11 +31,11 @@ from peer_models import ModelFiles
 from bertsmith.checkpoints.load import load_any
 from bertsmith.progress import quiet
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 LENGTH, ASKED = 32, 20
 TEXT = "the film is a charming and often affecting journey through the lives of people who never meet"
-# What a cold start runs: folder, converted model, pooling, precision, threads and text are its arguments.
+# The script of a cold start; its arguments are folder, converted model, pooling, precision, threads and text.
 BEGIN = "import sys; folder, path, pooling, precision, threads, text = sys.argv[1:]; threads = int(threads)\n"
 TORCH_BEGIN = "import torch; torch.set_num_threads(threads); dtype = {'fp32': torch.float32, 'bf16': torch.bfloat16}\n"
 WITH_TOKENIZER = """
@@ -52,7 +51,7 @@ SCRIPTS = {
     "ours": TORCH_BEGIN
     + """
 from bertsmith.vectors.embedder import Embedder
-embedder = Embedder.load(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
+embedder = load_embedder(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
 vector = embedder.embed([text])[0]
 """,
     "transformers": TORCH_BEGIN
@@ -96,7 +95,7 @@ vector = states[0] if pooling == "cls" else states.mean(0)
 }
 
 
-# The answer: its bytes on stdout, by which it is compared with that of the others.
+# The script writes the bytes of its vector to stdout, for comparison with the others.
 END = """
 import numpy
 sys.stdout.buffer.write(numpy.asarray(vector, dtype=numpy.float32).tobytes())
@@ -114,7 +113,7 @@ def row_case(pools: Pools, tokenizer: Tokenizer) -> Case:
 
 
 def converted(kind: type[System], files: ModelFiles, precision: str) -> Path:
-    """The file that a peer's script reads beside the folder."""
+    """The file that a peer's script reads in addition to the folder."""
     if kind is OnnxRuntime:
         return files.onnx_int8(careful=True) if precision == "int8" else files.onnx()
     if kind is OpenVino:
@@ -123,10 +122,10 @@ def converted(kind: type[System], files: ModelFiles, precision: str) -> Path:
 
 
 def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds from the start of a process to its first vector, of every system that ran warm, and the ratios."""
+    """Seconds from process start to the first vector, for every system that ran warm, and the ratios."""
     asked: list[type[System]] = [Ours, *PEERS]
     commands, checks, left_out = {}, {}, {}
-    reference = Embedder.load(files.folder, pooling=files.pooling, normalize=False, device="cpu").embed([TEXT])
+    reference = load_embedder(files.folder, pooling=files.pooling, normalize=False, device="cpu").embed([TEXT])
     for kind in asked:
         name = f"{kind.engine} {precision}"
         if not any(system.startswith(name) for system in warm["systems"]):
@@ -134,7 +133,7 @@ def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options
         values = (files.folder, converted(kind, files, precision), files.pooling, precision, options.threads, TEXT)
         command = [sys.executable, "-W", "ignore", "-c", BEGIN + SCRIPTS[kind.engine] + END, *map(str, values)]
         try:
-            # This first run also reads the files, and writes compiled modules.
+            # This first run also fills the page cache and writes compiled modules.
             checks[name] = _check(_answer_of(command, options.threads).vector, reference, precision, options.bound)
             commands[name] = command
         except UnavailableError as reason:
@@ -158,7 +157,7 @@ def cold_starts(files: ModelFiles, precision: str, warm: dict[str, Any], options
 
 
 def cold_table(found: dict[str, Any]) -> str:
-    """The systems by their seconds, the quickest first."""
+    """A table of the systems by seconds, fastest first."""
     lines = [f"  {'':36}{'seconds':>10}{'worked':>10}  ours is x times as soon"]
     for name, seconds in sorted(found["seconds"].items(), key=lambda item: item[1]["median"]):
         ratio = found["times_as_soon"].get(name)
@@ -168,12 +167,12 @@ def cold_table(found: dict[str, Any]) -> str:
 
 
 class Answer(NamedTuple):
-    """What a process gave that ended with its first vector.
+    """The result of a process that computed one vector.
 
     Attributes:
         vector: float32 [1, width].
-        seconds: of the clock.
-        worked: seconds that the processor worked.
+        seconds: wall-clock time.
+        worked: CPU time in seconds.
     """
 
     vector: Vectors
@@ -182,10 +181,10 @@ class Answer(NamedTuple):
 
 
 def _answer_of(command: list[str], threads: int) -> Answer:
-    """Runs the process.
+    """Runs the process and returns its answer.
 
     Raises:
-        UnavailableError: it failed; the last line of what it said.
+        UnavailableError: it failed; the message is the last line of its stderr.
     """
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -200,10 +199,10 @@ def _answer_of(command: list[str], threads: int) -> Answer:
 
 
 def _check(vector: Vectors, reference: Vectors, precision: str, bound: float) -> dict[str, float]:
-    """How far the vector [1, width] is from ours in fp32.
+    """The deviation of the vector [1, width] from ours in fp32.
 
     Raises:
-        UnavailableError: too far, by the bounds of `encode_speed.py`.
+        UnavailableError: the deviation exceeds the bounds of `encode_speed.py`.
     """
     if vector.shape != reference.shape:
         raise UnavailableError(f"gave {vector.shape[1]} numbers where {reference.shape[1]} were expected")
@@ -214,7 +213,7 @@ def _check(vector: Vectors, reference: Vectors, precision: str, bound: float) ->
 
 
 def main() -> None:
-    """Measures both, prints tables and writes the result."""
+    """Measures warm and cold latency, prints tables and writes the result."""
     options = _options()
     torch.set_num_threads(options.threads)
     described = machine()
@@ -248,7 +247,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_shared_options(parser, models=",".join(MODELS), rounds=7)
-    parser.add_argument("--cold", type=int, default=5, help="cold starts of each system; 0 for none [5]")
+    parser.add_argument("--cold", type=int, default=5, help="cold starts per system; 0 for none [5]")
     return parser.parse_args()
 
 

@@ -1,8 +1,8 @@
-"""The peer of line 7: fine-tuning as the example scripts of `transformers` do it, without their Trainer.
+"""The peer of `finetuning.py`: fine-tuning as in the example scripts of `transformers`, without their Trainer.
 
-Their recipe: AdamW (decay 0, betas 0.9 and 0.999, epsilon 1e-8), linear decay without warm-up, clip at norm 1, batches
-in shuffled order padded to their longest row (or all to one length), fp32, the tokenizer of the model. Scores come from
-the same functions as ours, on the peer's own predictions.
+Their recipe: AdamW (weight decay 0, betas 0.9 and 0.999, epsilon 1e-8), linear decay without warm-up, clipping at norm
+1, shuffled batches padded to their longest row (or all to one length), fp32, the tokenizer of the model. The peer's
+predictions are scored by the same functions as ours.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,10 +35,10 @@ N_BEST, MAX_ANSWER = 20, 30
 
 @dataclass
 class PeerRun:
-    """What came of a training of the peer.
+    """The result of a training run of the peer.
 
     Attributes:
-        predictions: one an example: label number, value, ending number, tags or answer text.
+        predictions: one per example: label number, value, ending number, tags or answer text.
         tokens: real tokens trained on.
     """
 
@@ -47,7 +47,7 @@ class PeerRun:
 
 
 class Peer:
-    """One task of the peer: its features made once, as its scripts do before training."""
+    """One task of the peer; features are computed once, before training, as in its scripts."""
 
     def __init__(self, model: str, spec: TaskSpec, train: Sequence[Any], dev: Sequence[Any]) -> None:
         self.model, self.spec, self.dev = model, spec, dev
@@ -56,7 +56,7 @@ class Peer:
         self.dev_features = list(self._features(dev, training=False))
 
     def run(self, seed: int, *, rate: float, epochs: int, batch: int, pad_to: int | None = None) -> PeerRun:
-        """Trains for the epochs and predicts the dev examples once, as ours does."""
+        """Trains for all epochs and then predicts the dev examples once, like ours."""
         torch.manual_seed(seed)
         model = self._model()
         optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
@@ -77,9 +77,9 @@ class Peer:
     def padded_seconds(
         self, steps: int, *, rate: float, batch: int, pad_to: int, seconds: Callable[[], float]
     ) -> tuple[float, float]:
-        """Mean seconds of a step, and of a batch of the evaluation, with all rows padded to one length.
+        """Mean seconds of a training step and of an evaluation batch, with all rows padded to one length.
 
-        Each is the mean over so many of them, by the given clock, after one that does not count.
+        Each is the mean over several repetitions, by the given clock, after one warm-up.
         """
         torch.manual_seed(0)
         model = self._model().train()
@@ -122,7 +122,7 @@ class Peer:
         model(**inputs).loss.backward()
 
     def _collate(self, features: Sequence[Mapping[str, Any]], pad_to: int | None) -> dict[str, torch.Tensor]:
-        """Rows padded to the longest of the batch, or to one length."""
+        """Rows padded to the longest of the batch, or to a fixed length."""
         rows = [row for feature in features for row in feature["rows"]]
         width = pad_to or max(len(row["input_ids"]) for row in rows)
         tensors = {}
@@ -205,7 +205,7 @@ class Peer:
         return self._answers(outputs)
 
     def _tags(self, logits: np.ndarray, feature: Mapping[str, Any]) -> list[str]:
-        """Tags of the first pieces; words that were cut, or have no piece, are O."""
+        """Tags of the first pieces; words that were truncated or have no pieces are O."""
         tags = ["O"] * feature["words"]
         for best, label, word in zip(logits.argmax(-1), feature["labels"], feature["word_ids"], strict=False):
             if label != IGNORED:
@@ -213,7 +213,7 @@ class Peer:
         return tags
 
     def _answers(self, outputs: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[str]:
-        """The best span of each question over its windows."""
+        """The best span of each question over all its windows."""
         best: dict[str, tuple[float, str]] = {}
         context = {example.id: example.context for example in self.dev}
         for (starts, ends), feature in zip(outputs, self.dev_features, strict=True):

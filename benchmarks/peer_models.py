@@ -1,7 +1,7 @@
-"""A model folder in the forms that other runtimes read; each is made once and kept.
+"""Converts a model folder to the formats of other runtimes; each is created once and cached.
 
-The graph for ONNX Runtime and OpenVINO is exported from the class of `transformers`, the pooling inside it, so that no
-state is copied out that nobody reads.
+The graph for ONNX Runtime and OpenVINO is exported from the `transformers` class with the pooling included, so that
+unused hidden states are not copied out.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ _FILES = {"plain": "model.onnx", "fused": "model.onnx", "nncf": "model.xml", "ct
 
 
 class ModelFiles:
-    """The forms of one model.
+    """The formats of one model.
 
     Args:
-        folder: a model folder as `transformers` reads it.
+        folder: a model folder that `transformers` can read.
         pooling: "mean" or "cls".
-        work: where the forms are kept, by the digest of the weights.
-        calibration: rows of ids from which the ranges of static int8 are chosen.
+        work: cache folder for the formats, keyed by the digest of the weights.
+        calibration: rows of ids that determine the ranges of static int8.
     """
 
     def __init__(self, folder: Path, pooling: str, work: Path, calibration: Sequence[npt.NDArray[np.int32]]) -> None:
@@ -41,25 +41,25 @@ class ModelFiles:
         self._kept.mkdir(parents=True, exist_ok=True)
 
     def onnx(self, *, fused: bool = False) -> Path:
-        """The graph in fp32; `fused` by the optimizer that ONNX Runtime has for transformers."""
+        """The graph in fp32, optionally `fused` by ONNX Runtime's optimizer for transformers."""
         return self._made("fused", self._fuse) if fused else self._made("plain", self._export)
 
     def onnx_int8(self, *, fused: bool = False, careful: bool = False) -> Path:
         """The graph with int8 weights and dynamic activations.
 
         Args:
-            fused: of the fused graph.
-            careful: a scale for each channel, and where the processor has no VNNI one bit less, as its manual advises.
+            fused: start from the fused graph.
+            careful: one scale per channel and, without VNNI, one bit less, as its manual recommends.
         """
         name = f"{'fused' if fused else 'plain'}-int8{'-careful' if careful else ''}"
         return self._made(name, lambda path: self._quantize(self.onnx(fused=fused), path, careful))
 
     def openvino_int8(self) -> Path:
-        """The graph that NNCF quantized, with ranges from the calibration rows."""
+        """The graph quantized by NNCF, with ranges from the calibration rows."""
         return self._made("nncf", self._calibrate)
 
     def ctranslate2(self) -> Path:
-        """The folder of CTranslate2, in fp32; it quantizes when it loads."""
+        """The CTranslate2 folder, in fp32; CTranslate2 quantizes on loading."""
         return self._made("ctranslate2", self._convert)
 
     def _made(self, name: str, make: Callable[[Path], None]) -> Path:
@@ -73,7 +73,7 @@ class ModelFiles:
     def _export(self, path: Path) -> None:
         from transformers import AutoModel
 
-        # Written out, attention is what the fusions of the other runtimes look for.
+        # The fusions of the other runtimes look for eager attention.
         encoder = AutoModel.from_pretrained(self.folder, attn_implementation="eager")
         ids = torch.tensor([[1, 2, 3, 4, 5], [1, 2, 3, 0, 0]])
         example = (ids, (ids > 0).long(), torch.zeros_like(ids))
@@ -127,7 +127,7 @@ class ModelFiles:
 
 
 class Pooled(nn.Module):
-    """An encoder of `transformers` with a pooling: one vector a row."""
+    """An encoder of `transformers` with pooling: one vector per row."""
 
     def __init__(self, encoder: nn.Module, pooling: str) -> None:
         super().__init__()
@@ -144,7 +144,7 @@ class Pooled(nn.Module):
 
 
 def graph_inputs(rows: Sequence[npt.NDArray[np.integer]]) -> dict[str, npt.NDArray[np.int64]]:
-    """The inputs of a graph for some rows, padded to the longest."""
+    """The inputs of a graph for these rows, padded to the longest."""
     lengths = np.array([len(row) for row in rows])
     mask = np.arange(lengths.max()) < lengths[:, None]
     ids = np.zeros(mask.shape, dtype=np.int64)
@@ -154,7 +154,7 @@ def graph_inputs(rows: Sequence[npt.NDArray[np.integer]]) -> dict[str, npt.NDArr
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """What the runtimes say while they load and convert is not shown."""
+    """Suppresses the output of the runtimes while they load and convert."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
@@ -165,6 +165,6 @@ def silent() -> Iterator[None]:
 
 
 def has_flag(*flags: str) -> bool:
-    """Whether the processor says that it has one of the features."""
+    """Whether the processor reports one of these features."""
     cpuinfo = Path("/proc/cpuinfo")
     return cpuinfo.exists() and bool(set(flags) & set(cpuinfo.read_text().split()))

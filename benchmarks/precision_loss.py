@@ -1,10 +1,10 @@
-"""What a lower precision costs: the official metric of fine-tuned models in fp32, bf16 and int8.
+"""Cost of lower precision: the official metric of fine-tuned models in fp32, bf16 and int8.
 
     python benchmarks/precision_loss.py --pair MODEL DEV [--pair MODEL DEV ...] [--precisions fp32,bf16,int8]
 
-MODEL is a fine-tuned model folder, DEV a labelled file of its task: SST-2, MRPC, STS-B and SQuAD are the ones that line
-5 asks for. The loss is what is missing to the metric in fp32, as such and in per cent of it. A precision that this
-processor does not compute in is left out, and the result says why.
+MODEL is a fine-tuned model folder, DEV a labelled file of its task; line 5 of README.md uses SST-2, MRPC, STS-B and
+SQuAD. The loss is the difference from the metric in fp32, absolute and in percent. A precision that this processor does
+not support is left out, and the result says why.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from harness import machine, machine_label, write_result
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import ConfigError
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.tasks.named_tasks import read_examples
 from bertsmith.tasks.spec_of_model import spec_of
@@ -28,9 +28,9 @@ PRECISIONS = ("fp32", "bf16", "int8")
 
 
 def scored(folder: Path, examples: list[Example], precision: str) -> dict[str, Any]:
-    """The scores in one precision, the seconds, and the precision that ran; or why there are none."""
+    """The scores in one precision, the seconds and the precision that ran; or the reason why there are none."""
     try:
-        predictor = Predictor.load(folder, device="cpu", precision=precision)
+        predictor = load_predictor(folder, device="cpu", precision=precision)
     except ConfigError as error:
         return {"left_out": str(error)}
     if predictor.runtime.precision != precision:
@@ -41,10 +41,10 @@ def scored(folder: Path, examples: list[Example], precision: str) -> dict[str, A
 
 
 def compared(folder: Path, path: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """One model on its file in every precision."""
+    """The results of one model on its file in every precision."""
     spec = spec_of(load_any(folder))
     if spec is None:
-        raise SystemExit(f"{folder}: a model with the head of a task is expected, bertsmith finetune writes one")
+        raise SystemExit(f"{folder}: expected a model with a task head, as written by bertsmith finetune")
     examples = list(read_examples(options.task or spec.name, path).examples)[: options.limit]
     found: dict[str, Any] = {"task": spec.name, "metric": spec.metric, "file": path.name, "examples": len(examples)}
     found["precisions"] = runs = {}
@@ -71,7 +71,7 @@ def main() -> None:
         known = [loss for loss in losses if loss is not None]
         if known:
             means[precision] = {"mean": round(statistics.mean(known), 3), "highest": max(known)}
-    print(f"loss in per cent of fp32: {means}")
+    print(f"loss in percent of fp32: {means}")
     name = options.out or f"precision_loss_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
     write_result(name, {"machine": described, "loss_percent": means, "models": pairs})
 
@@ -79,9 +79,9 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pair", nargs=2, action="append", required=True, metavar=("MODEL", "DEV"))
-    parser.add_argument("--task", help="name of the task, where the model is of another tool")
+    parser.add_argument("--task", help="name of the task, for models from other tools")
     parser.add_argument("--precisions", default=",".join(PRECISIONS))
-    parser.add_argument("--limit", type=int, help="score the first so many examples [all]")
+    parser.add_argument("--limit", type=int, help="score the first N examples [all]")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

@@ -1,12 +1,13 @@
-"""What pre-training is worth: a model that was pre-trained here against the same network from scratch.
+"""Benefit of pre-training: a model that was pre-trained here against the same network trained from scratch.
 
     python benchmarks/pretraining_gain.py --model RUN --task sst-2=TRAIN,DEV [--task ...] [--arm NAME=MODEL ...]
 
-All arms have the same shape, vocabulary, recipe and examples; only the first parameters differ. `--arm` adds others,
-such as a model whose pre-training went on with text of the task, or one that was fine-tuned on a related task first.
-Few labels get more passes (20 at most), for steps enough to learn from; all arms get the same, with the corrected
-optimizer that so few steps need (Mosbach et al., 2021). 0 stands for all labels (up to --most). The result is a table
-and a curve with its spread over seeds; tasks may be run one by one, the result file keeps the others.
+All arms have the same shape, vocabulary, recipe and examples; only the initial parameters differ. `--arm` adds others,
+such as a model with continued pre-training on text of the task, or one that was first fine-tuned on a related task.
+With few labels there are more epochs (at most 20), so that there are enough steps. All arms get the same number, and
+the bias-corrected optimizer that short runs need (Mosbach et al., 2021). 0 means all labels (up to --most). The result
+is a table and a curve with standard deviations over seeds. Tasks may be run one by one; the result file keeps the
+others.
 """
 
 import argparse
@@ -32,12 +33,12 @@ from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for, task_name
 
-STEPS = 100  # at least, by passing more often over few labels
+STEPS = 100  # minimum, reached with more epochs if there are few labels
 MOST_EPOCHS = 20.0
 
 
 def main() -> None:
-    """Runs both arms on every task and writes table and curve."""
+    """Runs all arms on every task and writes table and curve."""
     options = _options()
     described = machine()
     name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
@@ -54,7 +55,7 @@ def main() -> None:
 
 
 def _without_folders(text: str) -> str:
-    """The text with the folders of its paths left out, which say nothing on another machine."""
+    """The text with the folders of its paths removed, which mean nothing on another machine."""
     return re.sub(r"[^\s=,'\[\]]*/", "", text)
 
 
@@ -82,7 +83,7 @@ def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[
         for arm, source in arms.items():
             values, seconds = [], 0.0
             for seed in range(1, options.seeds + 1):
-                # An evaluation in the middle and one at the end; the better one counts, alike for both arms.
+                # One evaluation halfway and one at the end; the better one counts, in all arms.
                 recipe = RecipeSettings(
                     learning_rate=options.rate,
                     bias_correction=True,
@@ -110,7 +111,7 @@ def _curve(task: str, files: list[str], options: argparse.Namespace, arms: dict[
 
 
 def _draw(rows: list[dict[str, Any]], arms: list[str], title: str, path: Path) -> None:
-    """Score by labels, one line an arm, with the deviation over seeds as bars."""
+    """Draws the score by number of labels, one line per arm, with standard deviations over seeds as error bars."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     axes = figure.add_subplot()
     labels = [row["labels"] for row in rows]
@@ -126,7 +127,7 @@ def _draw(rows: list[dict[str, Any]], arms: list[str], title: str, path: Path) -
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", required=True, help="a model that was pre-trained here")
-    parser.add_argument("--arm", action="append", default=[], help="NAME=MODEL; several times")
+    parser.add_argument("--arm", action="append", default=[], help="NAME=MODEL; may be repeated")
     parser.add_argument(
         "--task",
         action="append",
@@ -134,7 +135,7 @@ def _options() -> argparse.Namespace:
         help="NAME=TRAIN,DEV or NAME:FORM=TRAIN,DEV, as in trec:classification=...",
     )
     parser.add_argument("--labels", type=lambda text: [int(part) for part in text.split(",")], default=[100, 1000, 0])
-    parser.add_argument("--most", type=int, default=8000, help="labels that count as all")
+    parser.add_argument("--most", type=int, default=8000, help="number of labels that counts as all")
     parser.add_argument("--dev", type=int, default=1000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=3.0)

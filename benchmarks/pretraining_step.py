@@ -1,11 +1,11 @@
-"""Line 6: a pre-training step of BERT-base on the CPU, ours against transformers, in real tokens a second.
+"""Speed of a pre-training step of BERT-base on CPU in real tokens/s, ours against transformers (line 6 of README.md).
 
     python benchmarks/pretraining_step.py [--rounds 5] [--rows 32]
 
-All sides take the same rows (masked language model and next sentence) from the same weights, go forward and
-backward with dropout 0.1, clip the gradient to norm 1 and make a step of decoupled Adam. Two cases: full rows of 128
-tokens, and rows of natural length (mean about 40), which the peer pads to the longest. The peer runs in fp32, and under
-bf16 autocast. Before the clock starts, the losses without dropout are compared.
+All sides start from the same weights and rows (masked language model and next sentence), run forward and backward with
+dropout 0.1, clip the gradient to norm 1 and make a step of Adam with decoupled weight decay. There are two cases: full
+rows of 128 tokens, and rows of natural length (mean about 40), which the peer pads to the longest. The peer runs in
+fp32 and under bf16 autocast. Before timing, the losses without dropout are compared.
 """
 
 import argparse
@@ -26,10 +26,11 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.pretraining.masking import MaskedRows, Masker
+from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream, Rows
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.targets import Targets
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime, choose
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.optimizer import BertAdam, clip, global_norm
@@ -44,8 +45,8 @@ class RandomDocuments:
     """A corpus of random pieces.
 
     Args:
-        sentences: of each document.
-        tokens: median tokens of a sentence; the lengths are log-normal, as those of real sentences are about.
+        sentences: sentences per document.
+        tokens: median tokens per sentence; lengths are log-normal, approximately like those of real sentences.
     """
 
     def __init__(self, documents: int, sentences: int, tokens: float) -> None:
@@ -75,13 +76,13 @@ class RandomDocuments:
 
 CASES = {
     "full rows of 128": RandomDocuments(200, 200, 18),
-    # Two sentences a document: what a corpus of messages or reviews looks like.
+    # Two sentences per document, like a corpus of messages or reviews.
     "rows of natural length": RandomDocuments(4000, 2, 12),
 }
 
 
 def published_shape() -> Vocabulary:
-    """A vocabulary with the size and the special ids of the published one."""
+    """A vocabulary with the size and special ids of the published one."""
     pieces = [f"p{number}" for number in range(PIECES)]
     for number, piece in {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}.items():
         pieces[number] = piece
@@ -91,8 +92,8 @@ def published_shape() -> Vocabulary:
 VOCABULARY = published_shape()
 
 
-def our_step(task: PretrainingTask, optimizer: BertAdam) -> Callable[[], float]:
-    """One of our steps, data work included; returns its loss."""
+def our_step(task: Pretraining, optimizer: BertAdam) -> Callable[[], float]:
+    """A function that runs one of our steps, including data preparation, and returns its loss."""
 
     def step() -> float:
         optimizer.clear_gradients()
@@ -108,12 +109,12 @@ def our_step(task: PretrainingTask, optimizer: BertAdam) -> Callable[[], float]:
     return step
 
 
-def padded(rows: Rows, masked: MaskedRows) -> dict[str, Tensor]:
-    """The same rows as transformers takes them, padded to the longest."""
+def padded(rows: Rows, masked: Targets) -> dict[str, Tensor]:
+    """The same rows as inputs for transformers, padded to the longest."""
     shape = (len(rows.lengths), int(rows.lengths.max()))
     real = torch.from_numpy(np.arange(shape[1]) < rows.lengths[:, None])
     flat_labels = torch.full((len(rows.token_ids),), -100)
-    flat_labels[masked.positions] = torch.from_numpy(masked.original_ids.astype(np.int64))
+    flat_labels[masked.positions] = torch.from_numpy(masked.target_ids.astype(np.int64))
     inputs = {"input_ids": masked.token_ids, "token_type_ids": rows.segment_ids, "labels": flat_labels.numpy()}
     out = {"attention_mask": real.long(), "next_sentence_label": torch.from_numpy(rows.labels)}
     for name, flat in inputs.items():
@@ -124,11 +125,11 @@ def padded(rows: Rows, masked: MaskedRows) -> dict[str, Tensor]:
 
 
 def peer_step(peer: PeerModel, inputs: dict[str, Tensor], bf16: bool) -> Callable[[], float]:
-    """A step as a training script for transformers writes it; returns its loss."""
+    """A function that runs a step as in a transformers training script, and returns its loss."""
     decayed = [p for n, p in peer.named_parameters() if "bias" not in n and "norm" not in n.lower()]
     rest = [p for n, p in peer.named_parameters() if "bias" in n or "norm" in n.lower()]
     groups = [{"params": decayed, "weight_decay": 0.01}, {"params": rest, "weight_decay": 0.0}]
-    # Fused, as the Trainer of transformers chooses.
+    # Fused, the choice of the transformers Trainer.
     optimizer = torch.optim.AdamW(groups, lr=RATE, eps=1e-6, fused=True)
 
     def step() -> float:
@@ -165,13 +166,13 @@ def losses_without_dropout(case: str, weights: dict[str, Tensor], rows: int) -> 
         return {"ours": ours, "transformers": float(peer(**padded(*rows_of(case, rows))).loss)}
 
 
-def task_of(case: str, model: EncoderForPreTraining, rows: int, runtime: Runtime) -> PretrainingTask:
+def task_of(case: str, model: EncoderForPreTraining, rows: int, runtime: Runtime) -> Pretraining:
     """The task of a case."""
-    return PretrainingTask(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
+    return Pretraining(model, CASES[case], None, VOCABULARY, DATA, runtime, rows_per_step=rows)
 
 
-def rows_of(case: str, number: int) -> tuple[Rows, MaskedRows]:
-    """The rows of the step that is timed, and their masks."""
+def rows_of(case: str, number: int) -> tuple[Rows, Targets]:
+    """The rows of the timed step, and their masks."""
     rows = PretrainingStream(CASES[case], DATA, VOCABULARY, rows_per_step=number).step_rows(0)
     return rows, Masker(VOCABULARY, DATA).mask_rows(rows.token_ids, rows.lengths, rows.keys)
 
@@ -180,7 +181,7 @@ def main() -> None:
     """Runs both cases and writes the result."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=32, help="rows of the step [32]")
+    parser.add_argument("--rows", type=int, default=32, help="rows per step [32]")
     arguments = parser.parse_args()
     runtime = choose()
     results = {}

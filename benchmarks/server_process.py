@@ -1,4 +1,4 @@
-"""A server as a process of its own, and clients that cost little: each asks, waits for its reply, goes on."""
+"""A server in its own process, and lightweight clients that each send a request, wait for the reply, and repeat."""
 
 import asyncio
 import contextlib
@@ -26,24 +26,24 @@ class Process(NamedTuple):
     pid: int
 
     def seconds_worked(self) -> float:
-        """Seconds that the processor has worked for it so far."""
+        """CPU time that the server has used so far, in seconds."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def resident_mb(self) -> float:
-        """The memory that it has, in millions of bytes."""
+        """Resident memory of the server, in MB."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize() / 1e6
 
 
 @contextlib.contextmanager
 def served(models: Sequence[str | Path], *options: str, threads: int) -> Iterator[Process]:
-    """A server of some models; it is told to stop at the end, and must end well.
+    """A server of these models; it is stopped at the end, and must exit cleanly.
 
     Args:
         models: folders, or NAME=FOLDER.
-        options: of `bertsmith serve`.
-        threads: for each model.
+        options: options of `bertsmith serve`.
+        threads: threads per model.
     """
     named = [part for model in models for part in ("--model", str(model))]
     command = [sys.executable, "-m", "bertsmith", "serve", "--port", "0", *named, *options]
@@ -67,7 +67,7 @@ def served(models: Sequence[str | Path], *options: str, threads: int) -> Iterato
 
 
 class Reply(NamedTuple):
-    """What a request got, and after how many seconds."""
+    """The reply to a request, and its latency in seconds."""
 
     status: int
     body: bytes
@@ -75,14 +75,14 @@ class Reply(NamedTuple):
 
 
 def request_bytes(path: str, body: Any) -> bytes:
-    """A POST of JSON as it goes over the wire; bytes go as they are."""
+    """The bytes of a POST request with a JSON body; a bytes body is sent as is."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     lines = ("host: here", "content-type: application/json", f"content-length: {len(content)}")
     return "\r\n".join((f"POST {path} HTTP/1.1", *lines, "", "")).encode() + content
 
 
 async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> Reply:
-    """The reply to a request, over a connection that stays open."""
+    """The reply to a request, over a keep-alive connection."""
     start = time.perf_counter()
     writer.write(request)
     head = await reader.readuntil(b"\r\n\r\n")
@@ -93,7 +93,7 @@ async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, r
 
 
 async def ask_all(process: Process, requests: Sequence[bytes], clients: int) -> list[Reply]:
-    """The replies to some requests in their order, by so many clients, each with a connection that it keeps."""
+    """The replies to the requests, in order, from this many clients with one keep-alive connection each."""
     replies: dict[int, Reply] = {}
     left = iter(range(len(requests)))
 

@@ -1,11 +1,12 @@
-"""Ten minutes of 64 clients on a server: nothing is lost, nothing hangs, and memory stays where it is.
+"""Soak test: 64 clients on a server for ten minutes; no request is lost or hangs, and memory does not grow.
 
     python benchmarks/server_soak.py --data DIR --model DIR [--model DIR ...] [--minutes 10] [--clients 64]
 
-Each client asks whatever the models can do, one request after another, with one to eight texts of any length. One
-request in twenty is no JSON or asks for what is not there, and in one of twenty the client hangs up before the reply.
-Memory is what the process has resident, every two seconds; its growth is that of the mean of the last quarter over the
-mean of the second, for in the first quarter caches fill. Whatever is left in a queue at the end is a mistake.
+Each client sends one request after another, of any kind that the models support, with one to eight texts of any length.
+One request in twenty is invalid JSON or asks for something that does not exist, and in one of twenty the client
+disconnects before the reply. Resident memory is sampled every two seconds. Its growth is the mean of the last quarter
+relative to the mean of the second, because caches fill in the first quarter. Anything left in a queue at the end is an
+error.
 """
 
 import argparse
@@ -44,18 +45,18 @@ ROUTES = {
     "tokenize": ("/tokenize", lambda texts: {"texts": texts}),
     "attention": ("/attention", lambda texts: {"text": texts[0][:200]}),
 }
-OF_ALL = ("tokenize", "attention")  # what a model does and does not name
+OF_ALL = ("tokenize", "attention")  # supported by every model, but not listed by it
 NO_JSON = b"{"
 LEFT = ("bertsmith_waiting_texts", "bertsmith_held_bytes")
 
 
 class Soak:
-    """What clients do, and what comes of it.
+    """The clients and their results.
 
     Args:
         process: the server.
-        texts: to ask about.
-        ends: when no new request is sent, in seconds of `time.monotonic`.
+        texts: texts for the requests.
+        ends: when to stop sending requests, in seconds of `time.monotonic`.
     """
 
     def __init__(self, process: Process, texts: list[str], ends: float) -> None:
@@ -82,7 +83,7 @@ class Soak:
         return request_bytes(path, {"model": name, **shape(texts)})
 
     async def client(self, number: int) -> None:
-        """One client until the end."""
+        """Runs one client until the end."""
         draw = np.random.default_rng(number)
         while time.monotonic() < self.ends:
             reader, writer = await asyncio.open_connection(self.process.host, self.process.port)
@@ -100,7 +101,7 @@ class Soak:
             await writer.wait_closed()
 
     async def run(self, clients: int) -> None:
-        """All clients, and a look at the memory now and then."""
+        """Runs all clients and samples the memory."""
         working = asyncio.gather(*(self.client(number) for number in range(clients)))
         while not working.done():
             self.memory.append(self.process.resident_mb())
@@ -109,7 +110,7 @@ class Soak:
 
 
 def left_behind(process: Process) -> dict[str, float]:
-    """What is left to do, over all models, once the server has had its time for clients that hung up."""
+    """Work left in the queues of all models, after the server has had time to notice disconnected clients."""
     ends = time.monotonic() + SECONDS_TO_SETTLE
     while True:
         with urllib.request.urlopen(f"http://{process.host}:{process.port}/metrics") as reply:
@@ -120,7 +121,7 @@ def left_behind(process: Process) -> dict[str, float]:
 
 
 def sums(metrics: str, names: Sequence[str]) -> dict[str, float]:
-    r"""The values of some metrics, each added up over its labels.
+    r"""The values of the metrics, each summed over its labels.
 
     >>> sums('texts{model="a"} 1.0\ntexts{model="b c"} 2.0\nbytes 4.0', ["texts", "bytes"])
     {'texts': 3.0, 'bytes': 4.0}
@@ -134,7 +135,7 @@ def sums(metrics: str, names: Sequence[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Soaks, prints and writes the result."""
+    """Runs the soak test, prints and writes the result."""
     options = _options()
     pools = read_pools(options.data)
     texts = [text for pool in pools.texts.values() for text in pool[: options.texts]]
@@ -160,7 +161,7 @@ def main() -> None:
     }
     print(json.dumps(found, indent=1))
     print(f"memory: {means[1]} MB in the second quarter, {means[3]} MB in the last: {found['growth_share']:+.2%}")
-    assert "500" not in soak.statuses, "a mistake of the server"
+    assert "500" not in soak.statuses, "internal server error"
     assert not any(left.values()), f"left in queues: {left}"
     described = machine()
     threads = f"{options.threads}-thread{'s' * (options.threads > 1)}"
@@ -171,12 +172,12 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and squad/, or a file of lines")
-    parser.add_argument("--model", action="append", required=True, help="model folder, or NAME=FOLDER; once a model")
+    parser.add_argument("--model", action="append", required=True, help="FOLDER or NAME=FOLDER; repeatable")
     parser.add_argument("--precision", default="fp32", help="[fp32]")
     parser.add_argument("--minutes", type=float, default=10, help="[10]")
     parser.add_argument("--clients", type=int, default=64, help="[64]")
-    parser.add_argument("--texts", type=int, default=1000, help="texts of each mix [1000]")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="of each model [the cores]")
+    parser.add_argument("--texts", type=int, default=1000, help="texts per mix [1000]")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)), help="per model [all cores]")
     parser.add_argument("--out", help="name of the result file")
     return parser.parse_args()
 

@@ -1,15 +1,15 @@
-"""Line 1: WordPiece encoding of English text, ours against `tokenizers`, in megabytes a second.
+"""Speed of WordPiece encoding of English text in MB/s, ours against `tokenizers` (line 1 of README.md).
 
     python benchmarks/tokenizer_speed.py --vocab vocab.txt --text DIR [--text DIR ...] [--megabytes 100] [--rounds 5]
 
-Every line is a text. Files are taken in the order given until there are enough megabytes; no line is taken twice, since
-a memory of words would gain by that. Both sides get the same list of strings, use all cores and add no special pieces.
-The peer is `encode_batch_fast`; its lists of ids are not turned into arrays, which spares it work that ours includes.
+Every line is a text. Files are read in the given order until there are enough megabytes. Duplicate lines are dropped,
+because they would favour a word cache. Both sides get the same list of strings, use all cores and add no special
+pieces. The peer is `encode_batch_fast`; its lists of ids are not converted to arrays, which saves it work that ours
+includes.
 
-Two cases for ours: `cold` makes a new tokenizer in every round, its tables are built and its memory is filled inside
-the clock; `warm` uses one tokenizer again, as a long run does. The ids of the whole text are compared before the clock
-starts. Lines that differ are counted and shown; on which characters they may is written in
-docs/decisions/0009-unicode-tables.md.
+There are two cases for ours: `cold` creates a new tokenizer in every round, so building tables and filling the cache is
+timed; `warm` reuses one tokenizer, like a long run. Before timing, the ids of the whole text are compared. Lines that
+differ are counted and shown; docs/decisions/0009-unicode-tables.md lists the characters on which they may differ.
 """
 
 import argparse
@@ -34,7 +34,7 @@ SUFFIXES = (".txt", ".tsv")
 
 
 def read_lines(paths: list[Path], limit: float) -> tuple[list[str], dict[str, float]]:
-    """(different lines of up to `limit` bytes, megabytes taken from each path)."""
+    """(distinct lines of up to `limit` bytes in total, megabytes read from each path)."""
     lines: dict[str, None] = {}
     taken: dict[str, float] = {}
     total = 0

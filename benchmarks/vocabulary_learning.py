@@ -1,13 +1,14 @@
-"""Line 2: learning a vocabulary, ours against the `WordPieceTrainer` of `tokenizers`: excess pieces and seconds.
+"""Vocabulary learning, ours against `WordPieceTrainer` of `tokenizers`: excess pieces, seconds (line 2 of README.md).
 
     python benchmarks/vocabulary_learning.py --text DIR [--size 8000 --size 30522] [--rounds 5]
 
-Of the files of a folder in sorted order every tenth is held out, the first one included. Both sides get the paths of
+Of the files of a folder, in sorted order, every tenth is held out, starting with the first. Both sides get the paths of
 the other files and end with a vocabulary of the same size with the same five special pieces; reading and counting are
-inside the clock. Both follow the same rules for lower-casing, accents and words, and both may use all cores.
+timed. Both follow the same rules for lower-casing, accents and words, and both may use all cores.
 
-The excess is the pieces beyond one for each basic token, per stretch between white space, in the held-out files. The
-peer cuts the held-out texts into basic tokens, and one loop of this file, neither side's code, cuts those into pieces.
+The excess is the number of pieces beyond one per basic token, per whitespace-separated chunk, in the held-out files.
+The peer splits the held-out texts into basic tokens; a loop in this file, independent of both sides, splits those into
+pieces.
 """
 
 import argparse
@@ -34,7 +35,7 @@ HELD_OUT_EVERY = 10
 
 
 def learn_ours(files: list[Path], size: int) -> list[str]:
-    """The pieces that we learn."""
+    """The pieces learned by our trainer."""
     counter = WordCounter(TextRules())
     for path in files:
         counter.add([path.read_text(encoding="utf-8")])
@@ -43,7 +44,7 @@ def learn_ours(files: list[Path], size: int) -> list[str]:
 
 
 def learn_peer(files: list[Path], size: int) -> list[str]:
-    """The pieces that `tokenizers` learns."""
+    """The pieces learned by `tokenizers`."""
     tokenizer = PeerTokenizer(WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
@@ -53,7 +54,7 @@ def learn_peer(files: list[Path], size: int) -> list[str]:
 
 
 def held_out_words(files: list[Path]) -> tuple[Counter[str], int]:
-    """(basic tokens of some files as the peer cuts them, stretches between white space)."""
+    """(basic tokens of the files as split by the peer, number of whitespace-separated chunks)."""
     normalizer, cutter = BertNormalizer(lowercase=True), BertPreTokenizer()
     chunks: Counter[str] = Counter()
     for path in files:
@@ -66,7 +67,7 @@ def held_out_words(files: list[Path]) -> tuple[Counter[str], int]:
 
 
 def num_pieces(word: str, pieces: Collection[str]) -> int:
-    """How many pieces the longest-match rule makes of a word; 0 where the word is unknown."""
+    """Number of pieces of a word by the longest-match rule; 0 if the word is unknown."""
     start, number = 0, 0
     while start < len(word):
         end = len(word)
@@ -79,7 +80,7 @@ def num_pieces(word: str, pieces: Collection[str]) -> int:
 
 
 def figures(words: Mapping[str, int], chunks: int, pieces: Collection[str]) -> dict[str, float]:
-    """The excess and the share of unknown words, which count as one piece."""
+    """The excess and the fraction of unknown words, which count as one piece."""
     known = set(pieces)
     extra = unknown = 0
     for word, count in words.items():

@@ -1,8 +1,8 @@
-"""From a text to a model that fills a gap: vocabulary, corpus, pre-training, prediction, in Python.
+"""From text to a model that fills in masked words: vocabulary, corpus, pre-training and prediction in Python.
 
-The same steps as the commands `vocab`, `corpus`, `pretrain`, `fill` and `next`. The objective is to guess hidden words
-and to tell whether a second sentence follows the first; the text itself holds all the answers (self-supervised).
-Sources: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the filling of gaps.
+The steps are those of the commands `vocab`, `corpus`, `pretrain`, `fill` and `next`. The objective is to predict masked
+words and to decide whether the second sentence follows the first; the text itself contains all answers
+(self-supervised). Sources: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for filling in words.
 """
 
 import tempfile
@@ -11,70 +11,64 @@ from pathlib import Path
 import numpy as np
 from toy import village
 
-from bertsmith.corpus.build import CorpusSettings, build_corpus
-from bertsmith.corpus.readers import read_documents
+import bertsmith
 from bertsmith.files import write_json
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.config import BertConfig
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.progress import quiet
-from bertsmith.text.normalize import TextRules
-from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.training.settings import TrainSettings
-from bertsmith.vocabularies.learn import WordCounter, learn_vocabulary
 
 GAPS = ("the gardeners [MASK] the roses .", "the gardener [MASK] the roses .")
 NEXT = ("the baker stirs the soup .", "then she slices the bread .", "then they row the boat .")
 
 
 def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[str, float], list[str], list[float]]:
-    """Prints, and returns the scores, the likeliest piece for each gap, and how likely each second sentence follows."""
-    # A text: one sentence a line, an empty line between documents.
+    """Prints and returns the scores, the most likely piece for each [MASK], and next-sentence probabilities."""
+    # A text: one sentence per line, a blank line between documents.
     text = folder / "village.txt"
     text.write_text("\n\n".join("\n".join(d) for d in village(documents, np.random.default_rng(1))), encoding="utf-8")
 
     # A vocabulary, learned from the words of the text.
-    rules = TextRules()
-    counter = WordCounter(rules, threads=1)
-    for document in read_documents([text]):
-        counter.add(document.sentences)
-    tokenizer = WordPieceTokenizer(learn_vocabulary(counter.counts, 80), rules)
+    tokenizer = bertsmith.learn_vocabulary([text], 80).tokenizer
     print("pieces:", " ".join(tokenizer.tokenize(GAPS[0], special_tokens=True)))
 
-    # A corpus: token ids in shards, with some documents held out.
-    manifest = build_corpus([text], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.05), workers=1)
+    # A corpus: token ids in shards, with a few held-out documents.
+    manifest = bertsmith.build_corpus([text], tokenizer, folder / "corpus", held_out=0.05, workers=1)
     print(f"corpus: {manifest['documents']} documents, {manifest['tokens']} tokens")
 
-    # A model, pre-trained from nothing. For one of a usual size leave `config` out and name a `size`.
+    # A model, pre-trained from scratch. For a standard size, omit `config` and pass `size`.
     shape = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 256}
     config = BertConfig(vocab_size=80, max_position_embeddings=64, initializer_range=0.1, **shape)
     write_json(folder / "config.json", config.to_dict())
-    result = pretrain(
+    result = bertsmith.pretrain(
         folder / "corpus",
         folder / "run",
-        PretrainingRunSettings(config=str(folder / "config.json"), dropout=0.0, rows_per_step=64, precision="fp32"),
-        PretrainingDataSettings(max_length=24, dynamic=True),
-        TrainSettings(steps=steps, learning_rate=1e-3, warmup_share=0.1, evaluate_every=steps),
+        config=str(folder / "config.json"),
+        dropout=0.0,
+        rows_per_step=64,
+        precision="fp32",
+        max_length=24,
+        dynamic=True,
+        steps=steps,
+        learning_rate=1e-3,
+        warmup_share=0.1,
+        evaluate_every=steps,
     )
     scores = {name: value for name, value in result.metrics.items() if name.startswith("held_out_")}
     print(f"held out: masked-LM loss {scores['held_out_mlm_loss']:.2f} nats", end=" ")
     print(f"(frequencies alone: {scores['held_out_unigram_entropy']:.2f}),", end=" ")
     print(f"next sentence {scores['held_out_nsp_accuracy']:.0%} right")
 
-    # The model folder answers; every tool that reads BERT could read it too.
-    predictor = PretrainedPredictor.load(str(folder / "run" / "model"), device="cpu")
+    # Predictions come from the model folder, which any tool that reads BERT can load.
+    model = bertsmith.load(folder / "run", device="cpu")
     best = []
-    for gap in GAPS:
-        guesses = predictor.fill(gap, top=3)[0]
+    for gap, filled in zip(GAPS, model.fill(GAPS, top=3), strict=True):
+        guesses = filled[0]
         best.append(guesses[0].piece)
         print(f"{gap}  ->  {', '.join(f'{guess.piece} {guess.probability:.0%}' for guess in guesses)}")
-    continuations = predictor.next_sentence(NEXT[0], NEXT[1:])
+    continuations = model.next_sentence([(NEXT[0], second) for second in NEXT[1:]])
     for one in continuations:
         print(f"{NEXT[0]}  then  {one.text}  {one.probability:.0%}")
     return scores, best, [one.probability for one in continuations]
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary, quiet():
+    with tempfile.TemporaryDirectory() as temporary, bertsmith.quiet():
         main(Path(temporary))

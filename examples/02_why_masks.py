@@ -1,9 +1,9 @@
-"""Why masks: a bidirectional model that predicts each next word while it can see it learns to copy, and nothing else.
+"""Why masks: a bidirectional model that predicts the next word while it can see it learns only to copy.
 
-In a model that looks to both sides, the state at one word can simply be handed the next word by attention. The loss
-falls to nothing, yet the model has never had to understand a context, so its states are no use to anybody. A
-left-to-right twin cannot look ahead, but half of every context is hidden from it. Masks take the word itself away and
-leave both sides. Source: Devlin et al. (2018), sections 1 and 3.1.
+In a bidirectional model, attention can simply pass the next word to the state of the current one. The loss falls to
+zero, yet the model never had to understand a context, so its states are useless. A left-to-right twin cannot look
+ahead, but half of every context is hidden from it. Masking removes the word itself and leaves both sides visible.
+Source: Devlin et al. (2018), sections 1 and 3.1.
 """
 
 import tempfile
@@ -14,12 +14,12 @@ import torch
 import torch.nn.functional as F
 from toy import corpus_of, fit, small_model
 
-from bertsmith.corpus.shards import Corpus
+from bertsmith import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 
-# Two kinds of things; some nouns are both, and only the adjective, verb and place around them tell which.
+# Two kinds of things. Some nouns can be either; only the adjective, verb and place around them reveal which.
 NOUNS = (("horse", "cat", "goat", "bird"), ("lamp", "cart", "pump", "clock"))
 BOTH_KINDS = ("crane", "mouse", "bat", "ram")
 CLUES = (
@@ -33,7 +33,7 @@ DATA = {"max_length": 16, "short_sequence_probability": 0.0, "dynamic": True}
 
 
 def sentence(kind: int, shown: np.ndarray, noun: str, known: slice, rng: np.random.Generator) -> str:
-    """A sentence about a noun whose kind the `shown` ones of three clues tell; only the `known` words are used."""
+    """A sentence about a noun, with the `shown` ones of three clues to its kind; clue words are drawn from `known`."""
     words = [rng.choice(CLUES[i][kind][known]) if shown[i] else NEUTRAL[i] for i in range(3)]
     return f"one {words[0]} old {noun} {words[1]} near the {words[2]} ."
 
@@ -49,7 +49,7 @@ def states(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], lengt
 
 @torch.no_grad()
 def hidden_loss(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], masked: bool) -> float:
-    """The loss in nats for the place in each sentence when it cannot be seen: masked, or not written yet."""
+    """The loss in nats for the word of place in each sentence when it is hidden: masked, or still to come."""
     masks = [" ".join([*text.split()[: PLACE - 1], "[MASK]", "."]) for text in texts]
     seen = states(model, corpus, masks)[:, PLACE] if masked else states(model, corpus, texts, PLACE)[:, PLACE - 1]
     places = torch.tensor([corpus.vocabulary.index[text.split()[PLACE - 1]] for text in texts])
@@ -57,9 +57,9 @@ def hidden_loss(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], 
 
 
 def kind_known(model: EncoderForPreTraining, corpus: Corpus, clue: int, rng: np.random.Generator) -> float:
-    """How often the state at a noun of both kinds lies nearer to the mean of its kind, with one clue in the sentence.
+    """How often the state of an ambiguous noun is closer to the mean of its kind, with one clue in the sentence.
 
-    The means come from sentences with one half of the clue words, the test from sentences with the other half.
+    The means are computed on sentences with half of the clue words, the test uses the other half.
     """
 
     def nouns(kind: int, known: slice) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""What positions are for: the same model with learned, with sinusoidal and with no positions, on two small languages.
+"""What position embeddings do: the same model with learned, sinusoidal and no positions, on two small languages.
 
-Without positions an encoder sees a bag of words: shuffle its input, and its output is shuffled the same way. Where the
-order carries the meaning such a model has to fail, and where it carries none it loses nothing. Sources: Vaswani et al.
-(2017), section 3.5, for the fixed table; Devlin et al. (2018), section 3, for the learned one.
+Without positions an encoder sees a bag of words: if its input is shuffled, its output is shuffled in the same way. Such
+a model must fail where word order carries meaning, and loses nothing where it does not. Sources: Vaswani et al. (2017),
+section 3.5, for the fixed table; Devlin et al. (2018), section 3, for the learned one.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from toy import corpus_of, fit, small_model
 
-from bertsmith.corpus.shards import Corpus
+from bertsmith import Corpus
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
@@ -25,26 +25,26 @@ NAMES = ("cat", "dog", "hen", "owl", "cow", "bee", "pig", "lion")
 SOUNDS = ("purrs", "barks", "clucks", "hoots", "moos", "hums", "grunts", "roars")
 SHOPS = (("nails", "glue", "paint"), ("bread", "cakes", "pies"), ("roses", "ferns", "moss"), ("ink", "chalk", "pens"))
 KINDS = ("absolute", "sinusoidal", "none")
-# Two [MASK] in each row of eight words, and nothing else changed.
+# Two [MASK] in each row of eight words; no other corruption.
 MASKS = {"masked_share": 0.2, "mask_share": 1.0, "keep_share": 0.0, "random_share": 0.0}
 DATA = PretrainingDataSettings(objective="mlm", max_length=16, short_sequence_probability=0.0, dynamic=True, **MASKS)
 
 
 def animals(rng: np.random.Generator) -> str:
-    """Order matters: four animals, each with its sound behind it, so that a missing word is told by its neighbour.
+    """Order matters: four animals, each followed by its sound, so the neighbour of a missing word determines it.
 
-    In a bag of words, two words without a partner tell which two are missing, but not which is missing where.
+    In a bag of words, two words without a partner show which two are missing, but not which one is where.
     """
     return " ".join(f"{NAMES[animal]} {SOUNDS[animal]}" for animal in rng.permutation(8)[:4])
 
 
 def shopping(rng: np.random.Generator) -> str:
-    """Order does not matter: eight things from one shop, most of them the thing that it sells most."""
+    """Order does not matter: eight items from one shop, most of them its best-selling item."""
     return " ".join(rng.choice(SHOPS[rng.integers(len(SHOPS))], size=8, p=(0.8, 0.1, 0.1)))
 
 
 def bag_difference(kind: str) -> float:
-    """How far the output of an untrained model for shuffled words is from its shuffled output."""
+    """The difference between an untrained model's output for shuffled words and its shuffled output."""
     words, order = np.arange(5, 14), np.random.default_rng(1).permutation(9)
     model = BertModel(BertConfig.named("tiny", vocab_size=20, position_embedding_type=kind))
     with torch.no_grad():
@@ -53,7 +53,7 @@ def bag_difference(kind: str) -> float:
 
 
 def start(corpus: Corpus, seed: int, kind: str) -> EncoderForPreTraining:
-    """An untrained model; as in 2017, words are scaled up where the fixed table, all sines and cosines, joins them."""
+    """An untrained model; with the sinusoidal table, word embeddings are scaled up as in the 2017 paper."""
     model = small_model(corpus, seed, position_embedding_type=kind)
     if kind == "sinusoidal":
         model.encoder.embeddings.word.weight.data *= 3
@@ -70,7 +70,7 @@ def main(
         with tempfile.TemporaryDirectory() as folder:
             rng = np.random.default_rng(1)
             corpus = corpus_of([[language(rng)] for _ in range(rows)], Path(folder) / "corpus", held_out=0.2)
-            # What one shop sells is learned in a quarter of the time.
+            # The language of shops is learned in a quarter of the time.
             enough = steps // 4 if language is shopping else steps
             for kind in kinds:
                 scores = []

@@ -1,7 +1,7 @@
-"""What goes into BERT and where it looks: the three id rows of a pair, and attention weights as a table.
+"""The input of BERT and where it attends: the three id sequences of a pair, and attention weights as a table.
 
 The input of a token is the sum of three vectors: its piece, its segment (0 for the first text, 1 for the second) and
-its position. In each layer a token then becomes a weighted sum over all tokens, itself included; the weights of a row
+its position. Each layer then computes a weighted sum over all tokens, including the token itself; the weights of a row
 add up to 1. Sources: Devlin et al. (2018), section 3 and figure 2; Vaswani et al. (2017), section 3.2.
 """
 
@@ -22,7 +22,7 @@ FIRST, SECOND = "the gardeners [MASK] the roses .", "then they cut the hedge ."
 
 
 def show_ids(pieces: list[str], batch: Batch) -> None:
-    """Prints what the three tables of the embeddings are asked for."""
+    """Prints the ids that are looked up in the three embedding tables."""
     for name, row in (
         ("token", pieces),
         ("token id", batch.token_ids.tolist()),
@@ -33,14 +33,14 @@ def show_ids(pieces: list[str], batch: Batch) -> None:
 
 
 def show_weights(pieces: list[str], weights: torch.Tensor) -> None:
-    """Prints the weights [queries, keys] in percent: a row looks at the columns; less than 1 % is a dot."""
+    """Prints the weights [queries, keys] in percent: rows attend to columns; a dot is less than 1%."""
     print(" " * 11 + "".join(f"{piece[:4]:>5}" for piece in pieces))
     for piece, row in zip(pieces, weights.tolist(), strict=True):
         print(f"{piece:>10} " + "".join(f"{weight:5.0%}" if weight >= 0.01 else "    ." for weight in row))
 
 
 def main(steps: int = 600, documents: int = 1500) -> list[list[torch.Tensor]]:
-    """Prints, and returns the weights [heads, tokens, tokens] of each layer for each row, of which there is one."""
+    """Prints and returns the weights [heads, tokens, tokens] of each layer, for each row; there is only one."""
     with tempfile.TemporaryDirectory() as folder:
         corpus = corpus_of(village(documents, np.random.default_rng(1)), Path(folder) / "corpus")
         model = small_model(corpus, hidden_size=64, intermediate_size=256, initializer_range=0.1)

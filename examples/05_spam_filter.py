@@ -1,8 +1,8 @@
-"""A spam filter: learned from 72 mails, it says how likely each new mail is spam; then the same with four labels.
+"""A spam filter learned from 72 mails, which gives the probability that a new mail is spam; then with four labels.
 
-One layer goes on top of the pooled [CLS] vector, with a row for each label; a softmax makes probabilities of its
-outputs, and all parameters learn. More labels are more rows, and nothing else changes. The mails that teach come with
-the package (`--task spam` and `--task spam4` on the command line). Source: Devlin et al. (2018), section 4.1.
+A linear layer with one row per label is added on top of the pooled [CLS] vector; a softmax turns its outputs into
+probabilities, and all parameters are trained. More labels mean more rows; nothing else changes. The training mails come
+with the package (`--task spam` and `--task spam4` on the command line). Source: Devlin et al. (2018), section 4.1.
 """
 
 import tempfile
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from base_models import base_of_presets, options
 
+from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
-from bertsmith.progress import quiet
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.task import TaskSettings
@@ -24,15 +24,15 @@ MORE_MAILS = ("Paul Atreides commented on your photo", "Spring sale: members sav
 
 
 def percentages(line: str) -> str:
-    """What stands behind the label in a line of the predictor, as `75% Spam / 25% Not Spam`."""
+    """The probabilities in an output line of the predictor, as `75% Spam / 25% Not Spam`."""
     return line.split("\t")[1].replace(", ", " / ")
 
 
 def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float = 60) -> dict[str, list[str]]:
-    """Prints the answers, and returns the label of each mail for each of the two filters."""
+    """Prints the answers and returns the label of each mail, for each of the two filters."""
     settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
-    recipe = RecipeSettings()  # that of the paper
-    if model is None:  # made of the mails themselves; so small a model wants more epochs, at a higher rate
+    recipe = RecipeSettings()  # the recipe of the paper
+    if model is None:  # made from the mails; such a small model needs more epochs at a higher learning rate
         model = base_of_presets(("spam", "spam4"), folder, steps)
         settings = FinetuningSettings(epochs=epochs, batch_size=16, dropout=0.2, precision="fp32", device="cpu")
         recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
@@ -40,12 +40,12 @@ def main(folder: Path, model: str | None = None, steps: int = 300, epochs: float
     labels = {}
     for name, mails in (("spam", MAILS), ("spam4", (*MAILS, *MORE_MAILS))):
         spec, data = read_task(name, None, None, settings=TaskSettings(max_length=64))
-        # The mails that are set aside choose nothing here, so what they say of the filter is unbiased.
+        # The held-out mails are not used for any choice, so they give an unbiased estimate.
         job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
         print(job.lines()[0])
         job.train_once(folder / name, seed=1)
 
-        predictor = Predictor.load(folder / name)
+        predictor = load_predictor(folder / name)
         scores, _ = predictor.evaluate(data.dev)
         print(f"{scores['accuracy']:.0%} of the {len(data.dev)} mails that were set aside are right")
         predictions = predictor.predict([TextExample(id=mail, first=mail) for mail in mails])

@@ -1,9 +1,9 @@
-"""Claims in an article: its sentences, ranked by how likely each states something that people can check.
+"""Claim detection: the sentences of an article, ranked by the probability that each states a checkable claim.
 
-The first arm is a fine-tuned model. The second is that of Full Fact: sentence vectors of a model that stays as it is,
-and a logistic regression on top. A score says "worth checking" and never "true": whether a claim is true cannot be read
-off the sentence, which is why people check. Source: Konstantinovskiy, Price, Babakar and Zubiaga (2018), "Towards
-automated factchecking".
+The first arm is a fine-tuned model. The second follows Full Fact: sentence vectors of a frozen model, with logistic
+regression on top. A score means "worth checking", never "true": the truth of a claim cannot be read off the sentence,
+which is why people check. Source: Konstantinovskiy, Price, Babakar and Zubiaga (2018), "Towards automated
+factchecking".
 """
 
 import tempfile
@@ -14,14 +14,14 @@ import numpy as np
 from base_models import base_of_presets, options
 from sklearn.linear_model import LogisticRegression
 
+from bertsmith import quiet
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.datasets.examples import TextExample
-from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
-from bertsmith.progress import quiet
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
@@ -42,9 +42,9 @@ def main(
     epochs: float = 40,
     claim_model: str | None = None,
 ) -> dict[str, np.ndarray]:
-    """Prints the ranking, and returns the probability of each sentence that it is a claim, float64 [S], by arm.
+    """Prints the ranking and returns the probability that each sentence is a claim, float64 [S], by arm.
 
-    With `claim_model`, a model that was fine-tuned for claims before, nothing is fine-tuned.
+    With `claim_model`, a model already fine-tuned for claims, nothing is fine-tuned.
     """
     settings = FinetuningSettings(epochs=10, batch_size=16, precision="fp32")
     recipe = RecipeSettings()
@@ -55,19 +55,19 @@ def main(
     spec, data = read_task("claim", None, None, settings=TaskSettings(max_length=64))
     sentences = [TextExample(id=text, first=text) for text in split_sentences(article)]
 
-    # All parameters learn.
+    # All parameters are trained.
     if claim_model is None:
         job = FinetuningJob.prepare(model, spec, TaskData(train=data.train, dev=()), settings, recipe)
         job.train_once(folder / "fine-tuned", seed=1)
         claim_model = str(folder / "fine-tuned")
-    predictor = Predictor.load(claim_model)
+    predictor = load_predictor(claim_model)
     is_claim = predictor.task.spec.labels.index("Claim")
     dev_scores, _ = predictor.evaluate(data.dev)
     found = {"fine-tuned": np.array([answer.probabilities[is_claim] for answer in predictor.predict(sentences)])}
     right = {"fine-tuned": dev_scores["accuracy"]}
 
-    # Only the regression learns, on the mean of the last hidden states of a sentence.
-    task, encoder = ClassificationTask(spec), FrozenEncoder.load(model)
+    # Only the regression is trained, on the mean of the last hidden states of a sentence.
+    task, encoder = ClassificationTask(spec), load_frozen_encoder(model)
 
     def vectors(examples: Sequence[TextExample]) -> np.ndarray:
         return text_vectors(encoder, task, examples, encoder.choice("last"))
@@ -88,7 +88,7 @@ def main(
 
 if __name__ == "__main__":
     parser = options(__doc__)
-    parser.add_argument("--article", type=Path, metavar="FILE", help="a text [a short one of its own]")
+    parser.add_argument("--article", type=Path, metavar="FILE", help="a text file [a short built-in article]")
     parser.add_argument("--claim-model", metavar="DIR", help="a model fine-tuned for claims [one is fine-tuned here]")
     given = parser.parse_args()
     text = given.article.read_text(encoding="utf-8") if given.article else ARTICLE

@@ -1,9 +1,9 @@
-"""What comes next? The next-sentence head chooses among candidates; and what it never learned.
+"""What comes next? The next-sentence head chooses among candidates; and what it does not learn.
 
-The head says how likely a second text follows the first, and of several candidates the likeliest is chosen. In training
-the wrong ones came from other documents, so the head learns what goes together. What comes first it was never asked:
-two sentences of one document often pass in the wrong order, which is why ALBERT trains on order instead.
-Sources: Devlin et al. (2018), section 3.1, task 2; Lan et al. (2020), "ALBERT", section 3.1.
+The head gives the probability that a second text follows the first; of several candidates, the most likely is chosen.
+In training, negative examples come from other documents, so the head learns which sentences belong together. It never
+learns their order: two sentences of the same document often pass in reverse order, which is why ALBERT is trained on
+sentence order instead. Sources: Devlin et al. (2018), section 3.1, task 2; Lan et al. (2020), "ALBERT", section 3.1.
 """
 
 import tempfile
@@ -13,8 +13,7 @@ import numpy as np
 from base_models import base_of_language, options
 from toy import PLACES, village
 
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
-from bertsmith.progress import quiet
+import bertsmith
 
 FIRST = "the baker stirs the soup ."
 CANDIDATES = (
@@ -26,7 +25,7 @@ CANDIDATES = (
 
 
 def kind(sentence: str) -> tuple[int, bool]:
-    """Where a sentence that begins with "then" takes place, and whether there are several people."""
+    """The place of a sentence that starts with "then", and whether it is about several people."""
     words = sentence.split()
     return next(
         place for place, (_, verbs) in enumerate(PLACES) if words[-2] in sum(verbs.values(), ())
@@ -34,11 +33,11 @@ def kind(sentence: str) -> tuple[int, bool]:
 
 
 def main(folder: Path, model: str | None = None, steps: int = 600, stories: int = 100) -> tuple[str, float, float]:
-    """Prints, and returns the choice, how often it is right in new stories, and how often pairs pass turned round."""
+    """Prints and returns the choice, its accuracy on new stories, and how often reversed pairs pass."""
     model = model or base_of_language(village(1500, np.random.default_rng(1)), folder, steps)
-    predictor = PretrainedPredictor.load(model, device="cpu", needs=["nsp"])
+    loaded = bertsmith.load(model, device="cpu")
 
-    answers = predictor.next_sentence(FIRST, CANDIDATES)
+    answers = loaded.next_sentence([(FIRST, candidate) for candidate in CANDIDATES])
     print(FIRST)
     for answer in sorted(answers, key=lambda one: -one.probability):
         print(f"  {answer.probability:4.0%}  {answer.text}")
@@ -48,17 +47,18 @@ def main(folder: Path, model: str | None = None, steps: int = 600, stories: int 
     rows = []
     for first, second, *_ in tales:
         elsewhere = [other for _, other, *_ in tales if kind(other) != kind(second)]
-        inside, *outside = predictor.next_sentence(first, [second, *rng.choice(elsewhere, 3)])
-        turned = predictor.next_sentence(second, [first])[0]
+        candidates = [second, *rng.choice(elsewhere, 3).tolist()]
+        inside, *outside = loaded.next_sentence([(first, candidate) for candidate in candidates])
+        turned = loaded.next_sentence([(second, first)])[0]
         rows.append([inside.probability, max(one.probability for one in outside), turned.probability])
     found = np.array(rows)
     right, taken = float((found[:, 0] > found[:, 1]).mean()), (found > 0.5).mean(0)
     print(f"{stories} new stories: the right one of four candidates is chosen in {right:.0%} (guessing: 25%)")
-    print(f"above 50%: the true pair in {taken[0]:.0%}, turned round in {taken[2]:.0%},", end=" ")
+    print(f"above 50%: the true pair in {taken[0]:.0%}, reversed in {taken[2]:.0%},", end=" ")
     print(f"the best of three sentences of other stories in {taken[1]:.0%}")
     return chosen, right, float(taken[2])
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as temporary, quiet():
+    with tempfile.TemporaryDirectory() as temporary, bertsmith.quiet():
         main(Path(temporary), options(__doc__).parse_args().model)

@@ -1,14 +1,14 @@
-"""Which bank? The vector of a word depends on its sentence, and its nearest labelled neighbour names the sense.
+"""Which bank? The vector of a word depends on its sentence, and its nearest labelled neighbour gives the sense.
 
-Three notions are easily taken for one another, since in each of them words and meanings do not pair off:
+Three notions are easily confused, because in each of them words and meanings do not match one to one:
 
-* *Ambiguity*: one form with several meanings, unrelated ones (homonymy: the bat that flies, the bat that hits) or
-  related ones (polysemy: the spring as a season, the spring as a source). A property of the language.
-* *Word sense disambiguation*: to tell which of them is meant in a sentence. A task, and that of this example.
-* *Coreference*: several expressions for one and the same person or thing (the baker ... she). Nearly the opposite: not
-  one word with two meanings, but two words with one referent, whatever they look like. See 09_coreference.py.
+* *Ambiguity*: one form with several meanings, either unrelated (homonymy: the bat that flies, the bat that hits) or
+  related (polysemy: the spring as a season, the spring as a source). A property of the language.
+* *Word sense disambiguation*: deciding which meaning is intended in a sentence. A task, the one of this example.
+* *Coreference*: several expressions for the same person or thing (the baker ... she). Nearly the opposite: not one word
+  with two meanings, but two words with one referent, whatever their form. See 09_coreference.py.
 
-A second way to tell the sense is to ask of each gloss in a dictionary whether it fits the sentence, as a pair of texts.
+Another way to find the sense is to ask for each dictionary gloss whether it fits the sentence, as a text pair.
 Sources: Devlin et al. (2018), section 5.3, for the vectors; Huang et al. (2019), "GlossBERT", for the pairs.
 """
 
@@ -19,18 +19,19 @@ from pathlib import Path
 import numpy as np
 from base_models import base_of_language, options
 
+from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.frozen_tagging import word_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
-from bertsmith.progress import quiet
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
-# The word, a gloss of one of its two senses, and who does what with which things where that sense is meant.
+# The word, a gloss of one of its two senses, and who does what with which things in that sense.
 SENSES = (
     ("bank", "a house for coins and money", ("clerk", "cashier"), ("counts", "saves"), ("coins", "bills", "notes")),
     ("bank", "the land beside the water", ("fisher", "swimmer"), ("feeds", "watches"), ("ducks", "swans", "fish")),
@@ -44,20 +45,20 @@ COMPARED = ("bank", "the clerk counts coins and thinks of the bank .", "with the
 
 
 def sentence(sense: int, rng: np.random.Generator, part: slice = slice(None)) -> str:
-    """A sentence in which the word has a sense, with some of the words that go with it."""
+    """A sentence in which the word has this sense, with some of the words that go with it."""
     word, _, *others = SENSES[sense]
     who, does, what = (rng.choice(words[part]) for words in others)
     return rng.choice(FORMS).format(who=who, does=does, what=what, word=word)
 
 
 def documents(count: int, rng: np.random.Generator) -> list[list[str]]:
-    """Documents that keep to one sense, with its gloss as if by the way; no label stands anywhere."""
+    """Documents that each use one sense and mention its gloss; there are no labels."""
     picked = rng.integers(len(SENSES), size=count).tolist()
     return [[sentence(number, rng), f"it is {SENSES[number][1]} .", sentence(number, rng)] for number in picked]
 
 
 def vectors(encoder: FrozenEncoder, sentences: Sequence[str], words: Sequence[str]) -> np.ndarray:
-    """The vector of one word in each sentence, of length 1, in each layer: float32 [L + 1, S, D]."""
+    """The normalized vector of one word in each sentence, in each layer: float32 [L + 1, S, D]."""
     cut = TaskSettings(max_length=40, long_text="windows")
     task = TaggingTask(TaskSpec(kind="tagging", name="words", labels=("O",), settings=cut))
     tagged = [words_of(text.lower()) for text in sentences]
@@ -71,14 +72,14 @@ def vectors(encoder: FrozenEncoder, sentences: Sequence[str], words: Sequence[st
 def main(
     folder: Path, model: str | None = None, compared: Sequence[str] = COMPARED, steps: int = 600, epochs: float = 10
 ) -> tuple[list[float], list[float], float]:
-    """Prints, and returns how often the sense is right by layer, the cosine by layer, and how often by glosses."""
+    """Prints and returns the accuracy by layer, the cosine by layer, and the accuracy by glosses."""
     recipe = RecipeSettings()
     if model is None:
         model = base_of_language(documents(1500, np.random.default_rng(1)), folder, steps)
         recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True)
-    encoder, rng = FrozenEncoder.load(model), np.random.default_rng(2)
+    encoder, rng = load_frozen_encoder(model), np.random.default_rng(2)
 
-    # No word of what is asked stands in what is labelled, but for the ambiguous one.
+    # Questions and labelled sentences share no words except the ambiguous one.
     gold = np.repeat(np.arange(len(SENSES)), 8)
     labelled, asked = ([sentence(sense, rng, part) for sense in gold] for part in (slice(0, 1), slice(1, None)))
     words = [SENSES[sense][0] for sense in gold]
@@ -93,7 +94,7 @@ def main(
     for layer, (cosine, share) in enumerate(zip(cosines, right, strict=True)):
         print(f"{layer:5}  {cosine:17.2f}  {share:.0%}")
 
-    # The other way: does this gloss fit? Of the two glosses of a word the one that is likelier to fit is its sense.
+    # The other way: does this gloss fit? Of the two glosses of a word, the more probable one gives its sense.
     def pairs(texts: Sequence[str]) -> list[TextExample]:
         return [
             TextExample(id=text, first=text, second=SENSES[other][1], label="yes" if other == sense else "no")
@@ -106,7 +107,7 @@ def main(
     settings = FinetuningSettings(epochs=epochs, batch_size=16, precision="fp32")
     job = FinetuningJob.prepare(model, spec, TaskData(train=pairs(labelled), dev=()), settings, recipe)
     job.train_once(folder / "glosses", seed=1)
-    answers = Predictor.load(folder / "glosses").predict(pairs(asked))
+    answers = load_predictor(folder / "glosses").predict(pairs(asked))
     fits = np.array([answer.probabilities[1] for answer in answers]).reshape(-1, 2)
     by_gloss = float((fits.argmax(1) == gold % 2).mean())
     print(f"by which gloss fits: {by_gloss:.0%}")
@@ -120,6 +121,6 @@ if __name__ == "__main__":
     )
     given = parser.parse_args()
     if not all(given.compare[0] in words_of(text.lower()).words for text in given.compare[1:]):
-        parser.error("--compare: WORD, in small letters, has to stand in both texts")
+        parser.error("--compare: WORD, in lower case, must occur in both texts")
     with tempfile.TemporaryDirectory() as temporary, quiet():
         main(Path(temporary), given.model, given.compare)

@@ -1,10 +1,10 @@
-"""Who is "she"? Two ways to tell which of two candidates a pronoun means: a scorer of mention pairs, and masks.
+"""Who is "she"? Two ways to decide which of two candidates a pronoun refers to: a mention-pair scorer, and masking.
 
-The scorer reads the vectors of the pronoun and of a candidate and their product, as one more layer on top; encoder and
-scorer learn together (`pair_scorer.py`). The other way needs no labels: the pronoun is masked, and of the two names the
-one that fits the gap better is chosen, as for Winograd's schemas. Sources: Lee et al. (2017), "End-to-end neural
-coreference resolution", for the scorer; Levesque et al. (2012), "The Winograd schema challenge"; Kocijan et al. (2019),
-"A surprisingly robust trick for the Winograd schema challenge", for the masks.
+The scorer is a layer on top of the vectors of the pronoun and a candidate and their product; encoder and scorer are
+trained jointly (`pair_scorer.py`). The other way needs no labels: the pronoun is masked, and the name with the higher
+masked-LM probability is chosen, as for Winograd schemas. Sources: Lee et al. (2017), "End-to-end neural coreference
+resolution", for the scorer; Levesque et al. (2012), "The Winograd schema challenge"; Kocijan et al. (2019), "A
+surprisingly robust trick for the Winograd schema challenge", for masking.
 """
 
 import tempfile
@@ -17,18 +17,18 @@ from base_models import base_of_language, options
 from mentions import NEITHER, Mentions, encoded, meeting, read_gap, that_fit, told
 from pair_scorer import fit_scorer
 
+from bertsmith import WordPieceTokenizer, quiet
 from bertsmith.checkpoints.assembly import load_pretrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.metrics.labels import accuracy, f1
 from bertsmith.model.batch import Batch
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.progress import quiet
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.tokenizer import Tokenizer
 
 
 @torch.inference_mode()
-def by_masks(model: EncoderForPreTraining, tokenizer: Tokenizer, one: Mentions) -> int:
-    """The candidate whose pieces are likelier in the place of the pronoun, by the mean of their log-probabilities."""
+def by_masks(model: EncoderForPreTraining, tokenizer: WordPieceTokenizer, one: Mentions) -> int:
+    """The candidate whose pieces have the higher mean log-probability at the masked pronoun."""
     fits = []
     for name in one.words()[1:]:
         pieces = torch.from_numpy(tokenizer.encode(name)).long()
@@ -44,7 +44,7 @@ def by_masks(model: EncoderForPreTraining, tokenizer: Tokenizer, one: Mentions) 
 def main(
     folder: Path, model: str | None = None, gap: Sequence[Path] = (), steps: int = 400, epochs: int = 6
 ) -> tuple[float, float | None]:
-    """Prints, and returns how often the scorer is right, and how often masks are where a candidate is meant."""
+    """Prints and returns the accuracy of the scorer, and that of masking on texts where a candidate is meant."""
     rng, rate = np.random.default_rng(1), 3e-5
     learn, asked = [meeting(rng) for _ in range(400)], [meeting(rng) for _ in range(100)]
     if model is None:
@@ -52,7 +52,7 @@ def main(
         rate = 1e-3
     if gap:
         learn, asked = (read_gap(path) for path in gap)
-    loaded = load_pretrained(model)
+    loaded = load_pretrained(load_any(model))
     tokenizer, given = loaded.tokenizer, len(learn) + len(asked)
     assert tokenizer is not None, "a model folder with a vocabulary"
     learn, asked = (that_fit(group, tokenizer, loaded.model.config) for group in (learn, asked))
@@ -84,9 +84,9 @@ def main(
 
 if __name__ == "__main__":
     parser = options(__doc__)
-    parser.add_argument("--gap", nargs=2, type=Path, default=(), metavar=("TRAIN", "TEST"), help="two files of GAP")
+    parser.add_argument("--gap", nargs=2, type=Path, default=(), metavar=("TRAIN", "TEST"), help="two GAP files")
     given = parser.parse_args()
     if given.gap and not given.model:
-        parser.error("--gap holds English texts: name a model of English with --model")
+        parser.error("GAP texts are English: name an English model with --model")
     with tempfile.TemporaryDirectory() as temporary, quiet():
         main(Path(temporary), given.model, given.gap)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import bertsmith
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.progress import quiet
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.named_tasks import read_task
@@ -59,7 +59,7 @@ def main(
         job = FinetuningJob.prepare(model, spec, TaskData(train=learned, dev=()), settings, recipe, head)
         for seed in range(1, seeds + 1):
             job.train_once(folder / f"{name}-{seed}", seed)
-            predictor = Predictor.load(folder / f"{name}-{seed}", head=head)
+            predictor = load_predictor(folder / f"{name}-{seed}", head=head)
             scores.setdefault(name, []).append(predictor.evaluate(asked)[0]["accuracy"])
         parameters = sum(parameter.numel() for parameter in predictor.model.output_layer.parameters())
         shown = ", ".join(f"{score:.0%}" for score in scores[name])

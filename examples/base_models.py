@@ -1,7 +1,7 @@
-"""Base models for the examples that fine-tune a model or look inside one: small, and made in seconds.
+"""Small base models, made in seconds, for the examples that fine-tune a model or look inside one.
 
-They stand in for a model that was pre-trained on much text. Examples that use them take the folder of such a model with
-`--model` instead, and only then do their numbers say something about English.
+They replace a model pre-trained on a large corpus. The examples that use them accept the folder of such a model with
+`--model`; only then do their numbers say something about English.
 """
 
 import argparse
@@ -10,31 +10,29 @@ from pathlib import Path
 
 from toy import corpus_of, fit, small_model
 
+from bertsmith import Corpus, WordPieceTokenizer, build_corpus
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
-from bertsmith.corpus.shards import Corpus
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.tasks.named_tasks import bundled_examples, read_examples
-from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
 
 def base_of_presets(names: Sequence[str], folder: Path, steps: int = 300) -> str:
-    """A model folder: 500 pieces and a masked language model, both learned from the example texts of presets."""
+    """A model folder with 500 pieces and a masked language model, both learned from the example texts of presets."""
     files = [path for path in map(bundled_examples, names) if path]
     texts = [
         example.first for name, path in zip(names, files, strict=True) for example in read_examples(name, path).examples
     ]
     tokenizer = WordPieceTokenizer(learn_vocabulary(count_words(texts, threads=1), 500))
     documents = [Document(f"text {number}", [text]) for number, text in enumerate(texts)]
-    build_corpus(documents, tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0.1), workers=1)
+    build_corpus(documents, tokenizer, folder / "corpus", held_out=0.1, workers=1)
     return _pretrained(Corpus.open(folder / "corpus"), folder / "base", "mlm", steps)
 
 
 def base_of_language(documents: list[list[str]], folder: Path, steps: int = 600, objective: str = "mlm+nsp") -> str:
-    """A model folder: whole words as pieces, and a model trained to fill gaps and, as a rule, to tell what follows."""
+    """A model folder with whole words as pieces, trained on masked words and, by default, next-sentence prediction."""
     return _pretrained(corpus_of(documents, folder / "corpus"), folder / "base", objective, steps)
 
 
@@ -50,7 +48,7 @@ def _pretrained(corpus: Corpus, folder: Path, objective: str, steps: int) -> str
 
 
 def options(about: str | None) -> argparse.ArgumentParser:
-    """The options of an example, which may add its own."""
+    """A parser with the options shared by the examples; an example may add its own."""
     parser = argparse.ArgumentParser(description=(about or "").split("\n")[0])
-    parser.add_argument("--model", metavar="DIR", help="a pre-trained model [a small one is made]")
+    parser.add_argument("--model", metavar="DIR", help="a pre-trained model [default: train a small one]")
     return parser

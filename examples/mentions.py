@@ -1,4 +1,4 @@
-"""Pronouns with two candidates each: meetings in the village, and the files of GAP.
+"""Pronouns with two candidates each: generated meetings in the village, and GAP files.
 
 Source of GAP: Webster et al. (2018), "Mind the GAP: A balanced corpus of gendered ambiguous pronouns".
 """
@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from toy import PLACES
 
+from bertsmith import WordPieceTokenizer
 from bertsmith.datasets.tables import read_table
 from bertsmith.model.batch import Batch
 from bertsmith.model.config import BertConfig
 from bertsmith.text.pack import MODEL_LIMIT, pack_rows
-from bertsmith.text.tokenizer import Tokenizer
 
 NEITHER = 2
 
@@ -26,8 +26,8 @@ class Mentions:
 
     Attributes:
         text: the text.
-        spans: the characters (start, end) of the pronoun and of the two candidates.
-        answer: which candidate the pronoun means, 0 or 1; or NEITHER.
+        spans: (start, end) of the pronoun and of the two candidates, in characters.
+        answer: the candidate that the pronoun refers to, 0 or 1; or NEITHER.
     """
 
     text: str
@@ -39,13 +39,13 @@ class Mentions:
         return tuple(self.text[start:end] for start, end in self.spans)
 
     def around(self, middle: str) -> str:
-        """The text with something else in the place of the pronoun."""
+        """The text with `middle` in place of the pronoun."""
         start, end = self.spans[0]
         return self.text[:start] + middle + self.text[end:]
 
 
 def meeting(rng: np.random.Generator) -> Mentions:
-    """Two people meet, and then "she" does what the one of them does, or the other, or somebody else."""
+    """Two people meet, and then "she" does what the first, the second or someone else typically does."""
     places = rng.permutation(len(PLACES))
     people = [f"the {rng.choice(PLACES[place][0])}" for place in places[:2]]
     answer = int(rng.integers(len(PLACES)))
@@ -57,7 +57,7 @@ def meeting(rng: np.random.Generator) -> Mentions:
 
 
 def told(meetings: Sequence[Mentions]) -> list[list[str]]:
-    """The meetings as documents of two sentences for pre-training, which name who is meant where it is one of two."""
+    """The meetings as two-sentence documents for pre-training, with the name of the person if it is one of the two."""
     documents = []
     for one in meetings:
         text = one.text if one.answer == NEITHER else one.around(one.words()[1 + one.answer])
@@ -66,7 +66,7 @@ def told(meetings: Sequence[Mentions]) -> list[list[str]]:
 
 
 def read_gap(path: Path) -> list[Mentions]:
-    """What a file of GAP holds."""
+    """The texts of a GAP file."""
     found = []
     for row in read_table(path):
         values = row.values
@@ -78,8 +78,8 @@ def read_gap(path: Path) -> list[Mentions]:
     return found
 
 
-def encoded(group: Sequence[Mentions], tokenizer: Tokenizer) -> tuple[Batch, torch.Tensor]:
-    """The texts as a batch, and the tokens (start, end) of their spans, int64 [E, 3, 2]."""
+def encoded(group: Sequence[Mentions], tokenizer: WordPieceTokenizer) -> tuple[Batch, torch.Tensor]:
+    """The texts as a batch, and (start, end) of their spans in tokens, int64 [E, 3, 2]."""
     texts = [tokenizer.encode_with_offsets(one.text) for one in group]
     rows = pack_rows(
         [text.ids for text in texts], template=tokenizer.template, max_length=MODEL_LIMIT, truncation="error"
@@ -88,11 +88,11 @@ def encoded(group: Sequence[Mentions], tokenizer: Tokenizer) -> tuple[Batch, tor
         [(np.searchsorted(text.ends, start, "right"), np.searchsorted(text.starts, end)) for start, end in one.spans]
         for one, text in zip(group, texts, strict=True)
     ]
-    places = torch.from_numpy(np.array(spans) + 1 + rows.offsets[:-1, None, None])  # behind [CLS]
+    places = torch.from_numpy(np.array(spans) + 1 + rows.offsets[:-1, None, None])  # after [CLS]
     return Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths), places
 
 
-def that_fit(group: Sequence[Mentions], tokenizer: Tokenizer, config: BertConfig) -> list[Mentions]:
-    """Those that a model of this shape can read, with the pronoun or with a candidate in its place."""
+def that_fit(group: Sequence[Mentions], tokenizer: WordPieceTokenizer, config: BertConfig) -> list[Mentions]:
+    """The texts within the model's length limit, both with the pronoun and with a candidate in its place."""
     room = min(config.max_position_embeddings, MODEL_LIMIT) - 2
     return [one for one in group if all(len(tokenizer.encode(one.around(words))) <= room for words in one.words())]

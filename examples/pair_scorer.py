@@ -1,4 +1,4 @@
-"""A scorer of mention pairs on top of an encoder: one's own model and loss in the training loop of the package."""
+"""A mention-pair scorer on top of an encoder: a custom model and loss in the package's training loop."""
 
 import tempfile
 from collections.abc import Sequence
@@ -9,17 +9,17 @@ import torch.nn.functional as F
 from mentions import Mentions, encoded
 from torch import Tensor, nn
 
+from bertsmith import WordPieceTokenizer
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.randomness import generator
-from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, train
 
 BATCH_SIZE = 16
 
 
 class PairScorer(nn.Module):
-    """An encoder with a score for each pair of a pronoun and a candidate; "neither" has the score 0."""
+    """An encoder with a score for each pair of pronoun and candidate; "neither" has a score of 0."""
 
     def __init__(self, bert: BertModel) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class PairScorer(nn.Module):
         self.score = nn.Sequential(nn.Linear(3 * width, width), nn.GELU(), nn.Linear(width, 1))
 
     def forward(self, batch: Batch, spans: Tensor) -> Tensor:
-        """Logits [E, 3] for the two candidates and neither, from the tokens (start, end) of the spans [E, 3, 2]."""
+        """Logits [E, 3] for the two candidates and neither, from the token spans (start, end) [E, 3, 2]."""
         sums = F.pad(self.bert(batch).cumsum(0), (0, 0, 1, 0))  # [T + 1, D]
         means = (sums[spans[..., 1]] - sums[spans[..., 0]]) / (spans[..., 1:] - spans[..., :1])  # [E, 3, D]
         pronoun, names = means[:, :1].expand(-1, 2, -1), means[:, 1:]
@@ -35,20 +35,20 @@ class PairScorer(nn.Module):
 
 
 class Scoring:
-    """What the loop is given; see `bertsmith.training.Workload`."""
+    """The workload for the training loop; see `bertsmith.training.Workload`."""
 
-    def __init__(self, model: PairScorer, tokenizer: Tokenizer, group: Sequence[Mentions]) -> None:
+    def __init__(self, model: PairScorer, tokenizer: WordPieceTokenizer, group: Sequence[Mentions]) -> None:
         self.model, self.tokenizer, self.group = model, tokenizer, group
 
     def rate_factor(self, name: str) -> float:
-        """All parameters learn alike."""
+        """All parameters have the same learning rate."""
         return 1.0
 
     def fix_steps(self, total: int) -> None:
-        """Nothing depends on how many steps there are."""
+        """Does nothing, because nothing depends on the number of steps."""
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
-        """The texts of a step: the batch, the spans, who is meant."""
+        """The texts of a step: batch, spans and answers."""
         drawn = generator(1, "texts", step).choice(len(self.group), size=BATCH_SIZE)
         chosen = [self.group[number] for number in drawn.tolist()]
         batch, spans = encoded(chosen, self.tokenizer)
@@ -61,19 +61,19 @@ class Scoring:
         return F.cross_entropy(model(batch, spans), answers), {}
 
     def summarize(self, sums: dict[str, float]) -> dict[str, float]:
-        """Nothing to log beside the loss."""
+        """Adds nothing to the logged loss."""
         return {}
 
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Nothing: who calls asks the trained scorer."""
+        """Returns nothing; the caller evaluates the trained scorer."""
         return {}
 
 
 def fit_scorer(
-    bert: BertModel, tokenizer: Tokenizer, group: Sequence[Mentions], epochs: int, rate: float
+    bert: BertModel, tokenizer: WordPieceTokenizer, group: Sequence[Mentions], epochs: int, rate: float
 ) -> PairScorer:
-    """A scorer that has learned from some texts, together with the encoder, which is changed in place."""
-    torch.manual_seed(1)  # for the first parameters of the scorer
+    """A scorer trained on the texts, together with the encoder, which is changed in place."""
+    torch.manual_seed(1)  # for the initial parameters of the scorer
     scorer = PairScorer(bert)
     bert.pooler.requires_grad_(False)
     steps = max(2, epochs * len(group) // BATCH_SIZE)

@@ -1,4 +1,4 @@
-"""What the examples share: a village to talk about, and the few lines that train a small model on a small text."""
+"""Shared by the examples: sentences about a village, and the few lines that train a small model on a small text."""
 
 import tempfile
 from pathlib import Path
@@ -6,23 +6,20 @@ from typing import Any
 
 import numpy as np
 
+from bertsmith import Corpus, WordPieceTokenizer, build_corpus, quiet
 from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.readers import Document
-from bertsmith.corpus.shards import Corpus
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import PretrainingTask
-from bertsmith.progress import quiet
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import choose
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
-# Who works where, and what they do there to which things.
+# Who works where, and what they do there with which things.
 PLACES = (
     (("gardener", "neighbour"), {"water": ("roses", "herbs"), "cut": ("hedge", "grass")}),
     (("baker", "cook"), {"stir": ("soup", "sauce"), "slice": ("bread", "cake")}),
@@ -31,7 +28,7 @@ PLACES = (
 
 
 def village(documents: int, rng: np.random.Generator) -> list[list[str]]:
-    """Documents of four sentences about the same people at one place; verbs and pronouns agree with them in number."""
+    """Documents of four sentences about the same people in one place; verbs and pronouns agree with them in number."""
     return [_one_place(rng) for _ in range(documents)]
 
 
@@ -48,20 +45,20 @@ def _one_place(rng: np.random.Generator) -> list[str]:
 
 
 def corpus_of(documents: list[list[str]], folder: Path, held_out: float = 0.1) -> Corpus:
-    """A corpus folder made of documents (lists of sentences), whose vocabulary is simply all their words."""
+    """A corpus folder made from documents (lists of sentences); its vocabulary is all their words."""
     words = sorted({word for sentences in documents for sentence in sentences for word in sentence.split()})
     given = [Document(f"document {number}", sentences) for number, sentences in enumerate(documents)]
     with quiet():
         tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
-        build_corpus(given, tokenizer, folder, settings=CorpusSettings(held_out=held_out), workers=1)
+        build_corpus(given, tokenizer, folder, held_out=held_out, workers=1)
     return Corpus.open(folder)
 
 
 def small_model(corpus: Corpus, seed: int = 1, **changes: Any) -> EncoderForPreTraining:
-    """An untrained model of two layers, 32 wide, for the words of a corpus.
+    """An untrained model with two layers of width 32 for the words of a corpus.
 
-    Its first parameters are drawn ten times as wide as those of the paper: 0.02 suits a width of 768, and so few units
-    would take long to leave it.
+    The standard deviation of its initial parameters is ten times that of the paper: 0.02 suits a width of 768, and so
+    few units would need a long time to grow from there.
     """
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
     more = {
@@ -79,7 +76,7 @@ def fit(
     model: EncoderForPreTraining, corpus: Corpus, data: PretrainingDataSettings, steps: int, learning_rate: float = 2e-3
 ) -> dict[str, float]:
     """The scores on held-out documents after training `model` in place for `steps` steps of 64 rows."""
-    task = PretrainingTask(
+    task = Pretraining(
         model, corpus, corpus.held_out(), corpus.vocabulary, data, choose("cpu", "fp32"), rows_per_step=64
     )
     settings = TrainSettings(

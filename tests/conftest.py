@@ -1,8 +1,8 @@
-"""What every test runs under: no network, fixed seeds, one thread a worker, no progress on the screen."""
+"""Common setup of all tests: no network, fixed seeds, one thread per worker, no progress output."""
 
 import os
 
-# Set before anything imports torch or the hub: both read their environment once, at import.
+# Set before anything imports torch or the hub client: both read the environment once, at import.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TRANSFORMERS_OFFLINE"] = "1"
 os.environ["HF_HUB_DISABLE_TELEMETRY"] = "1"
@@ -21,7 +21,7 @@ import pytest
 
 from bertsmith.progress import quiet
 
-# A failing example must fail again on the next run, and a slow machine is not a failure.
+# Failures must be reproducible, and a slow machine must not cause any.
 hypothesis.settings.register_profile("house", deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
@@ -29,7 +29,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "house"))
 
 @pytest.fixture(autouse=True)
 def _same_start_for_every_test() -> None:
-    """Seeds the global generators, which only other people's libraries draw from."""
+    """Seeds the global generators, which only third-party libraries use."""
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     if "torch" in sys.modules:
@@ -44,7 +44,7 @@ def _no_progress() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The folder of real texts, vocabularies and checkpoints for the optional checks."""
+    """The folder with real texts, vocabularies and checkpoints for optional tests."""
     folder = os.environ.get("BERTSMITH_DATA")
     if not folder:
         pytest.skip("needs real data that is not in the repository; set BERTSMITH_DATA to its folder")

@@ -1,4 +1,4 @@
-"""The rules of the house: who may import whom, where imports stand, how long a file is."""
+"""Architecture rules: which package may import which, where imports go, how long a file may be."""
 
 import ast
 import graphlib
@@ -31,11 +31,12 @@ FLOORS = {
     "server": 9,
     "cli": 10,
 }  # fmt: skip
-SHORTEST, LONGEST = 25, 400
+SHORTEST, LONGEST = 25, 400  # lines of a file
+DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
-# Packages that a user may not have: whoever needs one imports it where it is used.
-OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "usearch"}
-# What takes a moment to import, and few need: whoever does imports it where it is used.
+# Optional packages, which may not be installed: imported inside the functions that use them.
+OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch"}
+# Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report"}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
@@ -45,10 +46,10 @@ MODULES = {
 
 
 def _imports(file: Path, *, for_types: bool = True) -> Iterator[tuple[str, bool]]:
-    """The modules that a file imports, each with whether the import stands at the top level.
+    """The modules that a file imports, each with whether the import is at the top level.
 
     Args:
-        for_types: those under `if TYPE_CHECKING`, which never run, are among them.
+        for_types: include imports under `if TYPE_CHECKING`, which never run.
     """
     tree = ast.parse(file.read_bytes())
     unused = {
@@ -85,7 +86,7 @@ def _name(file: Path) -> str:
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_imports_go_down_or_stay_in_the_room(file: Path) -> None:
+def test_imports_go_down_or_stay_in_the_package(file: Path) -> None:
     room = file.relative_to(SOURCE).with_suffix("").parts[0]
     if room in ("__init__", "__main__"):
         return
@@ -98,7 +99,7 @@ def test_imports_go_down_or_stay_in_the_room(file: Path) -> None:
         assert not (room in NEVER_TORCH and module.split(".")[0] == "torch"), f"{_name(file)} may not import torch"
 
 
-def test_no_module_imports_itself_over_others() -> None:
+def test_there_are_no_import_cycles() -> None:
     graph = {
         module: {other for other, _ in _imports(file, for_types=False) if other in MODULES and other != module}
         for module, file in MODULES.items()
@@ -106,9 +107,30 @@ def test_no_module_imports_itself_over_others() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError and names the cycle
 
 
+def test_no_chain_of_imports_is_longer_than_a_reader_can_follow() -> None:
+    """Counted in modules, over imports at the top level that run; a chain that gets longer is printed."""
+    graph = {
+        module: {other for other, at_top in _imports(file, for_types=False) if at_top and other in MODULES} - {module}
+        for module, file in MODULES.items()
+    }
+    chains: dict[str, tuple[str, ...]] = {}
+    for module in graphlib.TopologicalSorter(graph).static_order():
+        below = max((chains[other] for other in graph[module]), key=len, default=())
+        chains[module] = (module, *below)
+    longest = max(chains.values(), key=len)
+    assert len(longest) <= DEEPEST, " -> ".join(longest)
+
+
+def test_the_server_knows_the_library_by_type_only_except_where_models_are_loaded() -> None:
+    for file in sorted((SOURCE / "server").glob("*.py")):
+        rooms = {_room(module) for module, _ in _imports(file, for_types=False) if module.startswith("bertsmith.")}
+        above_ground = {room for room in rooms - {"server"} if FLOORS[room] > 0}
+        assert above_ground <= ({"library"} if file.name == "process.py" else set()), f"{_name(file)}: {above_ground}"
+
+
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_imports_stand_at_the_top(file: Path) -> None:
-    """Except optional and slow packages; and in cli/, which imports a room when its command runs: --help is quick."""
+def test_imports_are_at_the_top(file: Path) -> None:
+    """Except optional and slow packages, and in cli/, where commands import packages when they run: --help is quick."""
     in_cli = file.relative_to(SOURCE).parts[0] == "cli"
     for module, at_top in _imports(file):
         lazy = module in OPTIONAL | SLOW or (in_cli and module.startswith("bertsmith."))
@@ -116,7 +138,7 @@ def test_imports_stand_at_the_top(file: Path) -> None:
 
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
-def test_a_file_is_as_long_as_one_idea(file: Path) -> None:
+def test_files_are_neither_too_short_nor_too_long(file: Path) -> None:
     if file.name not in ("__init__.py", "__main__.py"):
         lines = len(file.read_text(encoding="utf-8").splitlines())
         assert SHORTEST <= lines <= LONGEST, f"{_name(file)} has {lines} lines"
@@ -133,7 +155,7 @@ def test_every_package_that_is_imported_is_declared() -> None:
             if top in sys.stdlib_module_names or top in ("bertsmith", "__future__"):
                 continue
             package = DISTRIBUTION_NAMES.get(top, top).replace("_", "-")
-            # The server is imported as a whole by the command that starts it, which asks for its packages first.
+            # The server is only imported by the command that starts it, which first checks for the packages it needs.
             may = not at_top or file.relative_to(SOURCE).parts[0] == "server"
             assert package in always or (may and package in sometimes), f"{_name(file)} imports {module}"
 
@@ -154,8 +176,8 @@ def test_the_command_line_starts_without_torch() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
-def test_a_first_answer_waits_for_nothing_that_it_does_not_need(tmp_path: Path) -> None:
-    """Beyond torch itself: its compiler, pictures, statistics and the hub's client."""
+def test_a_first_answer_loads_no_slow_package_it_does_not_need(tmp_path: Path) -> None:
+    """Besides torch itself: its compiler, plotting, statistics and the hub client."""
     write_base_model(tmp_path / "model")
     program = """
 import sys, torch, numpy

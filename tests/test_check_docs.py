@@ -1,4 +1,4 @@
-"""The program that runs the command lines of the documentation sees all of them, and notices failures."""
+"""The program that runs the command lines of the docs finds all of them, and notices failures."""
 
 import shutil
 import socket
@@ -53,15 +53,32 @@ def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) 
     ]
 
 
-def test_a_change_that_fits_nothing_is_refused(tmp_path: Path) -> None:
+def test_a_replacement_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- run with: a => b -->\n```console\n$ true\n```\n", encoding="utf-8")
     with pytest.raises(SystemExit, match="correct the mark"):
         list(check_docs.command_lines(page))
 
 
-def test_a_command_line_that_fails_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_starts_in_a_copy_of_the_folder_of_the_page_it_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(check_docs, "ROOT", tmp_path)
+    first, second, third = (tmp_path / name for name in ("first.md", "second.md", "third.md"))
+    first.write_text("```console\n$ cp my-text/garden.txt made.txt\n```\n", encoding="utf-8")
+    second.write_text("<!-- continues: first.md -->\n```console\n$ mv made.txt moved.txt\n```\n", encoding="utf-8")
+    third.write_text("<!-- continues: first.md -->\n```console\n$ test -s made.txt\n```\n", encoding="utf-8")
+    assert check_docs.run_pages([third, second, first]) == 0
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "first.md:2:",
+        "third.md:3:",
+        "second.md:3:",
+    ]
+
+
+def test_a_command_line_that_fails_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = check_docs.ROOT / "README.md"
+    check_docs.write_texts(tmp_path / "my-text")
     lines = [
         check_docs.CommandLine(page, 1, "cat my-text/garden.txt > copy.txt", ""),
         check_docs.CommandLine(page, 2, "test -s copy.txt", ""),
@@ -72,7 +89,7 @@ def test_a_command_line_that_fails_is_counted(capsys: pytest.CaptureFixture[str]
         check_docs.CommandLine(page, 5, "import pathlib\npathlib.Path('copy.txt').read_text()\n", "", True),
         check_docs.CommandLine(page, 6, "assert 1 == 2\n", "", True),
     ]
-    assert check_docs.run_page(lines) == 2
+    assert check_docs.run_page(lines, tmp_path) == 2
     shown = capsys.readouterr().out
     marks = [line.split()[0] for line in shown.splitlines() if "README" in line]
     assert marks == ["ok", "ok", "FAIL", "skip", "ok", "FAIL"]
@@ -93,7 +110,7 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[3])), Handler).serve_forever()
 
 
 @pytest.mark.parametrize(("code", "failed"), [(0, 1), (3, 2)])
-def test_a_server_is_asked_by_the_lines_after_it_and_stopped(
+def test_a_server_answers_the_lines_after_it_and_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], code: int, failed: int
 ) -> None:
     if shutil.which("curl") is None:
@@ -105,7 +122,7 @@ def test_a_server_is_asked_by_the_lines_after_it_and_stopped(
     page = check_docs.ROOT / "README.md"
     texts = ("bertsmith serve --port 80", "curl -s localhost:80/there", "curl -s localhost:80/absent")
     lines = [check_docs.CommandLine(page, number, text, "", block=1) for number, text in enumerate(texts)]
-    assert check_docs.run_page(lines) == failed
+    assert check_docs.run_page(lines, tmp_path) == failed
     shown = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in shown if "README" in line] == ["ok", "ok", "FAIL"]
     port = shown[0].split("--port ")[1].split()[0]
@@ -114,10 +131,10 @@ def test_a_server_is_asked_by_the_lines_after_it_and_stopped(
         nobody.connect(("127.0.0.1", int(port)))
 
 
-def test_a_server_that_does_not_come_up_fails(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_that_does_not_start_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     page = check_docs.ROOT / "README.md"
     line = check_docs.CommandLine(page, 1, "bertsmith serve --model absent --port 80", "")
-    assert check_docs.run_page([line]) == 1
+    assert check_docs.run_page([line], tmp_path) == 1
     assert "absent" in capsys.readouterr().out
 
 

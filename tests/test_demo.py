@@ -1,4 +1,4 @@
-"""The demo on a small text: everything it promises is there when it ends."""
+"""The demo on a small text produces everything it promises."""
 
 import re
 from pathlib import Path
@@ -29,14 +29,14 @@ def text(tmp_path: Path) -> Path:
 
 
 def test_the_demo_goes_from_text_to_a_report(text, tmp_path, monkeypatch):
-    """The whole chain, one call."""
+    """The whole pipeline in one call."""
     monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)
     monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
     out = tmp_path / "demo"
     result = demo.run_demo(out, minutes=0.2, texts=[text])
     assert {"vocab.txt", "corpus", "run", "report.html"} == {path.name for path in out.iterdir()}
     page = result.report.read_text(encoding="utf-8")
-    assert "Held-out sentences with one word hidden" in page
+    assert "Held-out sentences with one word masked" in page
     assert "Does B follow A?" in page
     assert len(result.gaps) > 0
     for gap in result.gaps:
@@ -45,12 +45,12 @@ def test_the_demo_goes_from_text_to_a_report(text, tmp_path, monkeypatch):
     assert 0 < result.unigram_entropy < np.log(100)
     assert result.lines()[-1] == f"report: {out / 'report.html'}"
     resolved = read_json(out / "run" / "settings.json")["resolved"]
-    assert resolved["steps"] >= 1, "the number of steps that the minutes came to is written down"
+    assert resolved["steps"] >= 1, "the resolved number of steps must be recorded"
 
 
-def test_the_demo_refuses_what_cannot_work(text, tmp_path):
+def test_the_demo_refuses_invalid_arguments(text, tmp_path):
     for minutes in (0.01, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match=f"expected a number of minutes from 0.5 up; found {minutes:g};"):
+        with pytest.raises(ConfigError, match=f"expected a finite number of minutes, at least 0.5; found {minutes:g};"):
             demo.run_demo(tmp_path / "demo", minutes=minutes, texts=[text])
     with pytest.raises(RunError, match="not empty"):
         demo.run_demo(tmp_path, texts=[text])
@@ -67,6 +67,6 @@ def test_a_demo_too_short_for_a_step_says_so_and_leaves_nothing(text, tmp_path, 
         out.mkdir()
     with pytest.raises(ConfigError, match=r"a demo of 0\.0001 minutes.*a step takes") as found:
         demo.run_demo(out, minutes=0.0001, texts=[text])
-    # What is advised is what was measured, not what was asked.
-    assert float(re.fullmatch(r"give more than --minutes ([0-9.]+)", found.value.fix)[1]) >= 0.1
+    # The advice is based on the measured time, not on the requested one.
+    assert float(re.fullmatch(r"set --minutes to more than ([0-9.]+)", found.value.fix)[1]) >= 0.1
     assert not out.exists() if not exists else list(out.iterdir()) == []

@@ -18,22 +18,22 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
+from bertsmith import load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import CheckpointError, ConfigError, CutWarning, InputError, RunError
-from bertsmith.library import load
 from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer, LabelError
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import CONFIG, examples_of, write_base_model
 
 NUMBERS = [f"{letter}{digit}" for letter in "abcdefghijklmnopqrst" for digit in range(10)]
 ON_PROCESSOR = {"device": "cpu", "precision": "fp32"}
 QUICK = {**ON_PROCESSOR, "epochs": 6, "batch_size": 8, "learning_rate": 3e-3, "dev_share": 0, "max_length": 32}
 
-# Checks that cannot pass, each with why.
+# Checks that cannot pass, with the reasons.
 EXCEPTIONS = dict.fromkeys(
     ("check_estimator_sparse_tag", "check_estimator_sparse_array", "check_estimator_sparse_matrix"),
     "a sparse table holds no texts; the error is an InputError, and speaks of texts",
@@ -55,7 +55,7 @@ def written(table):
 
 
 class OfTables:
-    """Says that tables are taken. What is asked about their columns and their numbers has no meaning for texts."""
+    """Declares that tables are accepted. Checks of their columns and numbers do not apply to texts."""
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -95,7 +95,7 @@ def checks():
 
 @pytest.fixture(scope="module")
 def of_numbers(tmp_path_factory) -> Path:
-    """A base model whose words are those of `written`."""
+    """A base model with the words of `written` in its vocabulary."""
     tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *NUMBERS]))
     config = dataclasses.replace(CONFIG, vocab_size=len(tokenizer.vocabulary))
     folder = tmp_path_factory.mktemp("numbers") / "base"
@@ -134,7 +134,7 @@ def test_vectors_are_those_of_the_embedder(base):
     texts, _ = sample(9)
     for options in ({}, {"pooling": "cls", "normalize": True, "max_length": 5}, {"layers": "-1,-2"}):
         vectorizer = BertsmithVectorizer(base, device="cpu", **options)
-        wanted = Embedder.load(base, device="cpu", **options).embed(texts)
+        wanted = load_embedder(base, device="cpu", **options).embed(texts)
         cuts = pytest.warns(CutWarning) if "max_length" in options else contextlib.nullcontext()
         with cuts:
             np.testing.assert_array_equal(vectorizer.transform(texts), wanted)
@@ -144,7 +144,7 @@ def test_vectors_are_those_of_the_embedder(base):
     assert vectorizer.transform([]).shape == (0, 64)
 
 
-def test_what_is_cut_is_told_where_the_caller_stands(base):
+def test_truncation_warns_at_the_line_of_the_caller(base):
     texts, labels = sample(12)
     long = [*texts, "film " * 40]
     vectorizer = BertsmithVectorizer(base, device="cpu", max_length=32)
@@ -157,19 +157,19 @@ def test_what_is_cut_is_told_where_the_caller_stands(base):
         lambda: classifier.fit(long, [*labels, labels[0]]),
         lambda: classifier.predict(long),
     ):
-        with pytest.warns(CutWarning, match="lost tokens: 1, 10 tokens in all") as caught:
+        with pytest.warns(CutWarning, match="the model reads: 1, 10 tokens in all") as caught:
             ask()
         assert [one.filename for one in caught if one.category is CutWarning] == [__file__]
 
 
-def test_a_changed_parameter_is_heeded_without_a_new_fit(base):
+def test_a_changed_parameter_takes_effect_without_a_new_fit(base):
     texts, _ = sample(3)
     vectorizer = BertsmithVectorizer(base, device="cpu").fit(texts)
     first = vectorizer._load()
     assert vectorizer._load() is first
     vectorizer.set_params(pooling="max")
     np.testing.assert_array_equal(
-        vectorizer.transform(texts), Embedder.load(base, pooling="max", device="cpu").embed(texts)
+        vectorizer.transform(texts), load_embedder(base, pooling="max", device="cpu").embed(texts)
     )
 
 
@@ -200,7 +200,7 @@ def test_a_wrong_text_or_parameter_is_one_clear_line(base, tmp_path):
         BertsmithVectorizer(tmp_path, device="cpu").fit(["a"])
     with pytest.raises(ConfigError, match="'epoch'; did you mean 'epochs'"):
         BertsmithClassifier(base, settings={"epoch": 3}, **QUICK).fit(["a", "b"], [0, 1])
-    with pytest.raises(ConfigError, match="dev_share from 0 to below 1"):
+    with pytest.raises(ConfigError, match="dev_share of at least 0 and below 1"):
         BertsmithClassifier(base, dev_share=1).fit(["a", "b"], [0, 1])
 
 
@@ -283,18 +283,18 @@ def test_parameters_are_searched(base):
     [
         (None, "found no y"),
         ([0], "a class for each of 3 texts; found 1"),
-        ([0, 0, 0], "two classes at least; found 1 class"),
+        ([0, 0, 0], "at least two classes; found 1 class"),
         ([0.5, 1.25, 2.0], "Unknown label type"),
         ([[0, 1], [1, 0], [1, 1]], "1d array"),
     ],
 )
-def test_labels_that_are_none_are_refused(base, labels, message):
+def test_invalid_labels_are_refused(base, labels, message):
     with pytest.raises(ValueError, match=message):
         BertsmithClassifier(base, **QUICK).fit(["a", "film", "was"], labels)
 
 
-def test_no_texts_are_no_classes(base):
-    with pytest.raises(LabelError, match="two classes at least; found none"):
+def test_empty_data_has_no_classes(base):
+    with pytest.raises(LabelError, match="at least two classes; found none"):
         BertsmithClassifier(base, **QUICK).fit([], [])
 
 
@@ -307,5 +307,5 @@ def test_a_model_without_a_vocabulary_is_refused(base, tmp_path):
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((Path(base) / name).read_bytes())
     for estimator in (BertsmithVectorizer(tmp_path), BertsmithClassifier(tmp_path)):
-        with pytest.raises(CheckpointError, match="a vocabulary beside the model"):
+        with pytest.raises(CheckpointError, match="a vocabulary next to the model"):
             estimator.fit(["a", "b"], [0, 1])

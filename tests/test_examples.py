@@ -1,4 +1,4 @@
-"""The examples at small settings: each runs without a network, and shows what it says it shows."""
+"""The examples with small settings: each runs without a network, and shows what it claims."""
 
 import importlib.util
 import re
@@ -20,7 +20,7 @@ SCRIPTS = sorted(EXAMPLES.glob("[0-9]*.py"))
 
 @pytest.fixture
 def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script with the name that the test gives, imported as it imports what it shares with the others."""
+    """The script that the test names, imported so that it finds the modules shared by the examples."""
     monkeypatch.syspath_prepend(EXAMPLES)
     spec = importlib.util.spec_from_file_location(f"example_{request.param}", EXAMPLES / f"{request.param}.py")
     module = importlib.util.module_from_spec(spec)
@@ -29,7 +29,7 @@ def example(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("example", ["01_text_to_model"], indirect=True)
-def test_from_a_text_to_a_model_that_fills_a_gap(example, tmp_path, capsys):
+def test_from_a_text_to_a_model_that_fills_a_mask(example, tmp_path, capsys):
     scores, best, chances = example.main(tmp_path, steps=60, documents=300)
     assert scores["held_out_mlm_loss"] < scores["held_out_unigram_entropy"]
     assert len(best) == len(example.GAPS)
@@ -118,7 +118,7 @@ def test_a_finished_claim_model_is_asked_and_nothing_is_fine_tuned(example, tmp_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", ["06_claims"], indirect=True)
-def test_sentences_with_figures_stand_above_those_that_state_nothing(example, tmp_path):
+def test_sentences_with_figures_rank_above_those_that_state_nothing(example, tmp_path):
     for chances in example.main(tmp_path).values():
         fares, question, belief, never = chances[[2, 3, 4, 9]]
         assert fares > 0.5 > max(question, belief, never)

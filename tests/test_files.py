@@ -1,4 +1,4 @@
-"""Files and folders are whole or not there, and nothing of the user's is lost for them."""
+"""Files and folders are written completely or not at all, and never at the cost of the user's data."""
 
 import errno
 import os
@@ -40,13 +40,13 @@ def folder_with(path: Path, **content: str) -> Path:
 
 @pytest.fixture
 def dead() -> int:
-    """The number of a process that has ended."""
+    """The id of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
 
 
-def test_a_file_is_there_when_the_block_ends_and_not_before(tmp_path: Path) -> None:
+def test_a_file_exists_when_the_block_ends_and_not_before(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.txt"
     with atomic_file(path) as file:
         file.write(b"all")
@@ -55,7 +55,7 @@ def test_a_file_is_there_when_the_block_ends_and_not_before(tmp_path: Path) -> N
     assert names(path.parent) == ["a.txt"]
 
 
-def test_an_error_in_the_block_leaves_the_file_that_was_there(tmp_path: Path) -> None:
+def test_an_error_in_the_block_leaves_the_existing_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     with pytest.raises(ZeroDivisionError), atomic_file(path) as file:
@@ -65,7 +65,7 @@ def test_an_error_in_the_block_leaves_the_file_that_was_there(tmp_path: Path) ->
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 of POSIX")
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_a_writer_that_is_killed_leaves_what_was_there_and_the_next_one_cleans_up(tmp_path: Path, kind: str) -> None:
+def test_a_killed_writer_leaves_the_existing_content_and_the_next_one_cleans_up(tmp_path: Path, kind: str) -> None:
     old = tmp_path / "old.json"
     old.write_text("1", encoding="utf-8")
     path = old if kind == "file" else folder_with(tmp_path / "out", thing_json="1")
@@ -92,7 +92,7 @@ def test_a_writer_that_is_killed_leaves_what_was_there_and_the_next_one_cleans_u
     assert not [name for name in names(tmp_path) if name.startswith(".")]
 
 
-def test_leftovers_of_the_living_and_of_other_targets_stay(tmp_path: Path, dead: int) -> None:
+def test_leftovers_of_running_processes_and_of_other_targets_stay(tmp_path: Path, dead: int) -> None:
     living = [f".a.txt.{os.getppid()}.partial", f".b.txt.{dead}.partial", ".a.txt.partial", f".a.txt.x.{dead}.partial"]
     for name in [*living, f".a.txt.{dead}.partial", f".a.txt.{os.getpid()}.partial"]:
         (tmp_path / name).write_text("x", encoding="utf-8")
@@ -101,7 +101,7 @@ def test_leftovers_of_the_living_and_of_other_targets_stay(tmp_path: Path, dead:
 
 
 @pytest.mark.parametrize("replace", [True, False])
-def test_a_folder_that_a_killed_process_moved_aside_is_put_back(tmp_path: Path, dead: int, replace: bool) -> None:
+def test_a_folder_that_a_killed_process_moved_aside_is_restored(tmp_path: Path, dead: int, replace: bool) -> None:
     folder_with(tmp_path / f".out.{dead}.old.partial", thing_json="1")
     folder_with(tmp_path / f".out.{dead}.partial", thing_json="2")
     if replace:
@@ -114,7 +114,7 @@ def test_a_folder_that_a_killed_process_moved_aside_is_put_back(tmp_path: Path, 
     assert read_json(tmp_path / "out" / "thing.json") == 1
 
 
-def test_a_folder_that_was_replaced_already_is_not_put_back(tmp_path: Path, dead: int) -> None:
+def test_a_folder_that_was_already_replaced_is_not_restored(tmp_path: Path, dead: int) -> None:
     folder_with(tmp_path / f".out.{dead}.old.partial", thing_json="1")
     folder_with(tmp_path / "out", thing_json="2")
     with atomic_folder(tmp_path / "out", replace=THING) as folder:
@@ -123,7 +123,7 @@ def test_a_folder_that_was_replaced_already_is_not_put_back(tmp_path: Path, dead
     assert read_json(tmp_path / "out" / "thing.json") == 3
 
 
-def test_partials_go_whoever_wrote_them_and_old_ones_come_back(tmp_path: Path) -> None:
+def test_partials_of_any_process_are_removed_and_old_folders_restored(tmp_path: Path) -> None:
     for name in (".a.1.partial", ".b.1.old.partial", ".c.1.old.partial"):
         folder_with(tmp_path / name, thing_json="1")
     (tmp_path / ".d.txt.1.partial").write_text("x", encoding="utf-8")
@@ -139,7 +139,7 @@ def test_a_folder_of_another_kind_is_never_replaced(tmp_path: Path) -> None:
     mine = folder_with(tmp_path / "mine", text_txt="years of work", part_1="x")
     with (
         pytest.raises(
-            InputError, match=r"expected a thing at '.*mine', as .* without thing.json or part.\* with index"
+            InputError, match=r"expected a thing at '.*mine', since .* without thing.json or part.\* with index"
         ),
         atomic_folder(mine, replace=THING),
     ):
@@ -159,19 +159,19 @@ def test_a_folder_of_the_kind_or_an_empty_one_is_replaced(tmp_path: Path, conten
 
 @pytest.mark.parametrize("replace", [True, False, THING])
 @pytest.mark.parametrize("kind", ["file", "link"])
-def test_a_file_or_a_link_in_the_place_of_a_folder_is_refused(tmp_path: Path, kind: str, replace: bool) -> None:
+def test_a_file_or_a_link_instead_of_a_folder_is_refused(tmp_path: Path, kind: str, replace: bool) -> None:
     other = folder_with(tmp_path / "other", thing_json="1")
     place = tmp_path / "place"
     if kind == "file":
         place.write_text("mine", encoding="utf-8")
     else:
         place.symlink_to(other)
-    with pytest.raises(InputError, match=f"found a {kind}; name another"), atomic_folder(place, replace=replace):
+    with pytest.raises(InputError, match=f"found a {kind}; choose another"), atomic_folder(place, replace=replace):
         pytest.fail("the block must not run")
     assert names(tmp_path) == ["other", "place"]
 
 
-def test_what_appears_in_the_meantime_is_not_written_over(tmp_path: Path) -> None:
+def test_a_folder_that_appears_in_the_meantime_is_not_overwritten(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(InputError, match="found one that exists"), atomic_folder(out):
         out.mkdir()
@@ -180,7 +180,7 @@ def test_what_appears_in_the_meantime_is_not_written_over(tmp_path: Path) -> Non
     assert (names(tmp_path), names(out)) == (["out"], ["mine.txt"])
 
 
-def test_if_the_new_folder_cannot_take_the_place_the_old_one_comes_back(
+def test_if_the_new_folder_cannot_be_moved_into_place_the_old_one_is_restored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = folder_with(tmp_path / "out", thing_json="1")
@@ -198,7 +198,7 @@ def test_if_the_new_folder_cannot_take_the_place_the_old_one_comes_back(
     assert (names(tmp_path), read_json(out / "thing.json")) == (["out"], 1)
 
 
-def test_errors_of_the_system_name_the_place_that_the_user_knows(tmp_path: Path) -> None:
+def test_os_errors_name_the_path_that_the_user_knows(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError) as error, atomic_file(folder_with(tmp_path / "folder")):
         pass
     assert (error.value.filename, error.value.filename2) == (str(tmp_path / "folder"), None)
@@ -211,7 +211,7 @@ def test_errors_of_the_system_name_the_place_that_the_user_knows(tmp_path: Path)
     assert names(tmp_path) == ["folder"]
 
 
-def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_where_no_file_can_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "a.txt"
     file.write_text("x", encoding="utf-8")
     require_file_place(file)
@@ -226,7 +226,7 @@ def test_a_place_where_no_file_can_be_is_refused(tmp_path: Path, monkeypatch: py
         require_file_place(tmp_path / "b.txt")
 
 
-def test_an_output_is_no_input_and_holds_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_output_that_is_or_contains_an_input_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder_with(tmp_path / "texts", a_txt="x")
     (tmp_path / "link").symlink_to("texts")
@@ -236,7 +236,7 @@ def test_an_output_is_no_input_and_holds_none(tmp_path: Path, monkeypatch: pytes
     require_outside(tmp_path / "texts" / "out", ["texts", "texts/out2"])
 
 
-def test_a_json_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
+def test_a_json_line_that_a_crash_cut_off_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
     for number in range(3):
         append_json_line(path, {"step": number})
@@ -247,9 +247,9 @@ def test_a_json_line_that_a_crash_cut_off_is_left_out(tmp_path: Path) -> None:
         read_json_lines(path)
 
 
-def test_json_that_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+def test_unreadable_json_is_reported_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_bytes(b"{")
-    for name, words in (("bad.json", "something else"), ("absent.json", "no such file")):
+    for name, words in (("bad.json", "invalid JSON"), ("absent.json", "no such file")):
         with pytest.raises(InputError, match=words) as error:
             read_json(tmp_path / name)
         assert "\n" not in str(error.value)

@@ -26,14 +26,14 @@ from golden.record_folders_of_0_1_0 import (
 )
 
 TOLERANCE = 1e-5
-# Sums are rounded in another order on another machine, and training carries that on.
+# Rounding differs between machines, and training amplifies the differences.
 TRAINING_TOLERANCE = 1e-3
 INT8_TOLERANCE = 0.05  # in probability; a processor without VNNI has weights of 7 bits
 
 
 @pytest.fixture
 def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The unpacked archive as the current folder, since the runs name their inputs by relative places."""
+    """The unpacked archive as the current folder, because the runs refer to their inputs by relative paths."""
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path / "folders")
@@ -45,7 +45,7 @@ def recorded(folders: Path, part: str) -> Any:
 
 
 def require_close(found: Any, expected: Any, place: str) -> None:
-    """Numbers within the tolerance, all else equal; keys that the record does not have are let pass."""
+    """Numbers are equal within the tolerance, all else exactly; keys missing from the record are ignored."""
     if isinstance(expected, dict):
         for key, value in expected.items():
             require_close(found[key], value, f"{place}, {key}")
@@ -84,7 +84,7 @@ def test_an_unfinished_run_of_an_older_release_is_resumed_to_its_end(
     with pytest.raises(SystemExit) as stop:
         runpy.run_module("bertsmith", run_name="__main__")
     assert stop.value.code == 0
-    # The lines hold times, so those of a run that began again would differ.
+    # The lines contain times, so those of a restarted run would differ.
     assert before
     assert metrics.read_text(encoding="utf-8").startswith(before)
     expected, found = recorded(folders, "ends")[run], last_scores(folders / run / log)

@@ -1,4 +1,4 @@
-"""What `import bertsmith` offers, and what docs/library.md promises, is there and nothing else."""
+"""`import bertsmith` exports exactly what it lists and what docs/library.md promises."""
 
 import dataclasses
 import importlib
@@ -19,7 +19,7 @@ PROMISED = sorted(set(re.findall(r"`(bertsmith(?:\.\w+)*\.[A-Za-z_]\w*)`", PAGE.
 ERRORS = {name for name in bertsmith.__all__ if name.endswith("Error")}
 
 
-def test_the_front_door_offers_exactly_what_it_lists() -> None:
+def test_the_package_exports_exactly_what_it_lists() -> None:
     assert all(getattr(bertsmith, name) for name in bertsmith.__all__)
     public = {
         name
@@ -31,18 +31,18 @@ def test_the_front_door_offers_exactly_what_it_lists() -> None:
     assert set(bertsmith.__all__) <= set(dir(bertsmith))
 
 
-def test_a_name_that_the_front_door_does_not_have_is_an_attribute_error() -> None:
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'lod'"):
         bertsmith.lod  # noqa: B018
 
 
-def test_what_the_front_door_offers_is_a_promise_of_the_library_page() -> None:
+def test_every_exported_name_is_on_the_library_page() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name in set(bertsmith.__all__) - ERRORS - {"__version__"}:
         assert f"`bertsmith.{name}`" in page, f"{name} is not on the page"
 
 
-def test_every_error_is_offered_at_the_front_door() -> None:
+def test_every_error_is_exported() -> None:
     tree = {
         name
         for name, value in vars(bertsmith.errors).items()
@@ -70,7 +70,7 @@ def test_the_version_is_the_one_that_is_installed() -> None:
 def test_every_name_in_the_library_page_is_there(name: str) -> None:
     module, attribute = name.rsplit(".", 1)
     value = getattr(importlib.import_module(module), attribute)
-    # A dataclass without a docstring is given its signature for one.
+    # A dataclass without a docstring gets its signature as one.
     shown = value.__doc__ if isinstance(value, type) else inspect.getdoc(value)
     assert shown, f"{name} has no docstring"
     assert not shown.startswith(f"{attribute}("), f"{name} has only its signature for a docstring"

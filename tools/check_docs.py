@@ -1,16 +1,17 @@
-"""Runs every command line and Python example that README.md and docs/ show, and fails when one of them fails.
+"""Run every command line and Python example in README.md, CONTRIBUTING.md and docs/; fail if one of them fails.
 
-A command line is a line of a fenced block marked `console` that starts with "$ " (a trailing backslash goes on in
-the next line). A Python example is a whole block marked `python`, a program of its own. What one page shows runs one
-after the other in one folder, which at the start holds `my-text/`, a few small text files, and small files of labelled
-examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`, and scores as `evaluate --json` prints
-them, `my-cola.json` and `my-mrpc.json`. An HTML comment just before a block changes that:
+A command line is a line of a fenced `console` block that starts with "$ " (a trailing backslash continues it on the
+next line). A Python example is a whole `python` block, which is a program of its own. The commands of a page run in
+order in one folder, which initially contains `my-text/`, a few small text files, and small files of labelled
+examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`, and scores as printed by
+`evaluate --json`, `my-cola.json` and `my-mrpc.json`. HTML comments change this; the first two go right before a block:
 
-    <!-- not run: needs the network -->           the block is left out, and the reason is printed
-    <!-- run with: --minutes 60 => --steps 8 -->  before running, the left side is replaced by the right one
+    <!-- not run: needs the network -->           the block is skipped, and the reason is printed
+    <!-- run with: --minutes 60 => --steps 8 -->  the left side is replaced by the right side before running
+    <!-- continues: ../README.md -->              the page starts in a copy of the other page's final folder
 
-A line `bertsmith serve ... --port N` goes on, at a port that is free, while the lines after it in its block run, which
-may ask it with curl: a refusal fails. Then it is stopped, and has to end with code 0.
+A line `bertsmith serve ... --port N` runs on a free port until the end of its block; the lines after it may query it
+with curl, and an HTTP error is a failure. Then the server is stopped, and must exit with code 0.
 
 Usage: python tools/check_docs.py [PAGE ...]
 """
@@ -20,13 +21,14 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +37,7 @@ SECONDS_A_COMMAND = 900
 BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"bertsmith serve .*--port (\d+)")
 MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
+CONTINUES = re.compile(r"^<!-- continues: (\S+) -->$", re.MULTILINE)
 
 SUBJECTS = ("The gardener", "A sailor", "Her neighbour", "The old judge", "My brother", "A stranger", "The miller")
 VERBS = ("mended", "carried", "painted", "forgot", "wanted", "described", "watched", "counted")
@@ -49,7 +52,12 @@ ENDS = (
 
 
 class CommandLine(NamedTuple):
-    """A command line of a page, or a Python example, and why it is not run, if it is not; `block` is its block."""
+    """A command line or Python example of a page.
+
+    Attributes:
+        why_not: why it is not run; empty if it is run.
+        block: the first line of its block.
+    """
 
     page: Path
     line: int
@@ -60,7 +68,7 @@ class CommandLine(NamedTuple):
 
 
 def command_lines(page: Path) -> Iterator[CommandLine]:
-    """The command lines of a page, in order, as they are to be run."""
+    """The command lines of a page, in order, with replacements applied."""
     content = page.read_text(encoding="utf-8")
     for block in BLOCK.finditer(content):
         why_not, changes = "", []
@@ -83,7 +91,7 @@ def command_lines(page: Path) -> Iterator[CommandLine]:
 
 
 def write_texts(folder: Path) -> None:
-    """A few files with some hundred short documents, the same ones each time."""
+    """Writes a few files with some hundred short documents, always the same."""
     folder.mkdir()
     state = 1
     for name in ("garden", "harbour", "village"):
@@ -101,7 +109,7 @@ def write_texts(folder: Path) -> None:
 
 
 def write_examples(folder: Path) -> None:
-    """Files of labelled examples, one for each form that the pages show."""
+    """Writes files of labelled examples, one for each format shown in the docs."""
     mails, pairs, tags, questions = ["text,label"], ["text\ttext2\tlabel"], [], []
     for number in range(60):
         subject, verb = SUBJECTS[number % len(SUBJECTS)], VERBS[number % len(VERBS)]
@@ -126,26 +134,53 @@ def write_examples(folder: Path) -> None:
         (folder / f"my-{task}.json").write_text(json.dumps(scored), encoding="utf-8")
 
 
-def run_page(lines: list[CommandLine]) -> int:
-    """Runs what one page shows; the number of command lines and examples that failed."""
+def run_pages(pages: Sequence[Path]) -> int:
+    """Runs pages, each in its own folder and after the page it continues; returns the number of failures."""
     failed = 0
-    with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as folder:
-        write_texts(Path(folder) / "my-text")
-        write_examples(Path(folder))
-        (Path(folder) / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")
-        environment = {
-            **os.environ,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1",
-            "CURL_HOME": folder,
-        }
-        for _, block in itertools.groupby(lines, key=lambda line: line.block):
-            failed += _run_block(list(block), folder, environment)
+    folders: dict[Path, Path] = {}
+    with tempfile.TemporaryDirectory(prefix="bertsmith-docs-") as root:
+        for page in itertools.chain.from_iterable(map(_with_pages_before, pages)):
+            lines = list(command_lines(page))
+            if page in folders or not lines:
+                continue
+            folders[page] = folder = Path(root) / str(len(folders))
+            if (before := _continued(page)) is not None:
+                shutil.copytree(folders[before], folder)
+            else:
+                folder.mkdir()
+                write_texts(folder / "my-text")
+                write_examples(folder)
+            failed += run_page(lines, folder)
     return failed
 
 
+def _continued(page: Path) -> Path | None:
+    """The page that `page` continues, if any."""
+    mark = CONTINUES.search(page.read_text(encoding="utf-8"))
+    return (page.parent / mark[1]).resolve() if mark else None
+
+
+def _with_pages_before(page: Path) -> list[Path]:
+    """The pages that `page` continues, then `page` itself."""
+    before = _continued(page)
+    return [*(_with_pages_before(before) if before is not None else []), page]
+
+
+def run_page(lines: Sequence[CommandLine], folder: Path) -> int:
+    """Runs the commands and examples of one page in a folder; returns the number of failures."""
+    (folder / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "HF_HUB_OFFLINE": "1",
+        "CURL_HOME": str(folder),
+    }
+    blocks = itertools.groupby(lines, key=lambda line: line.block)
+    return sum(_run_block(list(block), str(folder), environment) for _, block in blocks)
+
+
 def _run_block(lines: list[CommandLine], folder: str, environment: dict[str, str]) -> int:
-    """Runs the lines of one block, a server until the last of them; the number of those that failed."""
+    """Runs the lines of one block, with a server until its end; returns the number of failures."""
     failed = 0
     with contextlib.ExitStack() as at_the_end:
         server, port = None, ("", "")
@@ -173,20 +208,20 @@ def _run_block(lines: list[CommandLine], folder: str, environment: dict[str, str
 
 
 def _shown(command: CommandLine) -> str:
-    """Where a command line or an example stands, and how it begins."""
+    """A label for the log: page, line number and first line of a command or an example."""
     text = f"python: {command.text.splitlines()[0]} ..." if command.is_python else command.text
     return f"{command.page.relative_to(ROOT)}:{command.line}: {text}"
 
 
 def _tell(problem: str | None) -> int:
-    """Prints what went wrong; 1 if something did."""
+    """Prints a problem; returns 1 if there is one, else 0."""
     if problem is not None:
         print(problem)
     return int(problem is not None)
 
 
 def _run(command: CommandLine, folder: str, environment: dict[str, str]) -> str | None:
-    """What a command line or an example printed before it failed; None where it did not."""
+    """Runs a command line or an example; returns its output if it failed, else None."""
     program = [sys.executable, "-W", "error"] if command.is_python else ["bash", "-o", "pipefail"]
     result = subprocess.run(
         [*program, "-c", command.text],
@@ -201,7 +236,7 @@ def _run(command: CommandLine, folder: str, environment: dict[str, str]) -> str 
 
 
 class _Server:
-    """A server that a command line has started; it listens at `port`."""
+    """A server started by a command line, on `port`."""
 
     def __init__(self, text: str, port: int, folder: str, environment: dict[str, str]) -> None:
         self._port, self._said = port, Path(folder) / ".server"
@@ -211,7 +246,7 @@ class _Server:
             )
 
     def wait(self) -> str | None:
-        """Returns when it can be asked, or has not come up; then with what it printed."""
+        """Waits until the server is ready; returns its output if it did not start."""
         ends = time.monotonic() + SECONDS_A_COMMAND
         while self._process.poll() is None and time.monotonic() < ends:
             with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self._port}/ready"):
@@ -220,13 +255,13 @@ class _Server:
         return self._said.read_text(encoding="utf-8")
 
     def end(self) -> str | None:
-        """Stops it; what it printed if it did not end with code 0."""
+        """Stops the server; returns its output if it did not exit with code 0."""
         self._process.terminate()
         code = self._process.wait(SECONDS_A_COMMAND)
-        return f"the server ended with code {code}\n{self._said.read_text(encoding='utf-8')}" if code else None
+        return f"the server exited with code {code}\n{self._said.read_text(encoding='utf-8')}" if code else None
 
     def kill(self) -> None:
-        """Ends it in any case."""
+        """Kills the server if it is still running."""
         self._process.kill()
         self._process.wait()
 
@@ -251,10 +286,10 @@ def _joined(lines: list[str], first: int) -> Iterator[tuple[int, str]]:
 
 
 def main() -> None:
-    """Runs the pages that are named, or all."""
+    """Runs the given pages, or all pages."""
     named = [Path(name).resolve() for name in sys.argv[1:]]
     pages = named or [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    failed = sum(run_page(lines) for page in pages if (lines := list(command_lines(page))))
+    failed = run_pages(pages)
     sys.exit(f"{failed} command lines failed" if failed else 0)
 
 

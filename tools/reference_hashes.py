@@ -1,25 +1,25 @@
-"""Records what every command writes and answers as digests, and names what has changed since an earlier record.
+"""Record digests of everything that the commands write and print, and compare them with an earlier record.
 
-A change of the code that must not change results is checked with two runs on one machine:
+To check that a refactoring does not change results, run it twice on one machine:
 
     python tools/reference_hashes.py --out before.json       # before the change
-    python tools/reference_hashes.py --against before.json   # after it; exits with code 1 and names what differs
+    python tools/reference_hashes.py --against before.json   # after it; exits with code 1 and lists the differences
 
-The commands run one after the other in this process, on one thread, in a temporary folder, on small texts made here.
-They learn a vocabulary, build a corpus, pre-train with every objective, fine-tune every kind of task, and then predict,
-evaluate, embed, search and convert. One run of each training is stopped in the middle and resumed.
+The commands run sequentially in this process, on one thread, in a temporary folder, on small generated texts. They
+learn a vocabulary, build a corpus, pre-train with every objective, fine-tune on every kind of task, and then predict,
+evaluate, embed, search and convert. One run of each kind of training is interrupted and resumed.
 
-A record has five parts, each with the place in the folder or the name of the command as its keys:
+A record has five parts; their keys are paths in the folder or names of commands:
 
     answers     stdout and the exit code of each command
-    files       every file but those of the next three parts
+    files       every file except those in the next three parts
     weights     every tensor of every .safetensors file: type, shape and bytes; the file itself is under "files"
     metadata    bertsmith.json of every model folder
     cards       README.md of every model folder
 
-Digests depend on the processor and the version of torch, so a record is kept on the machine and not in the repository.
-What differs between two equal runs is left out of the digests: `TIMES`, the dates and versions of `VERSIONS`, and the
-numbers that `WORDS` and `PAGE_WORDS` describe. `EXCLUDED` lists the files that are not recorded, each with the reason.
+Digests depend on the CPU and the version of torch, so records stay on the machine, not in the repository. Values that
+differ between two equal runs are left out: the keys in `TIMES` and `VERSIONS`, and text that matches `WORDS` or
+`PAGE_WORDS`. `EXCLUDED` lists the files that are not recorded, with the reasons.
 """
 
 import argparse
@@ -40,31 +40,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-# Keys of JSON objects, at any depth: seconds, and what is computed from them.
+# Keys of JSON objects, at any depth, with times and values computed from them.
 TIMES = ("seconds", "loop.seconds", "tokens_per_second", "time_left", "started")
-# The same: what a new release or another machine changes, and no result with it.
+# Keys of JSON objects, at any depth, that differ between releases or machines without changing any result.
 VERSIONS = ("versions", "machine", "bertsmith")
 
-# Patterns in answers and text files, and what takes their place.
+# Patterns in answers and text files, with their replacements.
 WORDS = (
     (r"[\d,.]+ tokens/s", "N tokens/s"),
     (r"(tokens_per_second|seconds|time_left): [\d,.e+-]+", r"\1: N"),
     (r"\b[\d,]+ seconds?\b", "N seconds"),
 )
-# The same, for the pages of `report` alone.
+# More patterns, for the pages of `report` only.
 PAGE_WORDS = (
     (r"(?s)(<figcaption>Tokens per second</figcaption>).*?</figure>", r"\1</figure>"),
     (r"(?s)<tr><td>(seconds|tokens[ _]per[ _]second|time[ _]left)</td>.*?</tr>", ""),
     (r"(?s)<section><h2>(Machine|Versions)</h2>.*?</section>", ""),
     (r"([·,]) [\d,.]+ s\b", r"\1 N s"),
 )
-# The release that wrote an ONNX file stands in its header, after the name of the producer and before the graph.
+# The header of an ONNX file contains the version of bertsmith, between the name of the producer and the graph.
 ONNX_VERSION = (rb"(?s)bertsmith\x1a.[\w.+]+:", b"bertsmith:")
 
 TEXTS = (".json", ".jsonl", ".html", ".md", ".txt")
 SHA256 = re.compile(r"sha256:[0-9a-f]{64}")
 
-# Patterns of places that are not recorded, and why.
+# Patterns of paths that are not recorded, with the reasons.
 EXCLUDED: dict[str, str] = {}
 
 SUBJECTS = ("the gardener", "a sailor", "her neighbour", "the old judge", "my brother", "the miller")
@@ -89,11 +89,11 @@ class Step(NamedTuple):
     """One command.
 
     Attributes:
-        arguments: as a user types them, words separated by spaces.
-        stdin: what the command reads.
-        texts: further arguments that hold spaces.
-        stop_at: the command is interrupted when a folder of this name is put into its place.
-        name: of its answer in the record; by default the first argument and the last part of what it writes.
+        arguments: as typed by a user, separated by spaces.
+        stdin: the input of the command.
+        texts: further arguments, which may contain spaces.
+        stop_at: interrupt the command when a folder of this name is moved into place.
+        name: key of its answer in the record; by default the first argument and the values of --out.
     """
 
     arguments: str
@@ -104,17 +104,17 @@ class Step(NamedTuple):
 
 
 def main() -> None:
-    """Runs the commands and writes or compares the record."""
+    """Runs the commands, and writes or compares the record."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record there, as JSON")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="write the record to this file, as JSON")
     parser.add_argument("--against", type=Path, metavar="FILE", help="compare with an earlier record")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="a new folder to run in, which is kept")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="run in this new folder and keep it")
     options = parser.parse_args()
     if not (options.out or options.against):
         parser.error("give --out, --against or both")
     out = options.out and options.out.resolve()
     before = options.against and json.loads(options.against.read_text(encoding="utf-8"))
-    # torch and the tokenizers read these when they are imported, which the first command does.
+    # Read by torch and tokenizers on import, which happens in the first command.
     os.environ |= {
         "OMP_NUM_THREADS": "1",
         "MKL_NUM_THREADS": "1",
@@ -141,7 +141,7 @@ def main() -> None:
 
 
 def make_record(folder: Path) -> dict[str, dict[str, Any]]:
-    """The record of all commands, run in an empty folder that is the current one."""
+    """The record of all commands, run in an empty folder, which must be the current one."""
     write_data(folder)
     answers = {}
     given = set(folder.rglob("*"))
@@ -158,7 +158,7 @@ def make_record(folder: Path) -> dict[str, dict[str, Any]]:
         if path.is_file() and path not in given
     }
     contents = {place: normalized(place, content, folder) for place, content in written.items()}
-    # Where a file holds the digest of another that was normalized, the digest varies as that file does.
+    # A digest of a normalized file inside another file varies between runs, so replace it.
     varying = {
         f"sha256:{digest(content)}": f"sha256:of-{place}"
         for place, content in written.items()
@@ -178,7 +178,7 @@ def make_record(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each entry that is new, missing or another."""
+    """A line for each entry that is new, missing or different."""
     for part in before:
         old, new = before[part], now.get(part, {})
         for name in sorted(old.keys() | new.keys()):
@@ -191,19 +191,19 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[s
 
 
 def digest(content: bytes) -> str:
-    """The SHA-256 of bytes, in hexadecimal digits."""
+    """The SHA-256 of bytes, in hexadecimal."""
     return hashlib.sha256(content).hexdigest()
 
 
 def values_of(content: bytes) -> dict[str, str]:
-    """The digest of a JSON file under "", and of each value of the object in it, so that a difference has a name."""
+    """The digest of a JSON file under "", and of each value of its object, so that differences can be named."""
     value = json.loads(content)
     parts = value if isinstance(value, dict) else {}
     return {"": digest(content), **{key: digest(json.dumps(inner).encode()) for key, inner in parts.items()}}
 
 
 def tensors(content: bytes) -> dict[str, str]:
-    """For each tensor of a .safetensors file its type, its shape and the digest of its bytes."""
+    """For each tensor of a .safetensors file, its type, shape and digest of its bytes."""
     header, data = safetensors_parts(content)
     header.pop("__metadata__", None)
     found = {}
@@ -220,7 +220,7 @@ def safetensors_parts(content: bytes) -> tuple[dict[str, Any], bytes]:
 
 
 def normalized(place: str, content: bytes, folder: Path) -> bytes:
-    """The content of a file without what differs between two equal runs; the same bytes where nothing does."""
+    """The content of a file without what differs between two equal runs; unchanged if nothing does."""
     suffix = Path(place).suffix
     if suffix == ".json":
         value = json.loads(content)
@@ -230,7 +230,7 @@ def normalized(place: str, content: bytes, folder: Path) -> bytes:
         kept = [without_times(line) for line in lines]
         return content if kept == lines else b"\n".join(as_json(line) for line in kept)
     if suffix == ".safetensors":
-        # The library that writes it puts the entries of the metadata into any order.
+        # The safetensors library writes metadata entries in arbitrary order.
         header, data = safetensors_parts(content)
         length = len(header.get("__metadata__", {}))
         return content if length < 2 else json.dumps(header, sort_keys=True).encode() + data
@@ -242,7 +242,7 @@ def normalized(place: str, content: bytes, folder: Path) -> bytes:
 
 
 def as_json(value: Any) -> bytes:
-    """A value in JSON, its keys in their order."""
+    """A value as JSON, with its keys in their order."""
     return json.dumps(value, ensure_ascii=False).encode()
 
 
@@ -254,18 +254,18 @@ def without_times(value: Any) -> Any:
 
 
 def replaced(text: str, folder: Path, patterns: Sequence[tuple[str, str]] = WORDS) -> str:
-    """A text without the temporary folder and the numbers that the patterns describe."""
+    """A text without the temporary folder and the matches of the patterns."""
     text = text.replace(str(folder), "FOLDER")
     for pattern, other in patterns:
         text = re.sub(pattern, other, text)
     return text
 
 
-_stop_at: list[str] = []  # names of folders; when one is put into its place, this process is interrupted
+_stop_at: list[str] = []  # names of folders; when one is moved into place, this process is interrupted
 
 
 def run(step: Step, folder: Path) -> tuple[str, dict[str, Any]]:
-    """The name of a command and its answer; it runs in this process as `python -m bertsmith` would."""
+    """The name of a command and its answer; it runs in this process like `python -m bertsmith`."""
     arguments = [*step.arguments.split(), *step.texts]
     named = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--out"]
     name = step.name or " ".join([arguments[0], *named])
@@ -293,14 +293,14 @@ def run(step: Step, folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _interrupt(event: str, arguments: tuple[Any, ...]) -> None:
-    """Sends Ctrl-C to this process when a folder of a name in `_stop_at` is put into its place."""
+    """Sends SIGINT to this process when a folder named in `_stop_at` is moved into place."""
     if event == "os.rename" and _stop_at and Path(os.fsdecode(arguments[1])).name == _stop_at[0]:
         _stop_at.clear()
         signal.raise_signal(signal.SIGINT)
 
 
 def steps() -> Iterator[Step]:
-    """All commands, in the order in which they need one another."""
+    """All commands, in the order of their dependencies."""
     yield from text_steps()
     yield from pretraining_steps()
     yield from finetuning_steps()
@@ -327,7 +327,7 @@ def text_steps() -> Iterator[Step]:
 
 
 def pretraining_steps() -> Iterator[Step]:
-    """Every objective, optimizer and schedule once, and a run that is stopped."""
+    """Every objective, optimizer and schedule once, and an interrupted run."""
     common = (
         "--max-length 32 --rows-per-step 8 --device cpu --seed 3 --evaluation-rows 16 --log-every 5 "
         "--learning-rate 2e-3"
@@ -360,7 +360,7 @@ def pretraining_steps() -> Iterator[Step]:
 
 
 def finetuning_steps() -> Iterator[Step]:
-    """Every kind of task, every way to train it, and a run that is stopped."""
+    """Every kind of task, every way to train it, and an interrupted run."""
     common = (
         "--model pretrained/nsp/model --seeds 1 --epochs 4 --batch-size 4 --learning-rate 5e-3 --device cpu "
         "--precision fp32 --max-length 32"
@@ -389,7 +389,7 @@ def finetuning_steps() -> Iterator[Step]:
         "causal": f"{one} --model pretrained/left-to-right/model",
     }
     for name, options in runs.items():
-        # The last one of an option that is given twice counts.
+        # If an option is given twice, the last one counts.
         yield Step(f"finetune --out tuned/{name} {options}")
     stopped = f"finetune --out tuned/stopped {runs['single']} --save-every 3"
     yield Step(stopped, stop_at="step-00000006", name="finetune tuned/stopped until step 6")
@@ -399,7 +399,7 @@ def finetuning_steps() -> Iterator[Step]:
 
 
 def answering_steps() -> Iterator[Step]:
-    """What pre-trained and fine-tuned models say."""
+    """Predictions of pre-trained and fine-tuned models."""
     model = "--device cpu --model pretrained/nsp/model"
     gaps = "the gardener [MASK] the broken gate\n[MASK] anna [MASK] .\n"
     yield Step(f"fill {model} -", gaps)
@@ -448,7 +448,7 @@ def answering_steps() -> Iterator[Step]:
 
 
 def vector_steps() -> Iterator[Step]:
-    """Vectors of texts and of words, and what is made with them."""
+    """Vectors of texts and words, and searches with them."""
     model = "--device cpu --model pretrained/nsp/model"
     embed = f"embed data/passages.txt {model}"
     for pooling in ("mean", "cls", "pooler", "max"):
@@ -484,7 +484,7 @@ def vector_steps() -> Iterator[Step]:
 
 
 def conversion_steps() -> Iterator[Step]:
-    """The other formats, there and back."""
+    """Conversions to other formats and back."""
     for name in ("pretrained/nsp", "tuned/tags", "tuned/single"):
         short = name.split("/")[1]
         if name.startswith("pretrained"):
@@ -498,7 +498,7 @@ def conversion_steps() -> Iterator[Step]:
 
 
 def write_data(folder: Path) -> None:
-    """The texts and the labelled examples that the commands read."""
+    """Writes the texts and labelled examples that the commands read."""
     numbers = itertools.cycle(_draws())
 
     def pick(choices: Sequence[str]) -> str:
@@ -573,7 +573,7 @@ def write_data(folder: Path) -> None:
 
 
 def _draws() -> list[int]:
-    """A few thousand numbers that look random, the same ones each time."""
+    """A few thousand pseudo-random numbers, always the same."""
     state, found = 1, []
     for _ in range(9973):
         state = (state * 1103515245 + 12345) % 2**31

@@ -1,8 +1,10 @@
-"""BERT from raw text to a pre-trained model.
+"""BERT from raw text to a served model.
 
-Importing the package loads nothing heavy; the names of `_LAZY` import their room when they are first used. The other
-rooms (`bertsmith.text`, `bertsmith.corpus`, `bertsmith.model`, ...) are imported by name. What is public is listed in
-docs/library.md and held by a test.
+Learn a vocabulary, build a corpus, pre-train and fine-tune; then compute vectors, search passages, export to other
+formats and serve models over HTTP.
+
+Importing the package loads nothing heavy: the names in `_LAZY` import their modules on first use. The names in
+`__all__` are public and documented in docs/library.md; a test keeps the two in sync. Everything else may change.
 """
 
 import importlib
@@ -21,21 +23,58 @@ from bertsmith.errors import (
 )
 
 if TYPE_CHECKING:
-    from bertsmith.library import Model, WordEncoder, finetune, load, pretrain
+    from bertsmith.corpus.build import build_corpus
+    from bertsmith.corpus.checks import check_corpus
+    from bertsmith.corpus.shards import Corpus
+    from bertsmith.demo import run_demo
+    from bertsmith.library.component import WordEncoder
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
+    from bertsmith.library.formats import convert
+    from bertsmith.library.labelled import evaluate, quantize
+    from bertsmith.library.loading import load
+    from bertsmith.library.model import Model
+    from bertsmith.library.report import write_report
+    from bertsmith.library.retrieval import score_searches, search_passages
+    from bertsmith.library.training import finetune, pretrain
+    from bertsmith.library.vector_files import embed_file, embed_words_of_file
+    from bertsmith.library.vocabulary import learn_vocabulary
+    from bertsmith.library.word_senses import find_senses
     from bertsmith.model.heads import OwnHead
+    from bertsmith.progress import quiet
+    from bertsmith.text.normalize import TextRules
+    from bertsmith.text.vocabulary import Vocabulary
+    from bertsmith.text.wordpiece import WordPieceTokenizer
+
 
 __version__ = "0.1.0"
 
 _LAZY = {
     "BertsmithClassifier": "bertsmith.library.estimators",
     "BertsmithVectorizer": "bertsmith.library.estimators",
-    "Model": "bertsmith.library",
+    "Corpus": "bertsmith.corpus.shards",
+    "Model": "bertsmith.library.model",
     "OwnHead": "bertsmith.model.heads",
-    "WordEncoder": "bertsmith.library",
-    "finetune": "bertsmith.library",
-    "load": "bertsmith.library",
-    "pretrain": "bertsmith.library",
+    "TextRules": "bertsmith.text.normalize",
+    "Vocabulary": "bertsmith.text.vocabulary",
+    "WordEncoder": "bertsmith.library.component",
+    "WordPieceTokenizer": "bertsmith.text.wordpiece",
+    "build_corpus": "bertsmith.corpus.build",
+    "check_corpus": "bertsmith.corpus.checks",
+    "convert": "bertsmith.library.formats",
+    "embed_file": "bertsmith.library.vector_files",
+    "embed_words_of_file": "bertsmith.library.vector_files",
+    "evaluate": "bertsmith.library.labelled",
+    "find_senses": "bertsmith.library.word_senses",
+    "finetune": "bertsmith.library.training",
+    "learn_vocabulary": "bertsmith.library.vocabulary",
+    "load": "bertsmith.library.loading",
+    "pretrain": "bertsmith.library.training",
+    "quantize": "bertsmith.library.labelled",
+    "quiet": "bertsmith.progress",
+    "run_demo": "bertsmith.demo",
+    "score_searches": "bertsmith.library.retrieval",
+    "search_passages": "bertsmith.library.retrieval",
+    "write_report": "bertsmith.library.report",
 }
 
 __all__ = [
@@ -44,24 +83,42 @@ __all__ = [
     "BertsmithVectorizer",
     "CheckpointError",
     "ConfigError",
+    "Corpus",
     "CorpusError",
     "CutWarning",
     "InputError",
     "Model",
     "OwnHead",
     "RunError",
+    "TextRules",
     "TrainingError",
+    "Vocabulary",
     "VocabularyError",
     "WordEncoder",
+    "WordPieceTokenizer",
     "__version__",
+    "build_corpus",
+    "check_corpus",
+    "convert",
+    "embed_file",
+    "embed_words_of_file",
+    "evaluate",
+    "find_senses",
     "finetune",
+    "learn_vocabulary",
     "load",
     "pretrain",
+    "quantize",
+    "quiet",
+    "run_demo",
+    "score_searches",
+    "search_passages",
+    "write_report",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the library, whose room is imported at its first use."""
+    """The public object `name`; its module is imported on first use."""
     if name not in _LAZY:
         raise AttributeError(f"module 'bertsmith' has no attribute {name!r}")
     value = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m bertsmith` and the console script `bertsmith`."""
+"""Entry point of `python -m bertsmith` and of the console script `bertsmith`."""
 
 from bertsmith.cli.app import main
 

@@ -1,14 +1,13 @@
-"""The whole chain on text that is on the machine already, from documentation to a model that fills gaps.
+"""The whole pipeline on text that is already on the machine, from documentation to a model that predicts masked words.
 
-The default text is the docstrings of the Python standard library and of the installed packages, read and never run:
-10 to 20 MB of real English. Everything that a stage makes lies in the demo folder, as the single commands would leave
-it::
+The default text is the docstrings of the Python standard library and of the installed packages, which are read but
+never executed: 10 to 20 MB of real English. The demo folder contains what the individual commands would write::
 
-    DEMO/text/docstrings.txt   one sentence a line, a blank line between modules (absent with a text of one's own)
+    DEMO/text/docstrings.txt   one sentence per line, a blank line between modules (absent if the user provides text)
     DEMO/vocab.txt             the learned vocabulary
     DEMO/corpus/               token shards, with some documents held out
     DEMO/run/                  settings, log, checkpoints, model
-    DEMO/report.html           curves, filled gaps, next sentences
+    DEMO/report.html           curves, predictions for masked words, next sentences
 """
 
 import contextlib
@@ -27,6 +26,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import MASK, PretrainedPredictor
 from bertsmith.pretraining.report import Samples, write_report
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
@@ -41,20 +41,19 @@ from bertsmith.training.settings import TrainSettings
 from bertsmith.vocabularies.learn import WordCounts, learn_vocabulary
 
 VOCABULARY_SIZE = 8000
-# What is left for filling gaps and the report, in seconds.
 LEAST_TRAINING_SHARE = 0.5  # of the minutes
-CLOSING_SECONDS = 8.0
+CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
 SHORTEST_MINUTES = 0.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Gap:
-    """A held-out sentence with one piece hidden.
+    """A held-out sentence with one piece masked.
 
     Attributes:
         text: the sentence with [MASK] in it.
-        hidden: what stood there.
-        guesses: what the model puts there, the likeliest first, with probabilities.
+        hidden: the masked piece.
+        guesses: the predictions of the model with their probabilities, most likely first.
     """
 
     text: str
@@ -64,15 +63,15 @@ class Gap:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DemoResult:
-    """What came of the demo.
+    """The result of the demo.
 
     Attributes:
-        report: the page with everything on it.
+        report: the HTML page with all results.
         model: the model folder.
-        unigram_entropy: the loss in nats of a model that knows frequencies alone.
+        unigram_entropy: the loss in nats of a model that only knows token frequencies.
         held_out_loss: the masked-LM loss in nats on held-out documents.
-        gaps: held-out sentences with what the model fills in.
-        seconds: the whole demo.
+        gaps: masked held-out sentences with the predictions of the model.
+        seconds: the duration of the whole demo.
     """
 
     report: Path
@@ -83,45 +82,43 @@ class DemoResult:
     seconds: float
 
     def lines(self) -> list[str]:
-        """What the command prints."""
+        """The lines that the command prints."""
         lines = [
             f"masked-LM loss on held-out text: {self.held_out_loss:.2f} nats; "
-            f"a model that knows only frequencies: {self.unigram_entropy:.2f}",
+            f"a model that only knows token frequencies: {self.unigram_entropy:.2f}",
         ]
         if self.held_out_loss >= self.unigram_entropy:
-            lines.append(
-                "the model has not learned more than frequencies yet; give it more --minutes or a quieter machine"
-            )
+            lines.append("the model does not beat token frequencies yet; give it more --minutes or a less busy machine")
         for gap in self.gaps[:6]:
             guesses = ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses[:3])
-            lines.append(f"  {gap.text}\n    hidden: {gap.hidden}; filled: {guesses}")
+            lines.append(f"  {gap.text}\n    masked: {gap.hidden}; predicted: {guesses}")
         return [*lines, f"model: {self.model}", f"report: {self.report}"]
 
 
 def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
-    """Learns a vocabulary, builds a corpus, pre-trains, fills gaps and writes the report, in about `minutes`.
+    """The result of learning a vocabulary, building a corpus, pre-training and reporting, in about `minutes`.
 
-    Where reading takes more than half of them, training takes half of them all the same. Where the minutes do not
-    suffice for a single step, or the texts hold too little, nothing is left in the folder.
+    If reading takes more than half of the minutes, training still gets half of them. If they are too few for a single
+    step, or the texts are too short, nothing is left in the folder.
 
     Args:
         out: a new folder.
-        texts: files or folders of the user's own text; the machine's documentation if there are none.
+        texts: files or folders of the user's own text; if empty, the documentation on this machine is used.
 
     Raises:
         RunError: the folder exists and is not empty.
-        ConfigError: the time is too short for anything, or without end.
-        InputError: the texts cannot be read, or hold too little.
+        ConfigError: the time is too short or infinite.
+        InputError: the texts cannot be read or are too short.
     """
     started = time.monotonic()
     if not SHORTEST_MINUTES <= minutes < math.inf:
         raise ConfigError(
-            expected=f"a number of minutes from {SHORTEST_MINUTES} up",
+            expected=f"a finite number of minutes, at least {SHORTEST_MINUTES}",
             found=f"{minutes:g}",
-            fix="give --minutes another number",
+            fix="change --minutes",
         )
     if out.exists() and any(out.iterdir()):
-        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another with --out")
+        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="choose another with --out")
     with _nothing_left(out):
         result = _build_and_train(out, texts, minutes, started, seed)
     gaps, samples = _samples(out / "run" / "model", Corpus.open(out / "corpus"), seed)
@@ -138,7 +135,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
 
 @contextlib.contextmanager
 def _nothing_left(out: Path) -> Iterator[None]:
-    """Removes what the block made in a folder that was new or empty, if it ends with a mistake in what was given."""
+    """Removes what the block wrote to a new or empty folder, if it raises an error about the user's input."""
     existed = out.exists()
     try:
         yield
@@ -154,7 +151,7 @@ def _nothing_left(out: Path) -> Iterator[None]:
 
 
 def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: float, seed: int) -> TrainResult:
-    """Everything up to the model, in `minutes` since `started`."""
+    """The result of all steps up to the model, within `minutes` from `started`."""
     sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
     counts, _ = count_files(sources, TextRules())
     tokenizer = WordPieceTokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
@@ -165,14 +162,14 @@ def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: 
         return _train(out, left, seed)
     except BudgetError as error:
         raise ConfigError(
-            expected=f"a demo of {minutes:g} minutes to leave room for training",
+            expected=f"a demo of {minutes:g} minutes to leave time for training",
             found=error.found,
-            fix=f"give more than --minutes {error.minutes / LEAST_TRAINING_SHARE:g}",
+            fix=f"set --minutes to more than {error.minutes / LEAST_TRAINING_SHARE:g}",
         ) from None
 
 
 def _write_docstrings(path: Path) -> Path:
-    """Writes the documentation on this machine, one sentence a line and a blank line between documents."""
+    """Writes the documentation on this machine, one sentence per line and a blank line between documents."""
     with atomic_file(path) as file, Progress("reading docstrings", unit="modules") as progress:
         for document in docstring_documents():
             file.write("\n".join([*document.sentences, "", ""]).encode("utf-8"))
@@ -181,9 +178,9 @@ def _write_docstrings(path: Path) -> Path:
 
 
 def _train(out: Path, minutes: float, seed: int) -> TrainResult:
-    """Trains for some minutes, with what makes a small model learn most in so short a time.
+    """The result of training for some minutes, with settings that suit a small model and a short time.
 
-    That is not the recipe of 2018: more masks, a high rate, short rows, no dropout, a shorter second moment.
+    They are not the recipe of 2018: more masks, a high learning rate, short rows, no dropout, a lower beta2.
     """
     return pretrain(
         out / "corpus",
@@ -195,27 +192,27 @@ def _train(out: Path, minutes: float, seed: int) -> TrainResult:
 
 
 def _samples(model: Path, corpus: Corpus, seed: int) -> tuple[list[Gap], list[Samples]]:
-    """Gaps in held-out sentences, and true and random next sentences, for the report."""
-    predictor = PretrainedPredictor.load(str(model))
+    """Masked held-out sentences, and true and random next sentences, for the report."""
+    predictor = load_pretraining_heads(str(model))
     held_out = corpus.held_out() or corpus
     gaps = [_gap(predictor, ids, place) for ids, place in _hidden_words(held_out, seed, 20)]
     filled = Samples(
-        title="Held-out sentences with one word hidden",
-        header=("sentence", "hidden", "filled"),
+        title="Held-out sentences with one word masked",
+        header=("sentence", "masked", "predicted"),
         rows=[
             (gap.text, gap.hidden, ", ".join(f"{piece} {chance:.0%}" for piece, chance in gap.guesses)) for gap in gaps
         ],
     )
     following = Samples(
         title="Does B follow A?",
-        header=("A", "B", "in truth", "probability that it follows"),
+        header=("A", "B", "truth", "probability that B follows"),
         rows=_following(predictor, held_out, seed, 10),
     )
     return gaps, [filled, following]
 
 
 def _hidden_words(corpus: Corpus, seed: int, count: int) -> list[tuple[np.ndarray, int]]:
-    """Sentences of 8 to 30 pieces, as ids, each with the place of a word that is one piece of letters."""
+    """Sentences of 8 to 30 pieces, as ids, each with the position of a word that is one alphabetic piece."""
     pieces = corpus.vocabulary.pieces
     rng = generator(seed, "demo gaps")
     found: list[tuple[np.ndarray, int]] = []
@@ -248,7 +245,7 @@ def _gap(predictor: PretrainedPredictor, ids: np.ndarray, place: int) -> Gap:
 
 
 def _following(predictor: PretrainedPredictor, corpus: Corpus, seed: int, count: int) -> list[tuple[str, ...]]:
-    """Rows of two neighbouring sentences, and of two from different documents."""
+    """Table rows of two adjacent sentences, and of two from random documents."""
     rng = generator(seed, "demo pairs")
     several = np.flatnonzero(corpus.sentence_counts >= 2)
     rows: list[tuple[str, ...]] = []

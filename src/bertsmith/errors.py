@@ -3,15 +3,15 @@
 ::
 
     BertsmithError
-    ├── InputError         a file or text that was given: missing, empty, binary, unreadable
-    ├── ConfigError        a setting that is impossible or unknown
-    ├── VocabularyError    a vocabulary that is incomplete, doubled, or the wrong one
-    ├── CorpusError        a corpus folder that is damaged or does not fit
-    ├── CheckpointError    model weights that are damaged, missing or of another shape
-    ├── RunError           a run folder that exists, is absent, or belongs to other settings
-    └── TrainingError      training that cannot go on: not a number, no room on the disk
+    ├── InputError         an input file or text that is missing, empty, binary or unreadable
+    ├── ConfigError        a setting that is invalid or unknown
+    ├── VocabularyError    a vocabulary that is incomplete, has duplicate pieces, or is the wrong one
+    ├── CorpusError        a corpus folder that is damaged or does not match its use
+    ├── CheckpointError    model weights that are damaged, missing or of the wrong shape
+    ├── RunError           a run folder that exists, is missing, or was created with other settings
+    └── TrainingError      training that cannot continue: NaN, disk full
 
-Every error is one line with three parts: what was expected, what was found, what to do. Our own mistakes
+Every message is one line with three parts: what was expected, what was found, how to fix it. Bugs of our own
 are `assert` statements, never part of this tree.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Iterable
 
 
 class BertsmithError(Exception):
-    """A mistake that the user can mend; its text is one line.
+    """A mistake that the user can fix; its message is one line.
 
     >>> raise InputError(expected="a text file", found="'a.bin', which is binary", fix="name a .txt file")
     Traceback (most recent call last):
@@ -34,43 +34,43 @@ class BertsmithError(Exception):
 
 
 class InputError(BertsmithError):
-    """A file or text that was given is missing, empty, binary or unreadable."""
+    """An input file or text is missing, empty, binary or unreadable."""
 
 
 class ConfigError(BertsmithError):
-    """A setting is impossible or unknown."""
+    """A setting is invalid or unknown."""
 
 
 class VocabularyError(BertsmithError):
-    """A vocabulary is incomplete, holds a piece twice, or is not the one that is needed."""
+    """A vocabulary is incomplete, contains a piece twice, or is not the one required."""
 
 
 class CorpusError(BertsmithError):
-    """A corpus folder is damaged or does not fit what it is used for."""
+    """A corpus folder is damaged or does not match its use."""
 
 
 class CheckpointError(BertsmithError):
-    """Model weights are damaged, missing, or of another shape than the model."""
+    """Model weights are damaged, missing, or do not match the shape of the model."""
 
 
 class RunError(BertsmithError):
-    """A run folder exists already, is absent, or was made with other settings."""
+    """A run folder already exists, is missing, or was created with other settings."""
 
 
 class TrainingError(BertsmithError):
-    """Training cannot go on."""
+    """Training cannot continue."""
 
 
 class CutWarning(UserWarning):
-    """Texts were longer than a model reads and lost tokens; what was asked for was done with the rest.
+    """Texts exceeded the maximum length of a model and were truncated; the results cover the tokens that were kept.
 
-    Python's filters of warnings apply: each place in a program tells the same counts once, and
-    `warnings.simplefilter("error", CutWarning)` makes it an error.
+    Python's warning filters apply: each location in a program reports the same counts once, and
+    `warnings.simplefilter("error", CutWarning)` turns the warning into an error.
     """
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What to do about an unknown `name`: the nearest known one, or all of them.
+    """The fix for an unknown `name`: the nearest known name, or all of them.
 
     >>> nearest("lerning_rate", ["learning_rate", "steps"])
     "did you mean 'learning_rate'?"

@@ -1,7 +1,8 @@
-"""Files that are whole or not there: atomic writes, JSON, digests.
+"""Atomic writes of files and folders, JSON, digests.
 
-A file is written beside its final place, flushed to the disk, then renamed over it. A crash or a full disk
-leaves the previous file as it was. What a killed process left beside a place goes when that place is written again.
+A file is written under a temporary name next to its destination, flushed to disk, then renamed. After a crash or on a
+full disk the previous file is intact. Whatever a killed process left behind is removed when the same path is written
+again.
 """
 
 import contextlib
@@ -19,17 +20,17 @@ from bertsmith.errors import CheckpointError, InputError
 
 PARTIAL_SUFFIX = ".partial"
 _POINTER = b"version https://git-lfs.github.com/"
-# .NAME.PID.partial is being written; .NAME.PID.old.partial is what it replaces, until it is in its place.
+# .NAME.PID.partial is being written; .NAME.PID.old.partial is what it replaces, kept until the new one is in place.
 _LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d{1,9})(?P<old>\.old)?\.partial", re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
 class FolderKind:
-    """A kind of folder that may be replaced, and how it is known.
+    """A kind of folder that may be replaced, and how to recognize it.
 
     Attributes:
-        name: what to call it in errors, with its article.
-        marks: sets of glob patterns; a folder is of this kind if it holds a file for every pattern of one set.
+        name: its name in error messages, with the article.
+        marks: sets of glob patterns; a folder is of this kind if every pattern of one set matches a file in it.
     """
 
     name: str
@@ -44,10 +45,10 @@ class FolderKind:
 
 @contextlib.contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yields a binary file that becomes `path` when the block ends without an error.
+    """Yields a binary file that becomes `path` if the block ends without an error.
 
     Raises:
-        OSError: the disk is full or the folder cannot be written; `path` is as it was before.
+        OSError: the disk is full or the folder is not writable; `path` is unchanged.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
@@ -66,15 +67,15 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextlib.contextmanager
 def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator[Path]:
-    """Yields an empty folder that becomes `path` when the block ends without an error.
+    """Yields an empty folder that becomes `path` if the block ends without an error.
 
     Args:
-        path: the final place. It must not exist, unless `replace` is given.
-        replace: the kind of folder that the new one may take the place of. True is for places that only this package
-            writes to, such as the inside of a run. The old folder is moved aside first and deleted at the end.
+        path: the destination. It must not exist, unless `replace` allows it.
+        replace: the kind of folder that may be replaced. True is for paths that only this package writes, such as
+            those inside a run folder. The old folder is moved aside first and deleted at the end.
 
     Raises:
-        InputError: there is something at `path` that may not be replaced.
+        InputError: `path` exists and may not be replaced.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_leftovers(path)
@@ -91,7 +92,7 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
                 else:
                     _sync_file(entry)
             _sync_folder(partial)
-            # Much time may have passed.
+            # The block may have taken hours, so check again.
             _require_place(path, replace)
             if path.exists():
                 _exchange(path, partial, aside)
@@ -103,17 +104,17 @@ def atomic_folder(path: Path, *, replace: FolderKind | bool = False) -> Iterator
 
 
 def remove_partials(folder: Path) -> None:
-    """Removes what interrupted writes left in `folder`, and puts back what they were about to replace."""
+    """Removes what interrupted writes left in `folder`, and restores what they were about to replace."""
     for leftover in list(folder.iterdir()) if folder.is_dir() else ():
         if match := _LEFTOVER.fullmatch(leftover.name):
             _clear(leftover, folder / match["name"], is_old=bool(match["old"]))
 
 
 def require_file(path: Path, what: str) -> None:
-    """Returns if `path` is a file with content of its own.
+    """Checks that `path` is a readable, non-empty file.
 
     Raises:
-        InputError: it is missing, is no file, is empty, or cannot be read.
+        InputError: it is missing, not a file, empty, or unreadable.
         CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
     """
     try:
@@ -121,37 +122,37 @@ def require_file(path: Path, what: str) -> None:
             start = file.read(len(_POINTER))
     except OSError as error:
         raise InputError(
-            expected=f"{what} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its rights"
+            expected=f"{what} at '{path}'", found=str(error.strerror).lower(), fix="check the path and its permissions"
         ) from None
     if not start:
         raise InputError(expected=f"{what} at '{path}'", found="an empty file", fix="download or copy it again")
     if start == _POINTER:
         raise CheckpointError(
             expected=f"{what} at '{path}'",
-            found="a git-lfs pointer, which only names the file",
-            fix="fetch it with `git lfs pull`, or download the file itself",
+            found="a git-lfs pointer instead of the file itself",
+            fix="run `git lfs pull`, or download the file",
         )
 
 
 def require_file_place(path: Path) -> None:
-    """Refuses a place where no file can be written, before work is spent on its content.
+    """Checks that a file can be written to `path`, before any work goes into its content.
 
     Raises:
-        InputError: there is a folder or a device at `path`, or the folder that it is in cannot be written to.
+        InputError: `path` is a folder or a device, or its parent folder is not writable.
     """
     if path.exists() and not path.is_file():
-        found = "a folder" if path.is_dir() else "something that is no regular file"
-        raise InputError(expected=f"a place for a file at '{path}'", found=found, fix="name another one")
+        found = "a folder" if path.is_dir() else "a device or other special file"
+        raise InputError(expected=f"a regular file or nothing at '{path}'", found=found, fix="choose another path")
     above = next(parent for parent in path.absolute().parents if os.path.lexists(parent))
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        found = "a folder that is write-protected" if above.is_dir() else "a file"
+        found = "a write-protected folder" if above.is_dir() else "a file"
         raise InputError(
-            expected=f"a folder to write '{path}' to", found=f"{found} at '{above}'", fix="name another place"
+            expected=f"a writable folder for '{path}'", found=f"{found} at '{above}'", fix="choose another path"
         )
 
 
-def require_outside(out: Path, inputs: Iterable[Path | str], *, fix: str = "name another folder") -> None:
-    """Refuses an output that is one of the inputs or holds one, which replacing it would destroy.
+def require_outside(out: Path, inputs: Iterable[Path | str], *, fix: str = "choose another folder") -> None:
+    """Checks that the output neither is nor contains an input, which would be destroyed if it were replaced.
 
     Raises:
         InputError: the message names the input.
@@ -185,11 +186,11 @@ def read_json(path: Path) -> Any:
         raise InputError(expected=f"a JSON file at '{path}'", found="no such file", fix="check the path") from None
     except OSError as error:
         raise InputError(
-            expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check the path and its rights"
+            expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check the path and its permissions"
         ) from None
     except (ValueError, RecursionError) as error:
         raise InputError(
-            expected=f"JSON in '{path}'", found=f"something else ({error})", fix="restore the file"
+            expected=f"JSON in '{path}'", found=f"invalid JSON ({error})", fix="restore the file"
         ) from None
 
 
@@ -200,7 +201,7 @@ def append_json_line(path: Path, value: Any) -> None:
 
 
 def read_json_lines(path: Path) -> list[Any]:
-    """The values of a JSON-lines file; a last line that was cut off by a crash is left out."""
+    """The values of a JSON Lines file; a last line that a crash cut off is skipped."""
     lines = path.read_bytes().split(b"\n")
     values = []
     for number, line in enumerate(lines, start=1):
@@ -218,12 +219,12 @@ def read_json_lines(path: Path) -> list[Any]:
 
 
 def digest_bytes(data: bytes) -> str:
-    """`sha256:` and the hexadecimal SHA-256 of `data`."""
+    """`sha256:` followed by the hexadecimal SHA-256 of `data`."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def digest_file(path: Path) -> str:
-    """`sha256:` and the hexadecimal SHA-256 of a file, read in pieces."""
+    """`sha256:` followed by the hexadecimal SHA-256 of a file, which is read in chunks."""
     with open(path, "rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
@@ -233,30 +234,30 @@ def _beside(path: Path, ending: str = "") -> Path:
 
 
 def _require_place(path: Path, replace: FolderKind | bool) -> None:
-    """Refuses a place that is taken by something other than what may be replaced."""
+    """Raises InputError if `path` is taken by something that may not be replaced."""
     if not os.path.lexists(path):
         return
     if path.is_symlink() or not path.is_dir():
         raise InputError(
-            expected=f"a place for a folder at '{path}'",
+            expected=f"a folder or nothing at '{path}'",
             found="a link" if path.is_symlink() else "a file",
-            fix="name another folder",
+            fix="choose another folder",
         )
     if not replace:
         raise InputError(
-            expected=f"no folder at '{path}'", found="one that exists", fix="name another folder or remove this one"
+            expected=f"no folder at '{path}'", found="one that exists", fix="choose another folder or remove this one"
         )
     if isinstance(replace, FolderKind) and not replace.fits(path):
         marks = " or ".join(" with ".join(patterns) for patterns in replace.marks)
         raise InputError(
-            expected=f"{replace.name} at '{path}', as nothing else is replaced",
+            expected=f"{replace.name} at '{path}', since nothing else is replaced",
             found=f"a folder without {marks}",
-            fix="name another folder, or remove this one yourself",
+            fix="choose another folder, or remove this one yourself",
         )
 
 
 def _exchange(path: Path, partial: Path, aside: Path) -> None:
-    """Puts `partial` in the place of `path`, and what was there in the place of `partial`; or leaves both."""
+    """Swaps `path` and `partial`; on failure both stay as they are."""
     os.rename(path, aside)
     try:
         os.rename(partial, path)
@@ -264,13 +265,13 @@ def _exchange(path: Path, partial: Path, aside: Path) -> None:
         if not os.path.lexists(path):
             os.rename(aside, path)
     _sync_folder(path.parent)
-    # Under this name it is no longer what would be put back.
+    # Under this name it is deleted and no longer restored.
     os.rename(aside, partial)
 
 
 @contextlib.contextmanager
 def _errors_that_name(path: Path, partial: Path) -> Iterator[None]:
-    """Lets errors of the system name the place that the user knows, and not the one beside it."""
+    """Makes OS errors name `path`, which the user knows, instead of `partial`."""
     try:
         yield
     except OSError as error:
@@ -281,7 +282,7 @@ def _errors_that_name(path: Path, partial: Path) -> Iterator[None]:
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Removes what processes that are no more left beside `path` while they wrote it, or puts back what was there."""
+    """Removes what dead processes left next to `path`, or restores what they had moved aside."""
     for leftover in list(path.parent.iterdir()):
         match = _LEFTOVER.fullmatch(leftover.name)
         if match and match["name"] == path.name and not _is_running(int(match["pid"])):
@@ -298,11 +299,11 @@ def _clear(leftover: Path, path: Path, *, is_old: bool) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """True if there is such a process on this machine, other than this one, or if nobody can say."""
+    """True if another process on this machine has this id, or if that cannot be determined."""
     if process == os.getpid():
         return False
     if os.name != "posix":
-        return True  # there this call would end the process
+        return True  # on Windows, os.kill would terminate the process
     try:
         os.kill(process, 0)
     except ProcessLookupError:

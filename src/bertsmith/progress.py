@@ -1,7 +1,7 @@
-"""Progress of long work on stderr: what is done, the rate, the time left.
+"""Progress of long-running work on stderr: what is done, the speed, the time left.
 
-On a terminal it is one live line; elsewhere (a log file, a pipe) a plain line at most every ten seconds.
-Nothing is ever written to stdout.
+On a terminal it is one live line; otherwise (a log file, a pipe) a plain line at most every ten seconds.
+Nothing is written to stdout.
 """
 
 import contextlib
@@ -17,13 +17,13 @@ from rich.text import Text
 
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
-_silent = 0  # blocks of `quiet` that are open, in all threads
+_silent = 0  # number of open `quiet` blocks, over all threads
 _lock = threading.Lock()
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silences all progress while the block runs, in all threads, for tests and for use as a library."""
+    """Silences all progress output while the block runs, in all threads; for tests and library use."""
     global _silent
     with _lock:
         _silent += 1
@@ -35,20 +35,20 @@ def quiet() -> Iterator[None]:
 
 
 def warn(text: str) -> None:
-    """Writes one line to stderr, quiet or not: something that was asked for is done otherwise."""
+    """Writes a one-line warning to stderr, even when quiet, if something is not done exactly as requested."""
     sys.stderr.write(f"warning: {' '.join(text.split())}\n")
     sys.stderr.flush()
 
 
 def tell(text: str) -> None:
-    """Writes one line to stderr unless quiet: something one should know before work starts."""
+    """Writes one line to stderr, unless quiet, with something the user should know before work starts."""
     if not _silent:
         sys.stderr.write(f"{' '.join(text.split())}\n")
         sys.stderr.flush()
 
 
 def duration(seconds: float) -> str:
-    """A time span for people.
+    """A duration in readable form.
 
     >>> duration(5.2), duration(75), duration(3720)
     ('5 s', '1 min 15 s', '1 h 02 min')
@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 def amount(count: float) -> str:
-    """A count for people.
+    """A count in readable form.
 
     >>> amount(950), amount(12_300), amount(4_560_000)
     ('950', '12.3 k', '4.6 M')
@@ -75,12 +75,12 @@ def amount(count: float) -> str:
 
 
 def counted(count: int, one: str, several: str = "") -> str:
-    """A count with what is counted, in its right number.
+    """A count followed by its noun, singular or plural.
 
     Args:
-        count: how many.
-        one: the word for one of them.
-        several: the word for more; `one` with an "s" if not given.
+        count: the number.
+        one: the singular.
+        several: the plural; by default `one` plus "s".
 
     >>> counted(1, "text"), counted(0, "text"), counted(1200, "process", "processes")
     ('1 text', '0 texts', '1,200 processes')
@@ -89,14 +89,14 @@ def counted(count: int, one: str, several: str = "") -> str:
 
 
 class Progress:
-    """Shows how far a piece of work has come; use it as a context manager.
+    """Shows the progress of a task; use it as a context manager.
 
     Args:
-        label: what is being done, e.g. "building the corpus".
-        total: how many units there are in all, or None where nobody knows.
+        label: the task, e.g. "building the corpus".
+        total: the total number of units, or None if unknown.
         unit: what is counted, e.g. "documents" or "bytes".
-        done: units that were done before, for work that is resumed.
-        how: how it is done, such as the precision, for the last line.
+        done: units completed earlier, if the work is resumed.
+        how: how the work is done, such as the precision; shown on the last line.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Progress:
             print(f"{self.label}: {done} in {duration(spent)}{how}{self._tail()}", file=sys.stderr)
 
     def advance(self, count: float = 1, note: str = "") -> None:
-        """Counts `count` more units; `note` stands at the end of the line."""
+        """Counts `count` more units; `note` is shown at the end of the line."""
         self.done += count
         if note:
             self.note = note
@@ -139,7 +139,7 @@ class Progress:
             print(self.line(), file=sys.stderr, flush=True)
 
     def line(self) -> str:
-        """The line as it stands now."""
+        """The current progress line."""
         spent = max(time.monotonic() - self._started, 1e-9)
         rate = (self.done - self._already) / spent
         parts = [f"{self.label}: {amount(self.done)}"]
@@ -154,7 +154,7 @@ class Progress:
         return ", ".join(parts) + self._tail()
 
     def _units(self, count: float) -> str:
-        """The unit in the right number."""
+        """The unit, singular or plural."""
         if count != 1:
             return self.unit
         return f"{self.unit[:-3]}y" if self.unit.endswith("ies") else self.unit.removesuffix("s")

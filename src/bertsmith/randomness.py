@@ -1,8 +1,8 @@
 """Random numbers as pure functions of (seed, purpose, index).
 
-Nothing in the package draws from a global generator. Whoever needs random numbers asks for the generator of
-a seed, a purpose and the indices that say where in the work the draw stands (epoch, step, document ...). So a
-draw depends neither on workers, ranks and restarts nor on what was drawn before it.
+Nothing in the package draws from a global generator. Code that needs random numbers requests the generator of
+a seed, a purpose and the indices that locate the draw in the work (epoch, step, document ...). A draw therefore
+depends neither on workers, ranks and restarts nor on earlier draws.
 """
 
 import hashlib
@@ -13,14 +13,14 @@ import numpy.typing as npt
 Words = npt.NDArray[np.uint64]
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-"""The step of splitmix64: its output number `n`, from 1, is `mix(state + n * GOLDEN)`."""
+"""The increment of splitmix64: its output number `n`, counted from 1, is `mix(state + n * GOLDEN)`."""
 
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def derive(seed: int, purpose: str, *index: int) -> int:
-    """A 64-bit seed for `purpose` at `index`, for generators that are not NumPy's."""
+    """A 64-bit seed for `purpose` at `index`, for generators other than NumPy's."""
     return int.from_bytes(_digest(seed, purpose, index)[:8], "little")
 
 
@@ -35,7 +35,7 @@ def generator(seed: int, purpose: str, *index: int) -> np.random.Generator:
 
 
 def mix(words: Words) -> Words:
-    """The splitmix64 finalizer of each 64-bit word, a one-to-one map in which every input bit moves every output bit.
+    """The splitmix64 finalizer of each 64-bit word: a bijection in which every input bit affects every output bit.
 
     Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
 

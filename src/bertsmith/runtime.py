@@ -1,7 +1,7 @@
 """The machine: device, precision, threads, rank.
 
-Nothing is decided at import. A precision is used only where the processor computes in it; where it would be
-emulated, fp32 is taken, and whoever asked is told.
+Nothing is decided at import. A precision is used only if the hardware supports it natively. If it would be emulated,
+fp32 is used instead, and a warning says so.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ from bertsmith.errors import ConfigError
 from bertsmith.progress import tell, warn
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
-# On the processor the states of so many tokens stay in its caches between the layers.
+# Tokens per batch at inference. On the CPU, the states of this many tokens stay in its caches between the layers.
 INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
-# How far the numbers of one text may differ in fp32, relative where they are above 1, when it is computed in another
-# batch, with another number of threads or on another processor: sums are then added up in another order.
+# How far the fp32 outputs of one text may differ (relatively if above 1) between two batches, numbers of threads or
+# CPUs, which sum in a different order.
 BATCH_TOLERANCE = 1e-5
 
 
@@ -31,11 +31,11 @@ class Runtime:
 
     Attributes:
         device: "cpu" or "cuda:N".
-        precision: the type of the matrix products: fp64, fp32, bf16, fp16, and int8 for inference. Parameters stay
+        precision: the type of the matrix products: fp64, fp32, bf16, fp16, or int8 for inference. Parameters stay
             fp32 in training.
-        note: what whoever asked should know, such as why the precision is another one; empty if nothing.
-        int8_bits: with int8, the bits of a weight.
-        is_auto: whether the precision was left to the machine.
+        note: what the user should know, such as why another precision is used; empty if there is nothing.
+        int8_bits: the bits per weight if the precision is int8.
+        is_auto: whether the precision was chosen automatically.
     """
 
     device: str
@@ -46,18 +46,18 @@ class Runtime:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of the activations; with int8 the fastest that the processor has beside it."""
+        """The type of the activations; with int8, bf16 if the hardware supports it, otherwise fp32."""
         if self.precision == "int8":
             return torch.bfloat16 if "bf16" in fast_precisions(self.device) else torch.float32
         return DTYPES[self.precision]
 
     @property
     def inference_tokens(self) -> int:
-        """The tokens that are worked on at once where nothing is learned; changes speed and memory, not the result."""
+        """Tokens per batch at inference; affects speed and memory, not the result."""
         return INFERENCE_TOKENS[self.device.split(":")[0]]
 
     def tell(self) -> None:
-        """Says on stderr what whoever asked should know: the note, or what auto took where it is not fp32."""
+        """Writes to stderr what the user should know: the note, or the precision that auto chose if it is not fp32."""
         if self.note:
             warn(self.note)
         elif self.is_auto and self.precision != "fp32":
@@ -65,13 +65,13 @@ class Runtime:
 
     @property
     def torch_device(self) -> torch.device:
-        """The device as torch names it."""
+        """The device as a torch object."""
         return torch.device(self.device)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rank:
-    """The place of this process among those that train together."""
+    """The rank of this process among those that train together."""
 
     index: int = 0
     count: int = 1
@@ -79,7 +79,7 @@ class Rank:
 
     @staticmethod
     def from_environment() -> "Rank":
-        """The rank that `torchrun` gave this process; a single process where it gave none."""
+        """The rank that `torchrun` assigned to this process; a single process without `torchrun`."""
         return Rank(
             index=int(os.environ.get("RANK", "0")),
             count=int(os.environ.get("WORLD_SIZE", "1")),
@@ -88,20 +88,20 @@ class Rank:
 
 
 def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Runtime:
-    """The device and precision for what was asked; "auto" takes the best that the machine really has.
+    """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: "auto", "fp32", "bf16", "fp16" or "fp64".
-        local_rank: which GPU "cuda" means when several processes train on one machine.
+        local_rank: the GPU that "cuda" means when several processes train on one machine.
 
     Raises:
-        ConfigError: the device is absent or a name is unknown.
+        ConfigError: the device is not available or a name is unknown.
     """
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device != "cpu" and not device.startswith("cuda"):
-        raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="name one of them")
+        raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="use one of them")
     if device.startswith("cuda"):
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
@@ -117,25 +117,25 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
 
 
 def choose_inference(device: str = "auto", precision: str = "auto") -> Runtime:
-    """As `choose`, with int8 beside it: products of whole numbers on the processor.
+    """Like `choose`, but also accepts int8: integer matrix products on the CPU.
 
-    Without VNNI the weights keep 7 bits, and where there is not even AVX2 fp32 is taken; either is told in the note.
+    Without VNNI the weights keep 7 bits, and without AVX2 the automatic precision is used; the note says so.
 
     Raises:
-        ConfigError: the device is absent or a name is unknown.
+        ConfigError: the device is not available or a name is unknown.
     """
     if precision != "int8":
         _require_precision(precision, ("auto", *DTYPES, "int8"))
         return choose(device, precision)
     runtime = choose(device, "auto")
     if runtime.device != "cpu":
-        note = f"int8 is computed on the processor only, so {runtime.precision} is used on this GPU"
+        note = f"int8 is supported on the CPU only, so {runtime.precision} is used on this GPU"
         return dataclasses.replace(runtime, note=note)
     flags = _cpu_flags()
     if flags & {"avx512_vnni", "avx_vnni", "avx_vnni_int8", "amx_int8"}:
         return Runtime(device="cpu", precision="int8")
     if "avx2" in flags:
-        note = "this processor has no int8 products of its own (VNNI), so the weights keep 7 bits of 8"
+        note = "this CPU has no native int8 products (VNNI), so the weights keep 7 of 8 bits"
         return Runtime(device="cpu", precision="int8", int8_bits=7, note=note)
     return dataclasses.replace(runtime, note=f"int8 would be emulated here, so {runtime.precision} is used")
 
@@ -145,25 +145,25 @@ def _require_precision(precision: str, known: Sequence[str]) -> None:
         raise ConfigError(
             expected=f"a precision: {', '.join(known[:-1])} or {known[-1]}",
             found=repr(precision),
-            fix="name one of them",
+            fix="use one of them",
         )
 
 
 def fast_precisions(device: str) -> tuple[str, ...]:
-    """The precisions that the device computes in hardware."""
+    """The precisions that the device supports in hardware."""
     if device.startswith("cuda"):
         return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
     return ("fp32", "bf16") if _cpu_has_bf16() else ("fp32",)
 
 
 def _cpu_has_bf16() -> bool:
-    """Whether the processor multiplies bf16 itself (AVX512_BF16 or AMX, or the same on Arm)."""
+    """Whether the CPU multiplies bf16 natively (AVX512_BF16 or AMX, or the Arm equivalent)."""
     return bool(_cpu_flags() & {"avx512_bf16", "amx_bf16", "bf16"})
 
 
 @functools.cache
 def _cpu_flags() -> frozenset[str]:
-    """What the first core can do, in the words of Linux; nothing where it does not say."""
+    """The feature flags of the first core as Linux reports them; empty if there are none."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
             for line in file:
@@ -175,7 +175,7 @@ def _cpu_flags() -> frozenset[str]:
 
 
 def machine() -> dict[str, Any]:
-    """What this machine is, for the records of a run: processor, cores, memory, versions."""
+    """A description of this machine for the records of a run: CPU, threads, memory, versions."""
     return {
         "processor": _processor_name(),
         "threads": torch.get_num_threads(),
@@ -199,7 +199,7 @@ def _processor_name() -> str:
 
 
 def memory_bytes() -> int:
-    """The memory of the machine in bytes; 0 where it cannot be told."""
+    """The memory of the machine in bytes; 0 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

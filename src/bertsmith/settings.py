@@ -1,6 +1,6 @@
-"""Settings as frozen dataclasses whose help lines serve the command line and the documentation.
+"""Settings as frozen dataclasses whose help lines feed the command line and the documentation.
 
-A field's help stands beside the field and nowhere else. Unknown keys are refused with the nearest known name.
+A field's help is written next to the field and nowhere else. Unknown keys are rejected with the nearest known name.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ def help_lines(settings: type) -> dict[str, str]:
 
 
 def to_dict(settings: Any) -> dict[str, Any]:
-    """The fields of a settings object as plain values, ready for JSON."""
+    """The fields of a settings object as plain values for JSON."""
     return dataclasses.asdict(settings)
 
 
@@ -31,8 +31,8 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
     """A settings object from plain values; lists become tuples.
 
     Args:
-        values: field names and values, as `to_dict` gives them.
-        where: what the values came from, for the error text, e.g. "RUN/settings.json".
+        values: field names and values, as `to_dict` returns them.
+        where: where the values came from, for the error message, e.g. "RUN/settings.json".
 
     Raises:
         ConfigError: a key is unknown, or a required one is missing.

@@ -1,4 +1,4 @@
-"""A tiny model of every kind, made here: two layers, 32 wide, with its vocabulary."""
+"""Tiny models of every kind: two layers, 32 wide, with a vocabulary."""
 
 import logging
 import warnings
@@ -40,7 +40,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture
 def quiet_transformers() -> Iterator[None]:
-    """Keeps the oracle's own warnings and bars out of our output, where every warning is an error."""
+    """Silences the warnings and progress bars of transformers, because here every warning is an error."""
     import transformers
 
     transformers.utils.logging.disable_progress_bar()

@@ -1,4 +1,4 @@
-"""Google's checkpoints in and out, without TensorFlow."""
+"""Reading and writing Google's checkpoints without TensorFlow."""
 
 import dataclasses
 import json
@@ -47,7 +47,7 @@ def folder(tmp_path, config, tensors, tokenizer):
     return tmp_path / "google"
 
 
-def test_a_checkpoint_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
+def test_a_checkpoint_is_read_back_bit_for_bit(folder, config, tensors, tokenizer):
     model = read_google(folder)
     assert model.config == config
     assert equal(model.tensors, tensors)
@@ -65,7 +65,7 @@ def test_every_variable_is_accounted_for(folder, tensors):
     assert inspect_google(folder).mapped == report.mapped
 
 
-def test_optimizer_state_comes_back(folder, config):
+def test_optimizer_state_is_read_back(folder, config):
     state, expected = read_optimizer(folder), moments(config, "pooler", "mlm", "nsp")
     assert equal(state.first, expected.first)
     assert equal(state.second, expected.second)
@@ -76,7 +76,7 @@ def test_a_checkpoint_without_optimizer_state_has_an_empty_one(tmp_path, config,
     write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)
     state = read_optimizer(tmp_path / "x")
     assert (state.first, state.second, state.step) == ({}, {}, None)
-    assert read_google(tmp_path / "x").report.notes == ("no vocab.txt beside the checkpoint",)
+    assert read_google(tmp_path / "x").report.notes == ("no vocab.txt next to the checkpoint",)
 
 
 def test_google_to_ours_to_google_gives_the_same_bytes(folder, tmp_path):
@@ -112,8 +112,8 @@ def test_the_dtype_is_kept(tmp_path, config, tensors, dtype):
     assert equal(read_google(tmp_path / "x").tensors, tensors)
 
 
-def test_variables_lie_as_google_writes_them(folder, config, tensors):
-    """Dense kernels as [in, out]; tables and the hand-made output matrices as they are."""
+def test_variables_are_stored_as_google_stores_them(folder, config, tensors):
+    """Dense kernels as [in, out]; tables and the hand-made output matrices unchanged."""
     bundle = TensorBundle(folder / "bert_model.ckpt")
     kernel = bundle.read("bert/encoder/layer_1/intermediate/dense/kernel")
     assert torch.equal(kernel, tensors["bert.layers.1.intermediate.weight"].t())
@@ -131,7 +131,7 @@ def test_variables_lie_as_google_writes_them(folder, config, tensors):
     ],
 )
 def test_fine_tuned_heads_are_understood(tmp_path, config, tokenizer, part, variables):
-    """What run_classifier.py and run_squad.py leave behind."""
+    """The variables that run_classifier.py and run_squad.py write."""
     tensors = tiny_tensors(config, "pooler", part)
     info = {"labels": ["no", "maybe", "yes"]} if part == "classifier" else {}
     write_google(
@@ -156,7 +156,7 @@ def test_unknown_variables_are_refused_unless_allowed(folder):
     assert report.skipped["my_head/kernel/adam_m"] == "optimizer state"
 
 
-def test_all_faults_are_named_at_once(folder, config):
+def test_all_faults_are_listed_at_once(folder, config):
     bundle = TensorBundle(folder / "bert_model.ckpt")
     tensors = {name: bundle.read(name) for name in bundle.entries}
     del tensors["bert/embeddings/word_embeddings"], tensors["cls/predictions/output_bias"]
@@ -172,7 +172,7 @@ def test_all_faults_are_named_at_once(folder, config):
         assert part in str(caught.value)
 
 
-def test_the_configuration_is_googles_and_says_what_departs_from_it(config):
+def test_the_configuration_is_googles_plus_fields_that_differ_from_defaults(config):
     assert set(google_config(config)) == {
         "attention_probs_dropout_prob", "hidden_act", "hidden_dropout_prob", "hidden_size", "initializer_range",
         "intermediate_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers",
@@ -183,7 +183,7 @@ def test_the_configuration_is_googles_and_says_what_departs_from_it(config):
 
 
 def test_computed_positions_are_written_out_as_a_table(tmp_path, config):
-    """Other code has learned positions only; it gets the numbers that we compute."""
+    """Other code only has learned positions; it gets the numbers that we compute."""
     config = dataclasses.replace(config, position_embedding_type="sinusoidal")
     tensors = tiny_tensors(config, "pooler")
     write_google(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)
@@ -224,7 +224,7 @@ def test_one_of_several_checkpoints_is_chosen_by_name_and_never_guessed(folder):
     assert find_prefix(folder / "model.ckpt-500").name == "model.ckpt-500"
     for file in FILES:
         (folder / file).unlink()
-    with pytest.raises(InputError, match=r"found model.ckpt-1000, model.ckpt-500; name one"):
+    with pytest.raises(InputError, match=r"found model.ckpt-1000, model.ckpt-500; choose one"):
         find_prefix(folder)
     for file in FILES:
         (folder / file.replace("bert_model.ckpt", "model.ckpt-1000")).unlink()
@@ -234,7 +234,7 @@ def test_one_of_several_checkpoints_is_chosen_by_name_and_never_guessed(folder):
 
 
 def test_an_object_graph_of_tensorflow_2_is_recognised(tmp_path):
-    """hf#8055: such names are paths in the program that wrote them."""
+    """hf#8055: such names are paths of objects in the program that wrote them."""
     name = "model/layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE"
     write_bundle(
         tmp_path / "ckpt-1", {name: torch.zeros(2), "save_counter/.ATTRIBUTES/VARIABLE_VALUE": torch.tensor(1)}
@@ -243,7 +243,7 @@ def test_an_object_graph_of_tensorflow_2_is_recognised(tmp_path):
         read_google(tmp_path)
 
 
-def test_the_configuration_may_be_given_or_must_be_there(folder, config, tensors):
+def test_the_configuration_is_passed_or_must_exist(folder, config, tensors):
     (folder / "bert_config.json").unlink()
     with pytest.raises(InputError, match=r"configuration of a Google checkpoint at .*bert_config.json"):
         read_google(folder)
@@ -257,7 +257,7 @@ def test_a_damaged_configuration_is_one_error(folder, content):
         read_google(folder)
 
 
-def test_rules_come_from_the_caller_the_passport_or_the_vocabulary(folder):
+def test_rules_come_from_the_caller_the_metadata_or_the_vocabulary(folder):
     assert read_google(folder, rules=TextRules.google()).tokenizer.rules == TextRules.google()
     (folder / "bertsmith.json").unlink()
     model = read_google(folder)
@@ -280,7 +280,7 @@ def test_damaged_values_are_refused_unless_not_verified(folder):
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match="do not fit their checksum"):
+    with pytest.raises(CheckpointError, match="do not match their checksum"):
         read_google(folder)
     assert read_google(folder, verify=False).parts == ("pooler", "mlm", "nsp")
 
@@ -289,11 +289,11 @@ def test_moments_of_another_shape_are_refused(folder):
     bundle = TensorBundle(folder / "bert_model.ckpt")
     tensors = {name: bundle.read(name) for name in bundle.entries}
     write_bundle(folder / "bert_model.ckpt", tensors | {"bert/pooler/dense/bias/adam_m": torch.zeros(3)})
-    with pytest.raises(CheckpointError, match=r"adam_m of the shape of its parameter"):
+    with pytest.raises(CheckpointError, match=r"adam_m with the shape of its parameter"):
         read_optimizer(folder)
 
 
-def test_what_does_not_fit_is_not_written(tmp_path, config, tensors):
+def test_a_model_that_does_not_fit_its_configuration_is_not_written(tmp_path, config, tensors):
     with pytest.raises(CheckpointError, match=r"no mlm.bias"):
         write_google(
             tmp_path / "x",
@@ -304,7 +304,7 @@ def test_what_does_not_fit_is_not_written(tmp_path, config, tensors):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_real_checkpoint_goes_round_byte_by_byte(real_data, tmp_path):
+def test_a_real_checkpoint_round_trips_byte_for_byte(real_data, tmp_path):
     """Written by TensorFlow: 2 layers, width 4, both heads, optimizer state, global step 20."""
     source = real_data / "checkpoints" / "keras-bert-test_checkpoint"
     model = read_google(source)

@@ -1,4 +1,4 @@
-"""The hub, played by a server on this machine; no other address is ever asked."""
+"""The hub, simulated by a server on this machine; no other address is ever contacted."""
 
 import hashlib
 import http.server
@@ -25,7 +25,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 class Hub:
-    """What the hub's client asks for: the list of files of a model, and the files."""
+    """Serves what the hub's client requests: the list of files of a model, and the files."""
 
     def __init__(self) -> None:
         self.models: dict[str, Path] = {}
@@ -103,7 +103,7 @@ class Hub:
 
 @pytest.fixture
 def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
-    """A hub with one model; the client is allowed to ask, which tests otherwise forbid."""
+    """A hub with one model; the client may make requests, which tests otherwise forbid."""
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_PROGRESS_BARS", True)
@@ -121,13 +121,13 @@ def hub(monkeypatch, tmp_path, config, tensors, tokenizer) -> Iterator[Hub]:
     huggingface_hub.close_session()
 
 
-def test_what_is_an_id_and_what_is_a_path(tmp_path, monkeypatch):
+def test_ids_and_paths_are_told_apart(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert is_hub_id(ID)
     for text in ("model", "/model", "./a/b", "a/b/c", "../a", "a/", "a/b c", "a/b\n", "", "a/..", "C:\\a"):
         assert not is_hub_id(text), text
     (tmp_path / "runs").mkdir()
-    assert not is_hub_id("runs/modle"), "a slip beside a folder that exists is no reason to ask a server"
+    assert not is_hub_id("runs/modle"), "a typo next to an existing folder is no reason to contact a server"
     (tmp_path / "google-bert" / "bert-base-uncased").mkdir(parents=True)
     assert not is_hub_id(ID), "a path that exists is a path"
     assert resolve(ID) == Path(ID)
@@ -150,7 +150,7 @@ def test_a_model_is_fetched_once_and_then_read_from_the_cache(hub, tmp_path, ten
     assert load_any(ID, cache=cache, endpoint=hub.endpoint).path == model.path, "no network is no reason to fail"
 
 
-def test_how_sentences_are_pooled_is_fetched_too(hub, tmp_path):
+def test_the_pooling_of_sentence_transformers_is_fetched_too(hub, tmp_path):
     there = hub.models[ID]
     (there / "1_Pooling").mkdir()
     for name in ("modules.json", "sentence_bert_config.json", "1_Pooling/config.json", "1_Pooling/extra.bin"):
@@ -161,14 +161,14 @@ def test_how_sentences_are_pooled_is_fetched_too(hub, tmp_path):
     assert [file.name for file in (folder / "1_Pooling").iterdir()] == ["config.json"]
 
 
-def test_nothing_is_told_about_the_machine(hub, tmp_path):
+def test_nothing_is_sent_about_the_machine(hub, tmp_path):
     resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
     assert constants.HF_HUB_DISABLE_TELEMETRY
     assert hub.agents
     assert not any("torch" in agent for agent in hub.agents), hub.agents
 
 
-def test_a_model_with_bin_weights_alone_is_fetched_too(hub, tmp_path, tensors):
+def test_a_model_with_only_bin_weights_is_fetched_too(hub, tmp_path, tensors):
     folder = hub.models[ID]
     (folder / "model.safetensors").unlink()
     torch.save({NAMES.to_huggingface(name): tensor for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
@@ -182,7 +182,7 @@ def test_a_model_without_weights_says_what_is_missing(hub, tmp_path):
         resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
 
 
-def test_a_model_that_the_hub_does_not_have_is_one_error(hub, tmp_path):
+def test_a_model_that_is_not_on_the_hub_is_one_error(hub, tmp_path):
     with pytest.raises(InputError, match="a model 'nobody/nothing' on the hub, or a folder of that name"):
         resolve("nobody/nothing", cache=tmp_path / "cache", endpoint=hub.endpoint)
 
@@ -194,7 +194,7 @@ def test_a_hub_that_fails_is_one_error(hub, tmp_path):
 
 
 def test_without_network_and_cache_the_error_says_how_to_get_the_model(tmp_path):
-    """The suite forbids the client to ask anybody."""
+    """The test suite forbids the client all requests."""
     for offline in (True, False):
         with pytest.raises(InputError, match=f"no copy in the cache.*hf download {ID}"):
             resolve(ID, cache=tmp_path, offline=offline)
@@ -215,7 +215,7 @@ def test_an_incomplete_cache_says_what_is_missing(hub, tmp_path):
 
 
 def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
-    """transformers fetches no vocab.txt where there is a tokenizer.json."""
+    """transformers does not fetch vocab.txt if there is a tokenizer.json."""
     path = resolve(ID, cache=tmp_path / "cache", endpoint=hub.endpoint)
     for name in ("vocab.txt", "bertsmith.json", "special_tokens_map.json"):
         (path / name).unlink()
@@ -223,9 +223,9 @@ def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
     assert (model.path, len(model.tokenizer.vocabulary)) == (path, model.config.vocab_size)
 
 
-def test_the_catalogue_names_every_published_model_with_its_size():
+def test_the_catalogue_lists_every_published_model_with_its_size():
     assert (
-        len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 32
+        len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 38
     )
     counts = {model.hub_id.removeprefix("google-bert/bert-"): model.num_parameters for model in CATALOGUE}
     expected = {
@@ -236,6 +236,11 @@ def test_the_catalogue_names_every_published_model_with_its_size():
     assert {name: counts[name] for name in expected} == expected
     assert published_models.find("uncased_L-8_H-512_A-8").num_parameters == 41_373_184
     assert published_models.find("nothing") is None
+    assert {model.hub_id: model.num_parameters for model in published_models.SUCCESSORS} == {
+        "distilbert/distilbert-base-uncased": 66_362_880, "distilbert/distilbert-base-cased": 65_190_912,
+        "distilbert/distilbert-base-multilingual-cased": 134_734_080, "distilbert/distilroberta-base": 82_118_400,
+        "FacebookAI/roberta-base": 124_645_632, "FacebookAI/roberta-large": 355_359_744,
+    }  # fmt: skip
     assert all(is_hub_id(model.hub_id) for model in CATALOGUE)
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face folders in and out; transformers agrees with what we write, number by number."""
+"""Reading and writing Hugging Face folders; transformers agrees with our files, number by number."""
 
 import dataclasses
 import json
@@ -17,7 +17,7 @@ from bertsmith.model.batch import Batch
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.model.parameter_names import plain
+from bertsmith.model.our_names import plain
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -53,7 +53,7 @@ def folder(tmp_path, config, tensors, tokenizer):
     return tmp_path / "model"
 
 
-def test_a_folder_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
+def test_a_folder_is_read_back_bit_for_bit(folder, config, tensors, tokenizer):
     model = read_model_folder(folder, verify=True)
     assert model.config == config
     assert equal(model.tensors, tensors)
@@ -65,7 +65,7 @@ def test_a_folder_comes_back_bit_by_bit(folder, config, tensors, tokenizer):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_the_dtype_is_kept_and_said(tmp_path, config, tensors, dtype):
+def test_the_dtype_is_kept_and_recorded(tmp_path, config, tensors, dtype):
     tensors = {name: tensor.to(dtype) for name, tensor in tensors.items()}
     write_model_folder(tmp_path / "x", config=config, tensors=tensors, tokenizer=None)
     model = read_model_folder(tmp_path / "x")
@@ -78,7 +78,7 @@ def test_the_dtype_is_kept_and_said(tmp_path, config, tensors, dtype):
 def test_transformers_loads_every_kind_of_model_completely(
     tmp_path, config, tokenizer, quiet_transformers, architecture, parts, task
 ):
-    """Nothing missing, nothing unexpected; and what it saves again is read here to the same bits."""
+    """Nothing missing, nothing unexpected; and what it saves again is read here bit for bit."""
     import transformers
 
     labels = 1 if task == "choice" else 3
@@ -90,7 +90,7 @@ def test_transformers_loads_every_kind_of_model_completely(
         tmp_path / "ours", config=config, tensors=tensors, tokenizer=tokenizer, metadata=ModelMetadata.from_dict(info)
     )
     kind = getattr(transformers, architecture)
-    # The class has a pooler only where its head needs one.
+    # The class has a pooler only if its head needs one.
     model, loading = kind.from_pretrained(tmp_path / "ours", output_loading_info=True)
     unused = {NAMES.to_huggingface(name) for name in tensors if "pooler" in name} if task == "tagging" else set()
     assert loading["missing_keys"] == loading["mismatched_keys"] == set()
@@ -133,7 +133,7 @@ def test_auto_classes_find_the_model(folder, quiet_transformers):
     ids=str,
 )
 def test_transformers_computes_the_same_numbers(tmp_path, config, quiet_transformers, changes):
-    """exported = trained, for every switch of the configuration."""
+    """exported = trained, for every option of the configuration."""
     import transformers
 
     config = dataclasses.replace(config, **changes)
@@ -186,7 +186,7 @@ def test_old_names_buffers_and_copies_are_understood(folder, tensors):
 
 def test_an_untied_decoder_is_refused(folder):
     rewrite(folder, lambda stored: stored.update({"cls.predictions.decoder.weight": torch.zeros(len(PIECES), 32)}))
-    with pytest.raises(CheckpointError, match=r"other values in cls.predictions.decoder.weight"):
+    with pytest.raises(CheckpointError, match=r"different values in cls.predictions.decoder.weight"):
         read_model_folder(folder)
 
 
@@ -204,12 +204,12 @@ def test_quantised_weights_are_refused(folder):
         read_model_folder(folder)
 
 
-def test_what_does_not_fit_is_not_written(tmp_path, config, tensors, tokenizer):
+def test_a_model_that_does_not_fit_its_configuration_is_not_written(tmp_path, config, tensors, tokenizer):
     broken = {**tensors, "bert.pooler.bias": torch.zeros(3), "stranger": torch.zeros(2)}
     del broken["mlm.bias"]
     with pytest.raises(CheckpointError) as caught:
         write_model_folder(tmp_path / "x", config=config, tensors=broken, tokenizer=tokenizer)
-    for part in ("no mlm.bias", "bert.pooler.bias is [3] and not [32]", "stranger belongs to no part"):
+    for part in ("no mlm.bias", "bert.pooler.bias is [3] instead of [32]", "stranger does not belong to any part"):
         assert part in str(caught.value)
     with pytest.raises(CheckpointError, match="3 labels, one for each row"):
         write_model_folder(
@@ -243,7 +243,7 @@ def test_a_write_that_fails_leaves_the_old_folder(folder, config, tensors, token
 
 
 def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
-    """Section "bad input": loading it would give every word another's vector."""
+    """Section "bad input": loading it would give every word the vector of another."""
     short = WordPieceTokenizer(Vocabulary(PIECES[:-1]), TextRules())
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):
         write_model_folder(folder.parent / "x", config=config, tensors=tensors, tokenizer=short)
@@ -256,7 +256,7 @@ def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
         read_model_folder(folder)
 
 
-def test_a_word_table_of_round_height_may_be_higher_than_the_vocabulary(tmp_path, config, tokenizer):
+def test_a_word_table_may_have_more_rows_than_pieces_if_their_number_is_round(tmp_path, config, tokenizer):
     config = dataclasses.replace(config, vocab_size=-(-len(PIECES) // 64) * 64)
     assert config.vocab_size > len(PIECES)
     write_model_folder(tmp_path / "x", config=config, tensors=tiny_tensors(config), tokenizer=tokenizer)
@@ -266,7 +266,7 @@ def test_a_word_table_of_round_height_may_be_higher_than_the_vocabulary(tmp_path
 def test_altered_files_are_noticed_when_verified(folder):
     rewrite(folder, lambda stored: stored.update({"cls.predictions.bias": torch.zeros(len(PIECES))}))
     assert read_model_folder(folder).tensors["mlm.bias"].sum() == 0
-    with pytest.raises(CheckpointError, match=r"others: model.safetensors"):
+    with pytest.raises(CheckpointError, match=r"different ones: model.safetensors"):
         read_model_folder(folder, verify=True)
     (folder / "bertsmith.json").unlink()
     with pytest.raises(CheckpointError, match="expected digests"):
@@ -274,15 +274,15 @@ def test_altered_files_are_noticed_when_verified(folder):
 
 
 def test_weights_that_no_digest_covers_are_noticed_when_verified(folder):
-    passport = json.loads((folder / "bertsmith.json").read_text())
-    del passport["digests"]["model.safetensors"]
-    (folder / "bertsmith.json").write_text(json.dumps(passport))
-    with pytest.raises(CheckpointError, match=r"others: model.safetensors"):
+    metadata = json.loads((folder / "bertsmith.json").read_text())
+    del metadata["digests"]["model.safetensors"]
+    (folder / "bertsmith.json").write_text(json.dumps(metadata))
+    with pytest.raises(CheckpointError, match=r"different ones: model.safetensors"):
         read_model_folder(folder, verify=True)
 
 
 @pytest.mark.parametrize("content", ['{"labels": 3}', '{"labels": [3]}', '{"task": ["x"]}', "[]", "{", "\x00"])
-def test_a_damaged_passport_is_one_error(folder, content):
+def test_damaged_metadata_is_one_error(folder, content):
     (folder / "bertsmith.json").write_text(content)
     with pytest.raises(InputError, match=r"bertsmith.json"):
         read_model_folder(folder)
@@ -295,9 +295,9 @@ def test_a_configuration_of_a_billion_layers_costs_nothing(folder):
         read_model_folder(folder)
 
 
-def test_a_passport_of_a_later_format_is_refused(folder):
-    passport = json.loads((folder / "bertsmith.json").read_text())
-    (folder / "bertsmith.json").write_text(json.dumps(passport | {"format": 2}))
+def test_metadata_of_a_later_format_is_refused(folder):
+    metadata = json.loads((folder / "bertsmith.json").read_text())
+    (folder / "bertsmith.json").write_text(json.dumps(metadata | {"format": 2}))
     with pytest.raises(InputError, match="format 1"):
         read_model_folder(folder)
 
@@ -339,7 +339,7 @@ def test_a_damaged_configuration_is_one_error(folder, content, error, expected):
 @pytest.mark.parametrize(
     "change", [{"hidden_size": 33}, {"num_hidden_layers": 0}, {"vocab_size": "many"}, {"hidden_act": []}]
 )
-def test_an_impossible_configuration_is_one_error(folder, change):
+def test_an_invalid_configuration_is_one_error(folder, change):
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(ConfigError):
@@ -351,7 +351,7 @@ def test_a_configuration_of_another_size_names_every_tensor(folder):
     path.write_text(json.dumps(json.loads(path.read_text()) | {"intermediate_size": 64, "num_hidden_layers": 3}))
     with pytest.raises(CheckpointError) as caught:
         read_model_folder(folder)
-    assert str(caught.value).count(" and not [") == 6
+    assert str(caught.value).count(" instead of [") == 6
     assert str(caught.value).count("no bert.encoder.layer.2.") == 16
 
 
@@ -376,7 +376,7 @@ def test_other_files_in_a_folder_do_not_matter(folder):
     assert read_model_folder(folder, verify=True).parts == PRETRAINING
 
 
-def test_weights_that_are_no_numbers_are_named_before_anything_is_asked_of_them(tmp_path, config, tensors, tokenizer):
+def test_non_finite_weights_are_listed_before_the_model_is_used(tmp_path, config, tensors, tokenizer):
     large = dict(tensors)
     large["mlm.norm.bias"] = torch.full_like(tensors["mlm.norm.bias"], 3e38)
     write_model_folder(tmp_path / "large", config=config, tensors=large, tokenizer=tokenizer)
@@ -387,5 +387,5 @@ def test_weights_that_are_no_numbers_are_named_before_anything_is_asked_of_them(
             broken[name].view(-1)[0] = value
         folder = tmp_path / str(value)
         write_model_folder(folder, config=config, tensors=broken, tokenizer=tokenizer)
-        with pytest.raises(CheckpointError, match=r"others in .*query\.weight, nsp\.bias"):
+        with pytest.raises(CheckpointError, match=r"infinite or NaN values in .*query\.weight, nsp\.bias"):
             read_model_folder(folder)

@@ -1,4 +1,4 @@
-"""Any model from anywhere, and its conversion."""
+"""Loading and converting models from any source."""
 
 import filecmp
 
@@ -16,7 +16,7 @@ from checkpoints.tiny import tiny_tensors
 
 @pytest.fixture
 def folders(tmp_path, config, tensors, tokenizer):
-    """The same model twice, once in each format."""
+    """The same model in both formats."""
     model = {"config": config, "tensors": tensors, "tokenizer": tokenizer}
     write_model_folder(tmp_path / "hf", **model, metadata=ModelMetadata.from_dict({"task": "mlm", "score": 0.5}))
     state = OptimizerState(first=tensors, second=tiny_tensors(config, "pooler", "mlm", "nsp", seed=1), step=7)
@@ -47,25 +47,25 @@ def test_a_conversion_there_and_back_gives_the_same_files(folders):
         assert filecmp.cmp(folders / "hf" / name, folders / "c" / name, shallow=False), name
 
 
-def test_optimizer_state_goes_along_from_google_to_google(folders):
+def test_optimizer_state_is_copied_from_google_to_google(folders):
     convert(folders / "google", folders / "again", to="google")
     assert read_optimizer(folders / "again").step == 7
     data = "bert_model.ckpt.data-00000-of-00001"
     assert filecmp.cmp(folders / "google" / data, folders / "again" / data, shallow=False)
 
 
-def test_a_conversion_to_something_unknown_is_refused_before_anything_is_read(tmp_path):
+def test_a_conversion_to_an_unknown_format_is_refused_before_anything_is_read(tmp_path):
     with pytest.raises(ConfigError, match="did you mean 'huggingface'"):
         convert(tmp_path / "absent", tmp_path / "x", to="hugginface")
 
 
-def test_a_conversion_keeps_what_exists_unless_told(folders):
+def test_a_conversion_overwrites_only_on_request(folders):
     with pytest.raises(InputError, match="one that exists"):
         convert(folders / "google", folders / "hf", to="huggingface")
     convert(folders / "google", folders / "hf", to="huggingface", replace=True)
 
 
-def test_what_cannot_be_read_is_one_error(tmp_path, monkeypatch):
+def test_an_unreadable_source_is_one_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "notes.txt").write_text("hello")
     (tmp_path / "empty").mkdir()
@@ -77,12 +77,12 @@ def test_what_cannot_be_read_is_one_error(tmp_path, monkeypatch):
     for source, found in (
         ("notes.txt", "found a file"),
         ("empty", "found an empty folder"),
-        ("exported", "found an ONNX export; give the model it was made from, or run it with onnxruntime"),
+        ("exported", "found an ONNX export; use the model it was exported from, or run it with onnxruntime"),
         ("exported/model.onnx", "found an ONNX export"),
         ("other", r"found 1 others \(a.csv\)"),
-        ("absent", "found 'absent', and no such path"),
-        ("empty/absent", "and no such path"),
-        (tmp_path / "absent" / "model", "and no such path"),
+        ("absent", "found 'absent', which does not exist"),
+        ("empty/absent", "which does not exist"),
+        (tmp_path / "absent" / "model", "which does not exist"),
     ):
         with pytest.raises(InputError, match=found):
             load_any(source)

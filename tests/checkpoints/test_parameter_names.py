@@ -24,7 +24,7 @@ def every_name(config: BertConfig) -> list[tuple[str, str, str]]:
     return [(ours, to_huggingface(ours), to_google(ours)[0]) for ours in every]
 
 
-def test_every_name_comes_back_from_both_languages():
+def test_every_name_round_trips_through_both_formats():
     count = 0
     for ours, huggingface, google in every_name(BASE):
         assert from_huggingface(huggingface) == Match(ours)
@@ -34,7 +34,7 @@ def test_every_name_comes_back_from_both_languages():
     assert count == 5 + 12 * 16 + 2 + 5 + 2 + 2 + 2
 
 
-def test_no_name_stands_twice_in_a_language():
+def test_no_name_occurs_twice_in_a_format():
     columns = list(zip(*every_name(BASE), strict=True))
     assert [len(set(column)) for column in columns] == [len(column) for column in columns]
 
@@ -92,7 +92,7 @@ def test_old_names_and_bare_encoders_are_understood(name, ours):
         "classifier.dense.weight",
     ],
 )
-def test_a_name_that_means_nothing_is_unknown(name):
+def test_a_name_without_a_meaning_is_unknown(name):
     assert from_huggingface(name) is None
     assert from_google(name.replace(".", "/")) is None
 
@@ -100,12 +100,12 @@ def test_a_name_that_means_nothing_is_unknown(name):
 @pytest.mark.parametrize(
     "name", ["global_step", "bert/pooler/dense/kernel/adam_m", "output_bias/adam_v", "beta1_power", "x/Adam_1"]
 )
-def test_what_an_optimizer_leaves_in_a_google_checkpoint_is_skipped(name):
+def test_optimizer_variables_in_a_google_checkpoint_are_skipped(name):
     assert isinstance(from_google(name), Skip)
 
 
-def test_google_turns_the_kernels_and_nothing_else():
-    """bert.md section 3: tables and the two hand-made output matrices lie as they are."""
+def test_google_transposes_the_kernels_and_nothing_else():
+    """bert.md section 3: tables and the two hand-made output matrices are stored unchanged."""
     turned = {google for ours, _, google in every_name(BASE) if to_google(ours)[1]}
     assert turned == {google for _, _, google in every_name(BASE) if google.endswith("/kernel")}
 
@@ -118,7 +118,7 @@ def test_counts_of_variables_are_the_published_ones():
         assert len(tiny_shapes(BertConfig.named(size), "pooler", "mlm", "nsp")) == encoder + 7
 
 
-def test_shapes_count_as_many_numbers_as_the_configuration():
+def test_shapes_have_as_many_numbers_as_the_configuration_says():
     for size in ("tiny", "base", "large"):
         config = BertConfig.named(size)
         encoder = sum(torch.Size(shape).numel() for shape in tiny_shapes(config, "pooler").values())
@@ -137,7 +137,7 @@ def stored_shapes(config: BertConfig) -> dict[str, tuple[int, ...]]:
     return {to_huggingface(name): shape for name, shape in tiny_shapes(config, "pooler", "mlm", "nsp").items()}
 
 
-def test_all_that_is_wrong_is_said_at_once(config):
+def test_all_problems_are_reported_at_once(config):
     stored = stored_shapes(config)
     del stored["bert.embeddings.word_embeddings.weight"], stored["cls.predictions.transform.LayerNorm.bias"]
     stored["bert.pooler.dense.weight"] = (32, 31)
@@ -151,10 +151,10 @@ def test_all_that_is_wrong_is_said_at_once(config):
     for part in (
         "no bert.embeddings.word_embeddings.weight",
         "no cls.predictions.transform.LayerNorm.bias",
-        "bert.pooler.dense.weight is [32, 31] and not [32, 32]",
-        "bert.encoder.layer.1.output.dense.bias is [7] and not [32]",
+        "bert.pooler.dense.weight is [32, 31] instead of [32, 32]",
+        "bert.encoder.layer.1.output.dense.bias is [7] instead of [32]",
         "unknown adapter.down.weight",
-        "bert.encoder.layer.2.output.dense.bias belongs to no part of this configuration",
+        "bert.encoder.layer.2.output.dense.bias does not belong to any part of this configuration",
         "bert.pooler.dense.bias and pooler.dense.bias are the same parameter",
         "`bertsmith convert --to huggingface --allow-unknown` writes a folder without the unknown ones",
     ):
@@ -169,8 +169,8 @@ def test_all_that_is_wrong_is_said_at_once(config):
         (from_google, to_google, "bert/"),
     ],
 )
-def test_what_is_missing_is_named_as_the_checkpoint_would_name_it(config, translate, there, prefix):
-    """With the prefix of the encoder where the others have it, without it where they have none."""
+def test_missing_parameters_have_the_names_of_the_checkpoint(config, translate, there, prefix):
+    """With the prefix of the encoder if the other names have it, and without it if they do not."""
     absent = "bert.layers.0.attention_norm.weight"
     stored = {}
     for ours, shape in NAMES.required_shapes(config).items():
@@ -181,7 +181,7 @@ def test_what_is_missing_is_named_as_the_checkpoint_would_name_it(config, transl
     missing = there(absent)[0]
     for one, expected in ((stored, missing), (bare, missing.removeprefix(prefix))):
         with pytest.raises(CheckpointError) as caught:
-            plan_loading(one, translate, config, "'x'", name_there=lambda ours: there(ours)[0])
+            plan_loading(one, translate, config, NAMES, "'x'", name_there=lambda ours: there(ours)[0])
         assert caught.value.found == f"no {expected}"
 
 
@@ -193,15 +193,15 @@ def test_unknown_names_can_be_allowed_and_are_reported(config):
     assert report.to_dict()["missing"] == ("classifier", "span")
 
 
-def test_a_classifier_may_have_any_height_but_only_one(config):
+def test_a_classifier_may_have_any_number_of_rows_but_weight_and_bias_must_agree(config):
     stored = stored_shapes(config) | {"classifier.weight": (5, 32), "classifier.bias": (5,)}
     assert "classifier.bias" in plan_loading(stored, from_huggingface, config, NAMES, "'x'").take
     stored["classifier.bias"] = (4,)
-    with pytest.raises(CheckpointError, match=r"classifier.bias is \[4\] and not \[5\]"):
+    with pytest.raises(CheckpointError, match=r"classifier.bias is \[4\] instead of \[5\]"):
         plan_loading(stored, from_huggingface, config, NAMES, "'x'")
 
 
-def test_the_decoder_is_a_copy_of_the_word_table_or_stands_in_for_it(config):
+def test_the_decoder_is_a_copy_of_the_word_table_or_replaces_it(config):
     stored = stored_shapes(config)
     word = "bert.embeddings.word_embeddings.weight"
     stored["cls.predictions.decoder.weight"] = stored[word]
@@ -212,5 +212,5 @@ def test_the_decoder_is_a_copy_of_the_word_table_or_stands_in_for_it(config):
     plan = plan_loading(stored, from_huggingface, config, NAMES, "'x'")
     assert plan.take["mlm.bias"] == ("cls.predictions.decoder.bias", False)
     stored["cls.predictions.decoder.weight"] = (1, 2)
-    with pytest.raises(CheckpointError, match=r"decoder.weight is \[1, 2\] and not"):
+    with pytest.raises(CheckpointError, match=r"decoder.weight is \[1, 2\] instead of"):
         plan_loading(stored, from_huggingface, config, NAMES, "'x'")

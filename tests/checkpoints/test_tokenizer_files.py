@@ -1,4 +1,4 @@
-"""Tokenizer files: what transformers would write, read back by both to the same ids."""
+"""Tokenizer files: the same as those of transformers, and read back by both with the same ids."""
 
 import json
 import random
@@ -105,7 +105,7 @@ def test_rules_are_read_from_the_files_of_other_tools(rules, tmp_path):
     assert (tokenizer.rules, tokenizer.vocabulary.pieces, notes) == (rules, tuple(PIECES), [])
 
 
-def test_the_passport_goes_before_the_other_files(tmp_path):
+def test_the_metadata_takes_precedence_over_other_files(tmp_path):
     write_files(tmp_path, WordPieceTokenizer(Vocabulary(PIECES), TextRules()))
     rules = TextRules.google(lowercase=False)
     assert read_wordpiece(tmp_path, ModelMetadata.from_dict({"text_rules": to_dict(rules)}))[0].rules == rules
@@ -115,7 +115,7 @@ def test_the_passport_goes_before_the_other_files(tmp_path):
         read_wordpiece(tmp_path, ModelMetadata.from_dict({"text_rules": 3}))
 
 
-def test_casing_is_taken_from_the_vocabulary_at_last_and_said(tmp_path):
+def test_casing_is_guessed_from_the_vocabulary_as_a_last_resort_and_reported(tmp_path):
     """Never from the name of a folder."""
     Vocabulary(PIECES).save(tmp_path / "vocab.txt")
     tokenizer, notes = read_wordpiece(tmp_path, ModelMetadata())

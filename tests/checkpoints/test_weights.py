@@ -1,4 +1,4 @@
-"""Weight files: safetensors and .bin, whole and in shards; nothing in them is executed."""
+"""Weight files: safetensors and .bin, whole and in shards; nothing in them is ever executed."""
 
 import errno
 import json
@@ -24,7 +24,7 @@ def same(found: dict[str, torch.Tensor]) -> bool:
     return set(found) == set(TENSORS) and all(torch.equal(found[name], TENSORS[name]) for name in TENSORS)
 
 
-def test_every_kind_of_file_is_read_alike(tmp_path):
+def test_every_kind_of_file_gives_the_same_tensors(tmp_path):
     for number, write in enumerate(
         (
             lambda folder: save_file(TENSORS, folder / "model.safetensors"),
@@ -39,7 +39,7 @@ def test_every_kind_of_file_is_read_alike(tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["safetensors", "bin"])
-def test_shards_are_put_together(tmp_path, ending):
+def test_shards_are_combined(tmp_path, ending):
     whole = {"safetensors": "model.safetensors", "bin": "pytorch_model.bin"}[ending]
     places = {}
     for name, tensor in TENSORS.items():
@@ -52,14 +52,14 @@ def test_shards_are_put_together(tmp_path, ending):
     with pytest.raises(CheckpointError, match=rf"part-a.{ending} \(lacks: c\)"):
         read_weights(tmp_path)
     index.write_text(json.dumps({"weight_map": {"b": places["a"]}}))
-    with pytest.raises(CheckpointError, match=rf"part-a.{ending} \(lacks: b; has beside: a\)"):
+    with pytest.raises(CheckpointError, match=rf"part-a.{ending} \(lacks: b; also has: a\)"):
         read_weights(tmp_path)
     index.write_text(json.dumps({"weight_map": {"a": f"absent.{ending}"}}))
     with pytest.raises(CheckpointError, match="no such file"):
         read_weights(tmp_path)
 
 
-def test_all_shards_and_tensors_that_are_wrong_are_named_at_once(tmp_path):
+def test_all_wrong_shards_and_tensors_are_listed_at_once(tmp_path):
     save_file({"a": TENSORS["a"]}, tmp_path / "good.safetensors")
     (tmp_path / "cut.safetensors").write_bytes(b"1234")
     save_file({"z": TENSORS["a"]}, tmp_path / "other.safetensors")
@@ -72,7 +72,7 @@ def test_all_shards_and_tensors_that_are_wrong_are_named_at_once(tmp_path):
     words = (
         "cut.safetensors (a damaged file",
         "absent.safetensors (no such file or directory)",
-        "has beside: z",
+        "also has: z",
         *lost,
     )
     assert all(word in str(caught.value) for word in words)
@@ -84,14 +84,14 @@ def test_all_shards_and_tensors_that_are_wrong_are_named_at_once(tmp_path):
     [[], {}, {"weight_map": {}}, {"weight_map": 3}, {"weight_map": {"a": 3}}, {"weight_map": {"a": "../x.bin"}},
      {"weight_map": {"a": "/etc/x.bin"}}, {"weight_map": {"a": "config.json"}}],
 )  # fmt: skip
-def test_an_index_that_leads_astray_is_refused(tmp_path, index):
+def test_an_invalid_index_is_refused(tmp_path, index):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(CheckpointError):
         read_weights(tmp_path)
 
 
 class Bomb:
-    """What a hostile pickle looks like: a call of somebody else's choice."""
+    """The content of a malicious pickle: a function call chosen by an attacker."""
 
     def __init__(self, mark: str) -> None:
         self.mark = mark
@@ -108,7 +108,7 @@ def test_a_pickle_is_never_executed(tmp_path, bare):
         (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(content))
     else:
         torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="damaged file or one that holds more than tensors"):
+    with pytest.raises(CheckpointError, match="damaged file or one that contains more than tensors"):
         read_weights(tmp_path)
     assert not mark.exists()
 
@@ -127,7 +127,7 @@ def test_a_pickle_is_never_executed(tmp_path, bare):
 )
 def test_anything_but_named_tensors_is_refused(tmp_path, content):
     torch.save(content, tmp_path / "pytorch_model.bin")
-    with pytest.raises(CheckpointError, match="nothing but named tensors"):
+    with pytest.raises(CheckpointError, match="only named tensors"):
         read_weights(tmp_path)
 
 
@@ -160,7 +160,7 @@ def test_files_of_other_tools_are_named(tmp_path):
         read_weights(tmp_path)
 
 
-def test_a_weight_file_has_the_rights_of_other_files(tmp_path):
+def test_a_weight_file_has_the_usual_permissions(tmp_path):
     before = os.umask(0o027)
     try:
         write_safetensors(tmp_path / "model.safetensors", TENSORS)
@@ -169,7 +169,7 @@ def test_a_weight_file_has_the_rights_of_other_files(tmp_path):
     assert stat.S_IMODE((tmp_path / "model.safetensors").stat().st_mode) == 0o640
 
 
-def test_a_write_that_the_system_refuses_is_an_error_of_the_system_that_names_the_file(tmp_path):
+def test_a_failed_write_raises_a_system_error_that_names_the_file(tmp_path):
     path = tmp_path / "model.safetensors"
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
@@ -184,7 +184,7 @@ def test_a_write_that_the_system_refuses_is_an_error_of_the_system_that_names_th
 @pytest.mark.parametrize(
     ("said", "code"), [("I/O error: No space left on device (os error 28)", errno.ENOSPC), ("odd", errno.EIO)]
 )
-def test_a_full_disk_is_told_from_what_nobody_knows(tmp_path, monkeypatch, said, code):
+def test_a_full_disk_is_distinguished_from_an_unknown_error(tmp_path, monkeypatch, said, code):
     def refuse(*arguments, **options):
         raise SafetensorError(said)
 
@@ -194,7 +194,7 @@ def test_a_full_disk_is_told_from_what_nobody_knows(tmp_path, monkeypatch, said,
     assert caught.value.errno == code
 
 
-def test_tensors_that_share_memory_are_written_out_each(tmp_path):
+def test_tensors_that_share_memory_are_written_separately(tmp_path):
     flat = torch.arange(10.0)
     tensors = {"a": flat[:4], "b": flat[4:].view(2, 3).t(), "c": flat, "d": flat}
     write_safetensors(tmp_path / "model.safetensors", tensors)

@@ -1,4 +1,4 @@
-"""Runs commands in this process, with real byte streams in the place of the terminal's."""
+"""Runs commands in this process, with real byte streams instead of the terminal's."""
 
 import io
 import sys
@@ -22,7 +22,7 @@ PIECES = """[PAD] [UNK] [CLS] [SEP] [MASK] a b c d e ##a ##b ##c ##d ##e the man
 
 
 class Result(NamedTuple):
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""The frame of the command line: help, usage, errors, exit codes."""
+"""The command line in general: help, usage, errors, exit codes."""
 
 import dataclasses
 import errno
@@ -39,7 +39,7 @@ def test_the_version_is_printed(run) -> None:
     assert run("--version") == (0, f"{bertsmith.__version__}\n", "")
 
 
-# What somebody in a hurry types, with what one line says of it.
+# Common typing mistakes, each with a part of its one-line message.
 WRONG = {
     "xyzzy": "expected a command; found 'xyzzy'; see bertsmith -h",
     "serv": "expected a command; found 'serv'; did you mean 'serve'",
@@ -47,33 +47,33 @@ WRONG = {
     "sizes --vocab-size many": "invalid value for '--vocab-size': ",
     "vocab": "expected TEXT (.txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin); found none; "
     "for example: bertsmith vocab my-text",
-    "vocab text": "expected --out FILE (where the vocabulary goes); found none; for example: bertsmith vocab",
-    "tokenize --vocab a b.txt": "found 'b.txt'; the lines come from stdin: bertsmith tokenize --vocab vocab.txt < FILE",
-    "fill --model m a [MASK]": "no further argument of bertsmith fill; found '[MASK]'; put the text into quotes",
+    "vocab text": "expected --out FILE (output file); found none; for example: bertsmith vocab",
+    "tokenize --vocab a b.txt": "found 'b.txt'; pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
+    "fill --model m a [MASK]": "no further argument of bertsmith fill; found '[MASK]'; quote the text",
     "predict": "expected --model DIR (model folder, checkpoint or hub id); found none; for example: echo 'Buy these",
     "predict --model": "expected a value after --model; found none; for example: echo 'Buy these pills' | bertsmith",
-    "predict lines.txt --model m": "found 'lines.txt'; the lines come from stdin: bertsmith predict --model DIR < FILE",
-    "predict --data a.txt --model m": "found --data; the lines come from stdin: bertsmith predict --model DIR < FILE",
+    "predict lines.txt --model m": "found 'lines.txt'; pass the lines on stdin: bertsmith predict --model DIR < FILE",
+    "predict --data a.txt --model m": "found --data; pass the lines on stdin: bertsmith predict --model DIR < FILE",
     "predict -m m": "expected an option of bertsmith predict; found -m; did you mean --model?",
     "finetune --model m --task spam --out r --batch 8": "found --batch; did you mean --batch-size?",
     "finetune --model m --task spam --out r --batch_size 8": "found --batch_size; did you mean --batch-size?",
     "finetune --model m --task spam --out r --lr 1": "found --lr; did you mean --learning-rate?",
     "finetune --model m --task spam --out r --epoch 1": "found --epoch; did you mean --epochs?",
-    "finetune --model m --task spam --out r a.csv": "found 'a.csv'; name the files with --train and --dev",
-    "finetune --model m --task spam --out r --test a.csv": "found --test; name the files with --train and --dev",
-    "evaluate m a.csv --model m --data a": "found 'm a.csv'; name the file with --data",
+    "finetune --model m --task spam --out r a.csv": "found 'a.csv'; pass the files with --train and --dev",
+    "finetune --model m --task spam --out r --test a.csv": "found --test; pass the files with --train and --dev",
+    "evaluate m a.csv --model m --data a": "found 'm a.csv'; pass the file with --data",
     "evaluate --model m --test a.csv": "found --test; did you mean --data?",
     "embed a.txt --model m --batch-size 8": "found --batch-size; see bertsmith embed -h",
     "embed --file a.txt --model m": "found --file; for example: bertsmith embed my-text/village.txt",
     "search a.txt --model m": "give --query or --queries; for example: bertsmith search my-text/village.txt",
-    "search a.txt gate --model m": "found 'gate'; give the question with --query, the passages as the one argument",
+    "search a.txt gate --model m": "found 'gate'; pass the query with --query, and the passages as the only argument",
     "search a.txt --k 3": "found --k; did you mean --top?",
-    "serve m --model m": "found 'm'; name each model with --model",
+    "serve m --model m": "found 'm'; pass each model with --model",
 }
 
 
 @pytest.mark.parametrize("typed", WRONG)
-def test_wrong_usage_is_one_line_that_says_what_to_type_and_exit_code_two(run, typed: str) -> None:
+def test_wrong_usage_is_one_line_with_a_fix_and_exit_code_two(run, typed: str) -> None:
     result = run(*typed.split())
     assert (result.code, result.out, result.err.count("\n")) == (2, "", 1)
     assert result.err.startswith("bertsmith: ")
@@ -87,7 +87,7 @@ def test_without_a_command_the_help_is_shown(run) -> None:
     assert "  predict " in result.err
 
 
-def test_a_mistake_of_the_user_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:
+def test_a_user_error_is_one_line_and_exit_code_one(run, tmp_path: Path) -> None:
     result = run("tokenize", "--vocab", tmp_path / "absent.txt", stdin=b"x\n")
     assert result.code == 1
     assert result.out == ""
@@ -101,12 +101,14 @@ def test_a_mistake_of_the_user_is_one_line_and_exit_code_one(run, tmp_path: Path
     [
         (
             OSError(errno.ENOSPC, "No space left on device", "run/model"),
-            "room on the disk; found none left for 'run/model'",
+            "space on the disk; found none left for 'run/model'",
         ),
         (PermissionError(errno.EACCES, "Permission denied", "vocab.txt"), "'vocab.txt'; found: Permission denied"),
     ],
 )
-def test_what_the_system_refuses_is_one_line(run, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str) -> None:
+def test_an_operating_system_error_is_one_line(
+    run, monkeypatch: pytest.MonkeyPatch, error: OSError, words: str
+) -> None:
     _replace_the_command(monkeypatch, error)
     result = run("fail")
     assert (result.code, result.err.count("\n")) == (1, 1)
@@ -118,14 +120,14 @@ def test_ctrl_c_is_exit_code_130(run, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("fail").code == 130
 
 
-def test_our_own_mistakes_keep_their_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_internal_errors_keep_their_traceback(run, monkeypatch: pytest.MonkeyPatch) -> None:
     _replace_the_command(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         run("fail")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-def test_a_reader_that_goes_away_ends_the_command_quietly(vocabulary: Path) -> None:
+def test_a_closed_pipe_ends_the_command_quietly(vocabulary: Path) -> None:
     command = (
         f"yes 'the man' | head -n 200000 | {sys.executable} -m bertsmith tokenize --vocab {vocabulary} | head -n 1"
     )
@@ -135,7 +137,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(vocabulary: Path) -> N
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_ctrl_c_while_waiting_for_stdin_leaves_no_traceback(vocabulary: Path) -> None:
-    # Where the tests run in the background, SIGINT is ignored, and a child inherits that.
+    # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     program += "from bertsmith.cli.app import main; main()"
     process = subprocess.Popen(
@@ -172,7 +174,7 @@ def test_options_come_from_the_fields_of_settings(run, monkeypatch: pytest.Monke
     assert "hidden_size divisible by num_attention_heads" in refused.err
 
 
-def test_options_that_are_not_given_are_those_of_the_base() -> None:
+def test_options_not_given_come_from_the_base_settings() -> None:
     base = BertConfig(hidden_size=24, num_attention_heads=2)
     made = settings_from(BertConfig, {"num_attention_heads": 3, "hidden_act": None, "unrelated": 1}, base)
     assert made == BertConfig(hidden_size=24, num_attention_heads=3)

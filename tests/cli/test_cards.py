@@ -1,4 +1,4 @@
-"""The card of a model says what the model is, in words that the hub reads and with commands that run."""
+"""Model cards describe the model, with a header that the hub can read and commands that run."""
 
 import re
 import shlex
@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
 from bertsmith.checkpoints.card import CARD, LIBRARIES
 from bertsmith.checkpoints.huggingface import read_model_folder
-from bertsmith.checkpoints.load import convert
+from bertsmith.checkpoints.load import convert, load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError
 from bertsmith.tasks.kinds import task_for
@@ -36,7 +36,7 @@ def written(place: Path, kind: str) -> Path:
         return place / "base"
     spec = SPECS[kind]
     head = task_for(spec).head
-    tuned = load_for_task(place / "base", head, keep_head=False, seed=5).model
+    tuned = load_for_task(load_any(place / "base"), head, keep_head=False, seed=5).model
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict(), "training": TRAINING}
     info |= {"scores": {spec.metric: 0.75}, "trained_on": {"train": "sha256:77aa"}}
     save_pretrained(place / "model", tuned, TOKENIZER, ModelMetadata.from_dict(info), trained=("pooler", head.part))
@@ -50,7 +50,7 @@ def parts(folder: Path) -> tuple[dict, str]:
 
 
 @pytest.mark.parametrize("kind", ["base", *SPECS])
-def test_what_a_card_shows_runs_beside_it(tmp_path, kind, monkeypatch, capsys, run):
+def test_the_commands_of_a_card_run_next_to_it(tmp_path, kind, monkeypatch, capsys, run):
     folder = written(tmp_path, kind)
     monkeypatch.chdir(folder)
     _, text = parts(folder)
@@ -65,7 +65,7 @@ def test_what_a_card_shows_runs_beside_it(tmp_path, kind, monkeypatch, capsys, r
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_a_card_of_a_task_tells_its_scores_labels_and_training(tmp_path, kind):
+def test_the_card_of_a_task_model_lists_scores_labels_and_training(tmp_path, kind):
     folder, spec = written(tmp_path, kind), SPECS[kind]
     header, text = parts(folder)
     assert header == {
@@ -79,11 +79,11 @@ def test_a_card_of_a_task_tells_its_scores_labels_and_training(tmp_path, kind):
     assert "`sha256:77aa`" in text
     assert all(f"`{label}`" in text for label in spec.labels)
     by_windows = spec.kind in ("tagging", "span") or spec.settings.long_text == "windows"
-    assert (f"Reads {spec.settings.max_length} tokens" in text, "by windows" in text) == (True, by_windows)
+    assert (f"Reads up to {spec.settings.max_length} tokens" in text, "in windows" in text) == (True, by_windows)
 
 
 def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):
-    model = load_for_task(written(tmp_path, "single"), task_for(SPECS["single"]).head, keep_head=True).model
+    model = load_for_task(load_any(written(tmp_path, "single")), task_for(SPECS["single"]).head, keep_head=True).model
     info = {
         "task": "classification",
         "labels": ["a", "b"],
@@ -97,7 +97,7 @@ def test_a_card_does_not_hide_that_nothing_was_learned(tmp_path):
     assert "learned nothing" not in parts(tmp_path / "model")[1]
 
 
-def test_a_card_of_a_pretrained_model_tells_what_it_learned(tmp_path):
+def test_the_card_of_a_pretrained_model_describes_its_training(tmp_path):
     header, text = parts(written(tmp_path, "base"))
     assert header["pipeline_tag"] == "fill-mask"
     assert "| held_out_mlm_loss | 3.2500 |" in text
@@ -105,7 +105,7 @@ def test_a_card_of_a_pretrained_model_tells_what_it_learned(tmp_path):
     assert "2 layers, width 32, 4 attention heads" in text
 
 
-def test_people_may_add_to_a_card_and_not_to_the_weights(tmp_path):
+def test_users_may_extend_a_card_but_not_change_the_weights(tmp_path):
     folder = written(tmp_path, "single")
     (folder / CARD).write_text("licence: CC0\n", encoding="utf-8")
     read_model_folder(folder, verify=True)
@@ -115,7 +115,7 @@ def test_people_may_add_to_a_card_and_not_to_the_weights(tmp_path):
         read_model_folder(folder, verify=True)
 
 
-def test_a_card_says_who_else_reads_the_files(tmp_path):
+def test_a_card_names_the_other_tools_that_read_the_files(tmp_path):
     folder = written(tmp_path, "base")
     convert(folder, tmp_path / "google", to="google")
     header, text = parts(tmp_path / "google")
@@ -151,17 +151,17 @@ def test_additions_follow_a_model_through_other_formats(tmp_path, run):
         assert text.count("## What this card does not know") == 1
 
 
-def test_a_card_of_somebody_else_stays_where_it_can_be_read(tmp_path, run):
+def test_a_card_written_by_someone_else_is_kept(tmp_path, run):
     folder = written(tmp_path, "single")
     (folder / CARD).write_text("---\nlicense: mit\n---\n# Theirs\n", encoding="utf-8")
     assert run("convert", folder, tmp_path / "same", "--to", "huggingface").code == 0
     assert (tmp_path / "same" / CARD).read_bytes() == (folder / CARD).read_bytes()
     told = run("convert", folder, tmp_path / "other", "--to", "google")
-    assert "README.md of the source is not a card of bertsmith" in told.out
+    assert "README.md of the source is not a bertsmith model card" in told.out
     assert parts(tmp_path / "other")[0]["library_name"] == "tf"
 
 
-def test_what_people_added_goes_along_to_another_folder(tmp_path, run):
+def test_user_additions_are_copied_to_another_folder(tmp_path, run):
     folder = written(tmp_path, "single")
     with open(folder / CARD, "a", encoding="utf-8") as file:
         file.write("The licence is CC0.\n")

@@ -56,7 +56,7 @@ def test_a_google_checkpoint_is_run_and_the_comparison_is_printed(run, tmp_path:
     result = run("convert", model, tmp_path / "out", "--to", "google", "--limit", 0)
     assert result.code == 0
     assert "compared on sentences that come with bertsmith (96 rows)" in result.out
-    assert "read back and run: logits differ by 0 of their spread at most" in result.out
+    assert "read back and run: logits differ by at most 0 of their spread" in result.out
     assert json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["limits"] == {"largest": 0}
 
 
@@ -67,7 +67,7 @@ def test_a_labelled_file_is_read_with_the_options_of_evaluate(run, tmp_path: Pat
     data.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
     refused = run("convert", source, tmp_path / "out", "--to", "google", "--data", data)
     assert (refused.code, refused.out) == (1, "")
-    assert "say which with --label-column" in refused.err
+    assert "name it with --label-column" in refused.err
     options = ["--data", data, "--task", "classification", "--text-column", "body", "--label-column", "verdict"]
     assert run("convert", source, tmp_path / "out", "--to", "google", *options).code == 0
     found = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))["read_back"]["metric"]
@@ -93,13 +93,13 @@ def test_a_model_of_another_tool_is_scored_as_evaluate_scores_it(run, tmp_path: 
 
 
 @pytest.mark.parametrize("options", [["--task", "cola"], ["--tag-column", "1"]])
-def test_how_a_file_is_read_needs_a_file(run, tmp_path: Path, model: Path, options: list[str]) -> None:
+def test_file_options_need_a_file(run, tmp_path: Path, model: Path, options: list[str]) -> None:
     result = run("convert", model, tmp_path / "out", "--to", "google", *options)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert f"expected --data with {options[0]}; found none" in result.err
 
 
-def test_a_folder_that_exists_is_not_written_over_unless_told_so(run, tmp_path: Path, model: Path) -> None:
+def test_an_existing_folder_is_only_overwritten_on_request(run, tmp_path: Path, model: Path) -> None:
     there = tmp_path / "google"
     assert run("convert", model, there, "--to", "google").code == 0
     marker = there / "mine.txt"
@@ -125,7 +125,7 @@ def test_neither_the_source_nor_a_folder_of_another_kind_is_replaced(run, tmp_pa
 
 
 @pytest.mark.parametrize(("option", "lowercase"), [("--cased", False), ("--uncased", True)])
-def test_the_casing_of_a_model_can_be_said(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
+def test_the_casing_of_a_model_can_be_set(run, tmp_path: Path, model: Path, option: str, lowercase: bool) -> None:
     assert run("convert", model, tmp_path / "out", "--to", "huggingface", option).code == 0
     tokenizer = read_model_folder(tmp_path / "out").tokenizer
     assert tokenizer is not None
@@ -142,7 +142,7 @@ def test_a_checkpoint_is_listed_tensor_by_tensor(run, tmp_path: Path, model: Pat
     assert len(report["mapped"]) == len(rows)
 
 
-def test_nothing_there_is_one_line(run, tmp_path: Path) -> None:
+def test_a_missing_source_is_one_line(run, tmp_path: Path) -> None:
     result = run("inspect", tmp_path / "absent")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "absent" in result.err

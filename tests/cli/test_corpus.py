@@ -19,9 +19,7 @@ def texts(tmp_path: Path) -> Path:
     return folder
 
 
-def test_text_becomes_a_corpus_with_the_report_of_the_doctor(
-    run, tmp_path: Path, texts: Path, vocabulary: Path
-) -> None:
+def test_text_becomes_a_corpus_with_a_report_of_the_checks(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
     folder = tmp_path / "corpus"
     arguments = ("corpus", texts, "--vocab", vocabulary, "--out", folder, "--workers", 1, "--held-out", "0.2")
     result = run(*arguments)
@@ -44,10 +42,10 @@ def test_overlap_with_an_evaluation_file_is_named(run, tmp_path: Path, texts: Pa
     run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
     result = run("check", tmp_path / "corpus", "--evaluation", texts / "one.txt")
     assert result.code == 0, result.err
-    assert f"of '{texts / 'one.txt'}' stand in the corpus" in result.out
+    assert f"the corpus contains parts of '{texts / 'one.txt'}': " in result.out
 
 
-def test_a_vocabulary_that_does_not_fit_the_model_is_seen(
+def test_a_vocabulary_that_does_not_fit_the_model_is_reported(
     run, tmp_path: Path, texts: Path, vocabulary: Path, model
 ) -> None:
     run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
@@ -69,7 +67,7 @@ def test_a_file_without_text_is_one_line(run, tmp_path: Path, vocabulary: Path, 
 
 
 def test_a_folder_of_the_user_is_never_replaced(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
-    """Neither the texts themselves, nor a folder above them, nor any other that is no corpus."""
+    """Neither the texts themselves, nor a folder above them, nor any other folder that is not a corpus."""
     before = {path: path.read_bytes() for path in texts.iterdir()}
     other = tmp_path / "other"
     other.mkdir()

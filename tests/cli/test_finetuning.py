@@ -1,4 +1,4 @@
-"""finetune, evaluate and predict as a user types them, with what goes wrong told in one line."""
+"""finetune, evaluate and predict as a user types them, with one-line errors."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def tuned(run, model: Path, mails: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_filter_is_trained_scored_and_asked(run, tuned: Path, mails: Path) -> None:
+def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Path) -> None:
     assert (tuned / "report.html").is_file()
     assert json.loads((tuned / "report.json").read_text())["scores"]["accuracy"]["mean"] == 1.0
     scored = run("evaluate", "--model", tuned / "model", "--data", mails, "--json")
@@ -46,8 +46,8 @@ def test_a_filter_is_trained_scored_and_asked(run, tuned: Path, mails: Path) -> 
     assert json.loads(objects.out)["label"] == "Spam"
 
 
-def test_the_precision_that_is_used_is_told(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a processor that has neither bf16 nor int8, and on one that has bf16."""
+def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a CPU with neither bf16 nor int8, and on one with bf16."""
     monkeypatch.setattr("bertsmith.progress._silent", 0)
     command, given = ["predict", "--model", tuned / "model", "--precision"], f"{SPAM}\n{HAM}\n".encode()
     score = ["evaluate", "--model", tuned / "model", "--data", mails, "--json", "--precision"]
@@ -131,7 +131,7 @@ def test_unknown_labels_of_training_rows_are_refused_all_of_them_named(run, mode
         ("text,label\n,x\n", "none with text"),
     ],
 )
-def test_a_training_file_that_teaches_nothing_is_refused(
+def test_a_training_file_without_usable_labels_is_refused(
     run, model: Path, tmp_path: Path, content: str, message: str
 ) -> None:
     path = tmp_path / "bad.csv"
@@ -143,7 +143,7 @@ def test_a_training_file_that_teaches_nothing_is_refused(
     assert message in result.err.splitlines()[-1]
 
 
-def test_a_task_that_is_not_known_is_told_the_nearest(run, model: Path, tmp_path: Path) -> None:
+def test_an_unknown_task_suggests_the_nearest_name(run, model: Path, tmp_path: Path) -> None:
     result = run("finetune", "--model", model, "--task", "mprc", "--out", tmp_path / "run")
     assert result.code == 1
     assert "did you mean 'mrpc'?" in result.err
@@ -208,7 +208,7 @@ def test_a_run_that_exists_is_continued_only_on_request(run, tuned: Path, model:
     assert "weight_decay" in other.err
 
 
-def test_a_search_that_was_stopped_before_the_run_began_goes_on(
+def test_a_search_interrupted_before_the_run_is_resumed(
     run, model: Path, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [
@@ -235,7 +235,7 @@ def test_a_search_that_was_stopped_before_the_run_began_goes_on(
     assert table == json.loads((tmp_path / "run-search" / "trials.json").read_text())
     assert "by epoch" not in again.out
     page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert "Trials of the search" in page
+    assert "Tuning trials" in page
     done = run(*command, "--resume")
     assert done.code == 0, done.err
     mistyped = run(*command[:-3], "--out", tmp_path / "rum", "--resume")
@@ -253,7 +253,7 @@ def test_a_preset_brings_its_examples(run, model: Path, tmp_path: Path) -> None:
         assert len(labels) == (4 if name == "spam4" else 2)
 
 
-def test_prediction_tells_how_far_it_is(run, tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prediction_shows_progress(run, tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bertsmith.progress._silent", 0)
     monkeypatch.setattr("bertsmith.progress.SECONDS_BETWEEN_PLAIN_LINES", 0)
     monkeypatch.setattr("bertsmith.cli.finetuning.count_lines", lambda stream: 3)

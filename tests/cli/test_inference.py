@@ -6,17 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith import load
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.runtime import BATCH_TOLERANCE
 
 
-def test_a_gap_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
+def test_a_mask_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
     result = run("fill", "--model", model, "the man went to the [MASK] .", "--top", 3)
-    (gap,) = PretrainedPredictor.load(str(model)).fill("the man went to the [MASK] .", 3)
+    (gap,) = load_pretraining_heads(str(model)).fill("the man went to the [MASK] .", 3)
     assert result == (0, "".join(f"{found.probability:.4f}  {found.piece}\n" for found in gap), "")
 
 
-def test_every_gap_has_its_own_list(run, model: Path) -> None:
+def test_every_mask_has_its_own_list(run, model: Path) -> None:
     result = run("fill", "--model", model, "the [MASK] went to [MASK]", "--json")
     answer = json.loads(result.out)
     assert answer["text"] == "the [MASK] went to [MASK]"
@@ -28,10 +30,19 @@ def test_every_gap_has_its_own_list(run, model: Path) -> None:
     assert text.startswith("[MASK] 1 of 2\n")
 
 
+def test_json_is_what_the_library_says(run, model: Path) -> None:
+    loaded = load(model)
+    filled = json.loads(run("fill", "--model", model, "the [MASK] went", "--top", 2, "--json").out)
+    assert filled == loaded.fill(["the [MASK] went"], top=2)[0].to_dict()
+    assert filled["masks"] == filled["gaps"]
+    judged = json.loads(run("next", "--model", model, "the man", "he bought", "--json").out)
+    assert judged == loaded.next_sentence([("the man", "he bought")])[0].to_dict()
+
+
 def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
     run, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bertsmith.cli.inference._LINES", 2)
+    monkeypatch.setattr("bertsmith.library.lines.LINES", 2)
     sizes: list[int] = []
     fill_texts = PretrainedPredictor.fill_texts
 
@@ -73,16 +84,16 @@ def test_lines_of_stdin_are_filled_one_by_one(run, model: Path) -> None:
 def test_the_probability_that_a_sentence_follows(run, model: Path) -> None:
     result = run("next", "--model", model, "the man went to the store .", "he bought", "a b c", "--json")
     answers = [json.loads(line) for line in result.out.splitlines()]
-    found = PretrainedPredictor.load(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
+    found = load_pretraining_heads(str(model)).next_sentence("the man went to the store .", ["he bought", "a b c"])
     told = [(answer["second"], answer["probability"]) for answer in answers]
     assert told == [(one.text, one.probability) for one in found]
     assert all(0 < answer["probability"] < 1 for answer in answers)
 
 
-def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
+def test_a_pair_that_is_too_long_is_truncated_with_a_warning(run, model: Path) -> None:
     result = run("next", "--model", model, "the man " * 30, "he bought")
     assert result.code == 0
-    assert "that do not fit, cut: " in result.err
+    assert "tokens truncated from A and " in result.err
 
 
 @pytest.mark.parametrize(
@@ -93,12 +104,12 @@ def test_a_pair_that_is_too_long_is_cut_and_says_so(run, model: Path) -> None:
         (["next", "the man", ""], "expected two texts in pair 1; found an empty one"),
     ],
 )
-def test_what_cannot_be_answered_is_one_line(run, model: Path, arguments: list[str], words: str) -> None:
+def test_invalid_input_is_one_line(run, model: Path, arguments: list[str], words: str) -> None:
     result = run(arguments[0], "--model", model, *arguments[1:])
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert words in result.err
 
 
-def test_a_model_that_is_not_there_is_one_line(run, tmp_path: Path) -> None:
+def test_a_missing_model_is_one_line(run, tmp_path: Path) -> None:
     result = run("fill", "--model", tmp_path / "absent", "the [MASK]")
     assert (result.code, result.err.count("\n")) == (1, 1)

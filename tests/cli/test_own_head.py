@@ -72,12 +72,12 @@ def test_it_is_scored_asked_and_converted(run, place: Path, tmp_path: Path) -> N
     assert run("predict", "--model", tmp_path / "copy", *head, stdin=f"{SPAM}\n{HAM}\n".encode()).out == answer.out
     compared = run("convert", folder, tmp_path / "more", "--to", "huggingface", "--data", mails)
     assert compared.err.startswith("bertsmith: expected a head that transformers has, to compare on ")
-    for form, words in (("google", "whose head Google's code has"), ("onnx", "whose head bertsmith knows")):
+    for form, words in (("google", "whose head Google's code supports"), ("onnx", "whose head bertsmith knows")):
         pytest.importorskip("onnxruntime" if form == "onnx" else "numpy")
         refused = run("convert", folder, tmp_path / form, "--to", form)
         assert (refused.code, len(refused.err.splitlines())) == (1, 1)
         assert words in refused.err
-        assert "found the head 'MyHead' of the user" in refused.err
+        assert "found the user's head 'MyHead'" in refused.err
         assert not (tmp_path / form).exists()
 
 
@@ -86,7 +86,7 @@ def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, pla
         files = [place / "mails.csv"] if command[-1] == "--data" else []
         result = run(*command, *files, "--model", place / "run", stdin=b"a\n")
         assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
-        assert "fine-tuned with the head 'MyHead' of the user; give the class: " in result.err
+        assert "fine-tuned with the user's head 'MyHead'; pass the class: " in result.err
 
 
 def test_a_server_has_it_too(place: Path) -> None:

@@ -1,4 +1,4 @@
-"""evaluate and predict with untrained models of each kind: what is printed, and where in the text it stands."""
+"""evaluate and predict with untrained models of each kind: what is printed, with character offsets."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 
 def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bool = True) -> Path:
-    """An untrained model of a sample task; `bias` is added to its outputs. One that is not `ours` has no passport."""
+    """An untrained model of a sample task; `bias` is added to its outputs. One that is not `ours` has no metadata."""
     spec = SPECS[kind]
     task = task_for(spec)
     model = EncoderForTask(new_encoder(CONFIG), task.head, seed=4)
@@ -39,7 +39,7 @@ def write_model(path: Path, kind: str, bias: tuple[float, ...] = (), *, ours: bo
 
 
 def test_the_characters_of_entities_are_those_of_the_line(run, tmp_path: Path) -> None:
-    """Every word is a person: a model that says so of all of them has an entity a word."""
+    """The model tags every word as a person, so each word is an entity."""
     model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
     text = "  Anna, \tin Oslo."
     answer = run("predict", "--model", model, "--json", stdin=f"{json.dumps({'text': text})}\n".encode())
@@ -66,7 +66,7 @@ def test_the_characters_of_answers_are_those_of_the_context(run, tmp_path: Path)
 
 
 @pytest.mark.parametrize("kind", ["single", "windows", "number", "several labels"])
-def test_an_empty_line_is_answered_as_the_library_answers_it_and_told_once(run, tmp_path: Path, kind: str) -> None:
+def test_an_empty_line_is_answered_as_in_the_library_and_reported_once(run, tmp_path: Path, kind: str) -> None:
     model = write_model(tmp_path / "model", kind)
     texts = ["a good film", "", "bad", " \t", "", "a good film"]
     answer = run("predict", "--model", model, "--json", stdin="".join(f"{text}\n" for text in texts).encode())
@@ -86,10 +86,10 @@ def test_an_empty_line_is_answered_as_the_library_answers_it_and_told_once(run, 
                 assert value == other[name]
     assert found[0] == found[5] != found[1] == found[3] == found[4]
     notes = [line for line in answer.err.splitlines() if "empty" in line]
-    assert notes == ["bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: 3"]
+    assert notes == ["bertsmith: empty texts, predicted from [CLS] [SEP] alone: 3"]
 
 
-def test_lines_without_an_empty_one_are_told_nothing_of(run, tmp_path: Path) -> None:
+def test_without_empty_lines_there_is_no_warning(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "pair")
     answer = run("predict", "--model", model, stdin=b"a film\t\n\tthe plot\n")
     assert (answer.code, answer.out.count("\n")) == (0, 2)
@@ -150,7 +150,7 @@ def test_a_model_of_another_tool_is_scored_officially_when_its_task_is_named(run
         ([""], [[]]),
     ],
 )
-def test_an_empty_line_has_an_empty_answer_of_a_tagger(
+def test_a_tagger_gives_an_empty_answer_to_an_empty_line(
     run, tmp_path: Path, lines: list[str], words: list[list[str]]
 ) -> None:
     model = write_model(tmp_path / "model", "tags", (0.0, 50.0, 0.0))
@@ -165,7 +165,7 @@ def test_an_empty_line_has_an_empty_answer_of_a_tagger(
     assert plain.out.split("\n")[:-1] == [" ".join(f"{word}/B-PER" for word in some) for some in words]
 
 
-def test_what_stands_before_a_wrong_line_is_answered_the_empty_lines_too(run, tmp_path: Path) -> None:
+def test_lines_before_an_invalid_one_are_answered_even_empty_ones(run, tmp_path: Path) -> None:
     model = write_model(tmp_path / "model", "tags")
     answer = run("predict", "--model", model, "--json", stdin=b'anna\n\n{"words": ["John", ""]}\n\nrome\n')
     assert answer.code == 1

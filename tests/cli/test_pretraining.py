@@ -26,13 +26,13 @@ def corpus(run, tmp_path: Path, vocabulary: Path) -> Path:
 def test_the_rates_of_a_corpus_are_measured(run, corpus: Path) -> None:
     result = run("rates", corpus, "--rows", 300, "--max-length", 16)
     assert result.code == 0, result.err
-    assert "that became [MASK]" in result.out
+    assert "replaced by [MASK]" in result.out
     assert "random next" in result.out
     alone = run("rates", corpus, "--rows", 300, "--max-length", 16, "--objective", "mlm")
     assert "random next" not in alone.out
 
 
-def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(
+def test_a_resumed_run_needs_no_options_and_equals_an_uninterrupted_one(
     run, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     straight = run("pretrain", corpus, "--out", tmp_path / "straight", "--steps", 4, "--learning-rate", 1e-3, *SMALL)
@@ -60,7 +60,7 @@ def test_a_run_that_is_resumed_needs_no_options_and_ends_as_a_straight_one(
     assert len(filled.out.splitlines()) == 5
 
 
-def test_training_goes_on_from_a_model(run, corpus: Path, model: Path, tmp_path: Path) -> None:
+def test_training_continues_from_a_model(run, corpus: Path, model: Path, tmp_path: Path) -> None:
     options = ("--steps", 1, "--rows-per-step", 4, "--max-length", 16, "--device", "cpu", "--precision", "fp32")
     result = run("pretrain", corpus, "--init", model, "--out", tmp_path / "run", "--learning-rate", 1e-9, *options)
     assert result.code == 0, result.err
@@ -99,10 +99,10 @@ def test_an_impossible_setting_is_one_line_and_leaves_nothing(run, corpus, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_minutes_that_do_not_suffice_are_one_line_and_leave_nothing(run, corpus, tmp_path) -> None:
+def test_too_few_minutes_are_one_line_and_leave_nothing(run, corpus, tmp_path) -> None:
     result = run("pretrain", corpus, "--out", tmp_path / "run", "--minutes", 0.0001, *SMALL)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert "expected a budget with room for one step; found 0.0001 minutes, where a step takes" in result.err
+    assert "expected a budget long enough for one step; found 0.0001 minutes; a step takes" in result.err
     assert not (tmp_path / "run").exists()
 
 

@@ -1,4 +1,4 @@
-"""search, senses and vectors as a user types them, with what goes wrong told in one line."""
+"""search, senses and vectors as a user types them, with one-line errors."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_the_index_is_kept_and_another_model_is_refused(run, model: Path, passag
 
 
 @pytest.mark.parametrize("name", ["passages.txt", "queries.txt", "notes.txt", "whole"])
-def test_no_file_but_an_index_is_written_over_and_nobody_is_told_to_remove_it(
+def test_only_an_index_is_overwritten_and_no_message_suggests_removing_other_files(
     run, model: Path, passages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     for other in ("queries.txt", "notes.txt"):
@@ -91,7 +91,7 @@ def test_senses_are_never_drawn_over_the_text(run, model: Path, tmp_path: Path) 
     assert "apart from the input" in result.err
 
 
-def test_a_search_is_scored_beside_bm25(run, model: Path, passages: Path, tmp_path: Path) -> None:
+def test_a_search_is_scored_next_to_bm25(run, model: Path, passages: Path, tmp_path: Path) -> None:
     queries, judgements = tmp_path / "queries.tsv", tmp_path / "judged.txt"
     queries.write_text("id\tquery\nx\thttp store man\ny\tmask\nz\tnothing\n", encoding="utf-8")
     judgements.write_text("x 0 1 2\nx 0 4 1\ny 0 2 1\n", encoding="utf-8")
@@ -104,7 +104,7 @@ def test_a_search_is_scored_beside_bm25(run, model: Path, passages: Path, tmp_pa
     assert scores["bm25"]["queries"] == 2
 
 
-def test_a_model_of_pairs_reads_the_best_again(run, model: Path, passages: Path, tmp_path: Path) -> None:
+def test_a_model_of_pairs_reranks_the_best_passages(run, model: Path, passages: Path, tmp_path: Path) -> None:
     pairs = tmp_path / "pairs.tsv"
     rows = [f"a man\tthe man went\t{'yes' if number % 2 else 'no'}" for number in range(8)]
     pairs.write_text("text\ttext2\tlabel\n" + "\n".join(rows) + "\n", encoding="utf-8")
@@ -128,22 +128,25 @@ def test_a_model_of_pairs_reads_the_best_again(run, model: Path, passages: Path,
         (["--query", "x"], "give --model, or --bm25"),
         (["--bm25"], "give --query or --queries"),
         (["--bm25", "--hybrid", "--query", "x"], "only one of --bm25 and --hybrid"),
-        (["--bm25", "--query", "x", "--judgements", "j"], "--judgements goes with --queries"),
-        (["--bm25", "--query", "x", "--index", "i", "--approximate"], "--index, --approximate do nothing with --bm25"),
-        (["--bm25", "--query", "x", "--pooling", "cls"], "--pooling does nothing with --bm25"),
-        (["--bm25", "--query", "x", "--model", "m"], "--model does nothing with --bm25"),
-        (["--bm25", "--query", "x", "--changes", "c"], "--changes does nothing with --bm25"),
-        (["--model", "m", "--query", "x", "--query", " "], "--query is empty; say what is searched"),
-        (["--bm25", "--query", ""], "--query is empty; say what is searched"),
-        (["--bm25", "--query", "x", "--depth", "9"], "--depth does nothing without --hybrid or --rerank"),
-        (["--model", "m", "--query", "x", "--k1", "2"], "--k1 does nothing where BM25 is not used"),
-        (["--bm25", "--query", "x", "--query-column", "q"], "--query-column does nothing without --queries"),
-        (["--bm25", "--queries", "q", "--judgements", "j", "--top", "9"], "--top does nothing with --judgements"),
-        (["--bm25", "--query", "x", "--judged-by", "ids"], "--judged-by does nothing without --judgements"),
+        (["--bm25", "--query", "x", "--judgements", "j"], "--judgements needs --queries"),
+        (
+            ["--bm25", "--query", "x", "--index", "i", "--approximate"],
+            "--index, --approximate have no effect with --bm25",
+        ),
+        (["--bm25", "--query", "x", "--pooling", "cls"], "--pooling has no effect with --bm25"),
+        (["--bm25", "--query", "x", "--model", "m"], "--model has no effect with --bm25"),
+        (["--bm25", "--query", "x", "--changes", "c"], "--changes has no effect with --bm25"),
+        (["--model", "m", "--query", "x", "--query", " "], "--query is empty; give some text"),
+        (["--bm25", "--query", ""], "--query is empty; give some text"),
+        (["--bm25", "--query", "x", "--depth", "9"], "--depth has no effect without --hybrid or --rerank"),
+        (["--model", "m", "--query", "x", "--k1", "2"], "--k1 has no effect where BM25 is not used"),
+        (["--bm25", "--query", "x", "--query-column", "q"], "--query-column has no effect without --queries"),
+        (["--bm25", "--queries", "q", "--judgements", "j", "--top", "9"], "--top has no effect with --judgements"),
+        (["--bm25", "--query", "x", "--judged-by", "ids"], "--judged-by has no effect without --judgements"),
         (["--model", "m", "--hybrid", "--query", "x", "--top", "9", "--depth", "8"], "--top 9 is more than the 8"),
     ],
 )
-def test_wrong_usage_of_search_is_told(run, passages: Path, arguments: list[str], message: str) -> None:
+def test_wrong_usage_of_search_is_reported(run, passages: Path, arguments: list[str], message: str) -> None:
     result = run("search", passages, *arguments)
     assert result.code == 2
     assert message in " ".join(result.err.replace("│", " ").split())
@@ -187,17 +190,17 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
     assert (tmp_path / "senses.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_word_that_is_not_there_and_a_wrong_picture_are_told_in_a_line(run, model: Path, passages: Path) -> None:
+def test_a_missing_word_and_an_unknown_picture_format_are_one_line(run, model: Path, passages: Path) -> None:
     absent = run("senses", "stoer", passages, "--model", model)
     assert absent.code == 1
-    assert "near spellings there: store" in absent.err
+    assert "similar spellings in the text: store" in absent.err
     assert len(absent.err.strip().splitlines()) == 1
     picture = run("senses", "man", passages, "--model", model, "--out", "x.jpg")
     assert "a picture that ends in .png, .svg, .html" in picture.err
     assert run("senses", "man", passages, "--model", model, "--clusters", "few").code == 2
 
 
-def test_vectors_are_described_in_words_and_mended(run, crowded: Path, tmp_path: Path) -> None:
+def test_vector_geometry_is_described_and_corrected(run, crowded: Path, tmp_path: Path) -> None:
     told = run("vectors", crowded)
     assert told.code == 0, told.err
     assert "nearly all vectors point the same way" in told.out
@@ -219,7 +222,7 @@ def test_vectors_are_described_in_words_and_mended(run, crowded: Path, tmp_path:
     assert json.loads(run("vectors", crowded, "--json").out)["after"] is None
 
 
-def test_files_are_replaced_when_that_is_said_and_inputs_never(run, crowded: Path, tmp_path: Path) -> None:
+def test_files_are_replaced_on_request_and_inputs_never(run, crowded: Path, tmp_path: Path) -> None:
     content, out = crowded.read_bytes(), tmp_path / "y.npy"
     own = run("vectors", crowded, "--center", "--out", crowded, "--replace")
     assert own.code == 1
@@ -241,7 +244,7 @@ def test_files_are_replaced_when_that_is_said_and_inputs_never(run, crowded: Pat
     assert run(*picture, "--replace").code == 0
 
 
-def test_vectors_with_nan_are_told_in_a_line(run, tmp_path: Path) -> None:
+def test_vectors_with_nan_are_one_line(run, tmp_path: Path) -> None:
     values = np.ones((5, 3), np.float32)
     values[3, 1] = np.nan
     np.save(tmp_path / "x.npy", values)
@@ -262,21 +265,21 @@ def test_changes_are_fitted_on_other_vectors(run, crowded: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--out", "y.npy"], 2, "name a change"),
-        (["--changes", "c", "--center"], 2, "leave the others out"),
+        (["--out", "y.npy"], 2, "give a change"),
+        (["--changes", "c", "--center"], 2, "leave out the other changes"),
         (["--dimensions", "3"], 1, "whitening with dimensions"),
-        (["--whiten", "--dimensions", "9"], 1, "vary in 9 directions or more"),
+        (["--whiten", "--dimensions", "9"], 1, "vary in at least 9 directions"),
         (["--picture", "x.pdf"], 1, "a picture that ends in"),
     ],
 )
-def test_wrong_usage_of_vectors_is_told(run, crowded: Path, arguments: list[str], code: int, message: str) -> None:
+def test_wrong_usage_of_vectors_is_reported(run, crowded: Path, arguments: list[str], code: int, message: str) -> None:
     result = run("vectors", crowded, *arguments)
     assert result.code == code
     assert message in " ".join(result.err.replace("│", " ").split())
 
 
 @pytest.mark.slow
-def test_cranfield_is_read_as_it_lies(run, real_data: Path) -> None:
+def test_cranfield_is_read_as_published(run, real_data: Path) -> None:
     folder = real_data / "retrieval" / "cranfield"
     if not folder.is_dir():
         pytest.skip("the data folder has no retrieval/cranfield")
@@ -299,7 +302,7 @@ def two_ways(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def _crowding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Vectors that differ between the kinds in a number that is small beside one that all have."""
+    """Vectors that differ between the kinds in a component that is small against one that all share."""
 
     def embed(self: Embedder, texts: list[str]) -> np.ndarray:
         noise = [generator(0, "noise", text).standard_normal(self.width) for text in texts]
@@ -358,7 +361,7 @@ def test_vectors_of_changed_passages_are_those_that_vectors_writes(
     np.save(tmp_path / "wide.npy", np.ones((3, 40), np.float32))
     run("vectors", tmp_path / "wide.npy", "--center", "--save-changes", tmp_path / "wide.safetensors")
     wide = run(*command, tmp_path / "wide.safetensors")
-    assert (wide.code, "as the change was fitted on; found width 32" in wide.err) == (1, True)
+    assert (wide.code, "as in fitting the change; found width 32" in wide.err) == (1, True)
 
 
 def test_search_says_which_precision_made_the_vectors(

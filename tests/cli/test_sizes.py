@@ -15,6 +15,12 @@ def test_the_published_counts_are_printed(run) -> None:
         "BERT medium": "41,373,184",
         "BERT base": "109,482,240",
         "BERT large": "335,141,888",
+        "distilbert-base-uncased": "66,362,880",
+        "distilbert-base-cased": "65,190,912",
+        "distilbert-base-multilingual-cased": "134,734,080",
+        "roberta-base": "124,645,632",
+        "roberta-large": "355,359,744",
+        "distilroberta-base": "82,118,400",
         "GPT (2018)": "116,534,784",
         "Transformer (2017)": "63,082,496",
     }

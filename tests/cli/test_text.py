@@ -23,13 +23,13 @@ def test_lines_become_ids(run, vocabulary: Path) -> None:
     assert result == (0, "5 6\n", "")
 
 
-def test_who_sits_at_a_terminal_is_told_that_lines_are_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_a_terminal_a_message_says_that_lines_are_expected(capsys: pytest.CaptureFixture[str]) -> None:
     class Terminal(io.BytesIO):
         def isatty(self) -> bool:
             return True
 
     assert list(line_blocks(Terminal(b"a\nb\n"))) == [["a", "b"]]
-    assert capsys.readouterr().err.startswith("bertsmith: reading lines from the terminal; Ctrl-D")
+    assert capsys.readouterr().err.startswith("bertsmith: reading lines from the terminal; end with Ctrl-D")
     assert list(line_blocks(io.BytesIO(b"a\n"))) == [["a"]]
     assert capsys.readouterr().err == ""
 
@@ -50,7 +50,7 @@ def test_there_is_one_line_out_for_every_line_in(run, vocabulary: Path, given: b
     assert result == (0, "".join(f"{line}\n" for line in lines), "")
 
 
-def test_many_lines_come_through_whole(run, vocabulary: Path) -> None:
+def test_many_lines_are_processed_completely(run, vocabulary: Path) -> None:
     given = [f"the man {'abcde'[number % 5]} tweeting {'bought ' * (number % 7)}" for number in range(60_000)]
     tokenizer = WordPieceTokenizer(Vocabulary.load(vocabulary))
     result = run("tokenize", "--vocab", vocabulary, stdin="\n".join(given).encode())
@@ -78,15 +78,13 @@ def test_bytes_that_are_not_utf8_are_counted(run, vocabulary: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("command", [["tokenize"], ["fill", "-"]])
-def test_what_is_no_text_on_stdin_is_refused_in_a_line(
-    run, model: Path, command: list[str], data: bytes, words: str
-) -> None:
+def test_binary_stdin_is_refused_in_one_line(run, model: Path, command: list[str], data: bytes, words: str) -> None:
     result = run(*command, "--model", model, stdin=data)
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert f"expected lines of text on stdin; found {words}" in result.err
 
 
-def test_a_line_without_end_is_refused_and_what_stood_before_it_is_answered(
+def test_an_endless_line_is_refused_and_lines_before_it_are_answered(
     run, vocabulary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bertsmith.corpus.sources.LONGEST_RECORD", 3 << 20)
@@ -103,7 +101,7 @@ def test_cased_text_keeps_its_capitals(run, vocabulary: Path) -> None:
     assert (lower, cased) == ("e the\n", "é [UNK]\n")
 
 
-def test_special_tokens_of_a_line_stay_whole_unless_told_otherwise(run, vocabulary: Path) -> None:
+def test_special_tokens_are_parsed_unless_disabled(run, vocabulary: Path) -> None:
     whole = run("tokenize", "--vocab", vocabulary, stdin=b"[MASK]\n").out
     asked = run("tokenize", "--vocab", vocabulary, "--special-tokens", stdin=b"[MASK]\n").out
     split = run("tokenize", "--vocab", vocabulary, "--no-special-tokens", stdin=b"[MASK]\n").out
@@ -116,7 +114,7 @@ def test_special_tokens_of_a_line_stay_whole_unless_told_otherwise(run, vocabula
     [
         ([], "give --vocab or --model"),
         (["--vocab", "a", "--model", "b"], "only one of --vocab and --model may be given"),
-        (["--model", "b", "--cased"], "a model knows its own casing"),
+        (["--model", "b", "--cased"], "a model has its own casing"),
     ],
 )
 def test_one_source_of_the_tokenizer_is_needed(run, options: list[str], words: str) -> None:
@@ -126,7 +124,7 @@ def test_one_source_of_the_tokenizer_is_needed(run, options: list[str], words: s
 
 
 @pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])
-def test_a_vocabulary_of_the_other_casing_is_told(run, tmp_path: Path, vocabulary: Path, command: list[str]) -> None:
+def test_a_casing_mismatch_is_reported(run, tmp_path: Path, vocabulary: Path, command: list[str]) -> None:
     capitals = tmp_path / "capitals.txt"
     capitals.write_text(vocabulary.read_text(encoding="utf-8") + "Paris\n", encoding="utf-8")
     assert run(*command, "--vocab", vocabulary).err == ""
@@ -151,13 +149,13 @@ def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:
     assert [int(row[3]) for row in rows] == list(range(8))
 
 
-def test_an_input_that_is_too_long_is_cut_and_says_so(run, vocabulary: Path) -> None:
+def test_an_input_that_is_too_long_is_truncated_with_a_warning(run, vocabulary: Path) -> None:
     result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
     assert len(result.out.splitlines()) == 1 + 5
-    assert "tokens that do not fit into 5, cut: 2\n" in result.err
+    assert "tokens truncated to fit into 5: 2\n" in result.err
 
 
-def test_the_lines_of_a_redirected_file_are_known_beforehand(tmp_path: Path) -> None:
+def test_the_lines_of_a_redirected_file_are_counted_in_advance(tmp_path: Path) -> None:
     path = tmp_path / "lines.txt"
     for data, lines in ((b"", 0), (b"one\ntwo\n", 2), (b"one\n\nthree", 3), (b"x" * (2 << 20) + b"\ny", 2)):
         path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""embed and features as a user types them: what is in the files, what is told, and going on after a stop."""
+"""embed and features as a user types them: the files, the messages, and resuming after an interruption."""
 
 import errno
 import json
@@ -18,7 +18,7 @@ from bertsmith.datasets import text_lines
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.vectors import jobs as vector_jobs
 from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.token_features import TokenFeatures
+from bertsmith.vectors.loading import load_embedder, load_token_features
 from bertsmith.vectors.writers import NpyWriter, ParquetWriter
 
 LINES = ["the man went to the store", "", "he bought a tweet", "a b c " * 20, "the man went to the store", "d e"]
@@ -37,12 +37,12 @@ def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vector_jobs.TokenVectorsOfTexts, "block", 2)
 
 
-def test_row_i_is_line_i_also_where_it_is_empty(run, model, text, tmp_path):
+def test_row_i_is_line_i_even_if_it_is_empty(run, model, text, tmp_path):
     out = tmp_path / "x.npy"
     result = run("embed", text, "--model", model, "--out", out)
     assert (result.code, result.out) == (0, f"{out}: 6 vectors of 32 numbers, of 6 texts\n")
     vectors = np.load(out, mmap_mode="r", allow_pickle=False)
-    np.testing.assert_allclose(vectors, Embedder.load(model).embed(LINES), atol=2e-6)
+    np.testing.assert_allclose(vectors, load_embedder(model).embed(LINES), atol=2e-6)
     again = run("embed", text, "--model", model, "--out", out)
     assert (again.code, "--replace" in again.err, again.err.count("\n")) == (1, True, 1)
 
@@ -57,11 +57,11 @@ def test_settings_of_the_command_are_those_of_the_library(run, model, text, tmp_
     ):
         out = tmp_path / f"{number}.npy"
         assert run("embed", text, "--model", model, "--out", out, *flags).code == 0
-        np.testing.assert_allclose(np.load(out), Embedder.load(model, **settings).embed(LINES), atol=2e-6)
+        np.testing.assert_allclose(np.load(out), load_embedder(model, **settings).embed(LINES), atol=2e-6)
 
 
-def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
-    embedder = Embedder.load(model)
+def test_truncated_and_empty_texts_are_reported(run, model, text, tmp_path):
+    embedder = load_embedder(model)
     embedder.embed(LINES)
     result = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--json")
     summary = json.loads(result.out)
@@ -76,7 +76,7 @@ def test_what_was_cut_or_empty_is_told(run, model, text, tmp_path):
         "cut_tokens": embedder.cut_tokens,
         "empty_texts": 1,
     }
-    assert f"cut: 1, {embedder.cut_tokens} tokens in all" in result.err
+    assert f"truncated: 1, {embedder.cut_tokens} tokens cut in total" in result.err
     assert "[CLS] [SEP]: 1" in result.err
 
 
@@ -87,9 +87,9 @@ def test_a_line_that_is_not_utf_8_and_a_very_long_one_have_their_vectors(run, mo
     assert (result.code, json.loads(result.out)["rows"]) == (0, 4)
     assert "not UTF-8: 1, the first is line 2" in result.err
     vectors = np.load(out)
-    # What could not be read is dropped from the text by the rules of the tokenizer.
+    # Undecodable bytes are removed from the text by the tokenizer's normalization.
     np.testing.assert_array_equal(vectors[0], vectors[1])
-    alone = Embedder.load(model).embed(["the store " * 15])[0]
+    alone = load_embedder(model).embed(["the store " * 15])[0]
     np.testing.assert_allclose(vectors[2], alone, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
 
 
@@ -113,7 +113,7 @@ def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
     assert run("embed", text, "--model", model, "--out", out, "--text").code == 0
     table = pq.read_table(out)
     assert table["text"].to_pylist() == LINES
-    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), Embedder.load(model).embed(LINES), atol=2e-6)
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), load_embedder(model).embed(LINES), atol=2e-6)
     refused = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--text")
     assert (refused.code, ".parquet" in refused.err) == (1, True)
 
@@ -121,7 +121,7 @@ def test_a_parquet_file_may_hold_the_texts(run, model, text, tmp_path):
 @pytest.mark.parametrize("command", ["embed", "features"])
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 @pytest.mark.parametrize("stdin", [False, True])
-def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
+def test_an_interrupted_job_resumes_and_is_byte_identical(
     run, model, text, tmp_path, monkeypatch, command, name, stdin
 ):
     (tmp_path / "whole").mkdir()
@@ -144,7 +144,7 @@ def test_work_that_stopped_goes_on_and_ends_in_the_same_bytes(
         with monkeypatch.context() as patch:
             patch.setattr(writer, "append", full)
             result = run(*arguments, tmp_path / "out" / name, *flags, **source)
-        assert (result.code, "go on with --resume" in result.err) == (1, True)
+        assert (result.code, "resume with --resume" in result.err) == (1, True)
         assert not (tmp_path / "out" / name).exists()
     blind = run(*arguments, tmp_path / "out" / name, **source)
     assert (blind.code, "--resume" in blind.err) == (1, True)
@@ -168,7 +168,7 @@ def test_the_index_of_vectors_is_never_written_over_the_texts(run, model, tmp_pa
     assert tokens.read_text() == '{"word": "store"}\n'
 
 
-def test_an_index_that_is_read_is_not_taken_away_with_its_vectors(run, model, text, tmp_path):
+def test_an_index_that_is_an_input_is_not_removed_with_its_vectors(run, model, text, tmp_path):
     out, tokens = tmp_path / "a.npy", tmp_path / "a.tokens.jsonl"
     assert run("features", text, "--model", model, "--out", out).code == 0
     arguments = ["--column", "word", "--model", model, "--replace", "--out"]
@@ -200,7 +200,7 @@ def test_texts_that_change_while_they_are_read_are_refused(run, model, text, tmp
 
 
 @pytest.mark.parametrize("method", ["begin", "whole", "end"])
-def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, text, tmp_path, monkeypatch, method):
+def test_a_full_disk_gives_the_same_message_at_any_point(run, model, text, tmp_path, monkeypatch, method):
     def full(self, *_):
         raise OSError(errno.ENOSPC, "No space left on device", str(self.path))
 
@@ -209,12 +209,12 @@ def test_a_disk_that_is_full_at_any_point_is_told_in_the_same_words(run, model, 
         patch.setattr(NpyWriter, method, full)
         for flags in ([], ["--resume"]):
             result = run(*arguments, *flags)
-            assert (result.code, "go on with --resume" in result.err) == (1, True), result
+            assert (result.code, "resume with --resume" in result.err) == (1, True), result
     assert run(*arguments, "--resume").code == 0
 
 
-def test_other_texts_or_settings_are_refused_when_work_goes_on(run, model, text, tmp_path):
-    """Whether they come from a file or from stdin, and also where the file is whole."""
+def test_other_texts_or_settings_are_refused_on_resume(run, model, text, tmp_path):
+    """Whether they come from a file or from stdin, even if the file is complete."""
     out, piped = tmp_path / "x.npy", tmp_path / "y.npy"
     run("embed", text, "--model", model, "--out", out)
     run("embed", "-", "--model", model, "--out", piped, stdin=text.read_bytes())
@@ -238,7 +238,7 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
     out = tmp_path / "w.parquet"
     result = run("features", text, "--model", model, "--out", out, "--layers", "-1,0", "--words", "mean", "--json")
     summary = json.loads(result.out)
-    (found,) = list(TokenFeatures.load(model, layers="-1,0", unit="mean").read(LINES))
+    (found,) = list(load_token_features(model, layers="-1,0", unit="mean").read(LINES))
     assert (summary["rows"], summary["width"], summary["empty_texts"]) == (len(found.token), 64, 1)
     assert summary["long_texts"] == 1
     table = pq.read_table(out)
@@ -249,10 +249,10 @@ def test_words_of_a_file_have_their_vectors_line_and_characters(run, model, text
     np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), found.vectors, atol=2e-6)
 
 
-def test_pieces_of_a_file_lie_in_an_array_with_an_index_beside_it(run, model, text, tmp_path):
+def test_pieces_of_a_file_go_to_an_array_with_an_index_file(run, model, text, tmp_path):
     out = tmp_path / "w.npy"
     assert run("features", text, "--model", model, "--out", out, "--pieces", "--float16").code == 0
-    (found,) = list(TokenFeatures.load(model, unit="pieces").read(LINES))
+    (found,) = list(load_token_features(model, unit="pieces").read(LINES))
     vectors = np.load(out)
     assert vectors.dtype == np.float16
     np.testing.assert_allclose(vectors, found.vectors, atol=2e-3, rtol=1e-3)
@@ -277,7 +277,7 @@ def test_vectors_of_texts_may_have_half_the_size(run, model, text, tmp_path, nam
     assert run("embed", text, "--model", model, "--out", out, "--float16").code == 0
     found = np.load(out) if name == "x.npy" else np.stack(pq.read_table(out)["vector"].to_numpy())
     assert found.dtype == np.float16
-    np.testing.assert_allclose(found, Embedder.load(model).embed(LINES), atol=2e-3, rtol=1e-3)
+    np.testing.assert_allclose(found, load_embedder(model).embed(LINES), atol=2e-3, rtol=1e-3)
     other = run("embed", text, "--model", model, "--out", out, "--resume")
     assert (other.code, "float16; found float32" in other.err) == (1, True)
 
@@ -297,7 +297,7 @@ main()
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run, model, tmp_path, monkeypatch, name):
-    """A real process and a real SIGKILL; a block waits a moment, so that the end is not there before the signal."""
+    """A real process and a real SIGKILL; each block waits a moment, so that the job does not end before the signal."""
     monkeypatch.setattr(vector_jobs.TextVectors, "block", 50)
     text, whole, out = tmp_path / "text.txt", tmp_path / "whole" / name, tmp_path / "out" / name
     lines = [" ".join(LINES[(number * step) % 6] for step in range(1 + number % 5)) for number in range(3000)]
@@ -317,7 +317,7 @@ def test_a_process_that_is_killed_while_it_embeds_costs_a_block_and_no_byte(run,
     assert 0 < json.loads(state.read_text())["done"]["texts"] < 3000
     assert not out.exists()
     blind = run(*command, out)
-    assert (blind.code, "go on with --resume" in blind.err) == (1, True)
+    assert (blind.code, "resume with --resume" in blind.err) == (1, True)
     embedded = []
     embed = Embedder.embed
     monkeypatch.setattr(Embedder, "embed", lambda self, texts: embedded.extend(texts) or embed(self, texts))
@@ -353,7 +353,7 @@ def test_the_last_line_says_which_precision_was_used(run, model, text, tmp_path,
         assert f" s, {said} · " in line
 
 
-def test_an_unknown_precision_is_answered_with_all_that_there_are(run, model, text, tmp_path):
+def test_an_unknown_precision_lists_the_known_ones(run, model, text, tmp_path):
     wrong = run("embed", text, "--model", model, "--out", tmp_path / "x.npy", "--precision", "int4")
     assert (wrong.code, wrong.err.count("\n")) == (1, 1)
-    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; name one of them" in wrong.err
+    assert "expected a precision: auto, fp32, bf16, fp16, fp64 or int8; found 'int4'; use one of them" in wrong.err

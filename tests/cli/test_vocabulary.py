@@ -18,7 +18,7 @@ SENTENCES = [
 
 @pytest.fixture
 def texts(tmp_path: Path) -> Path:
-    """A folder with a file for each sentence, over and over."""
+    """A folder with a file for each sentence, repeated many times."""
     folder = tmp_path / "texts"
     folder.mkdir()
     for number, sentence in enumerate(SENTENCES):
@@ -38,7 +38,7 @@ def test_a_vocabulary_of_the_wanted_size_is_learned_and_reported_file_by_file(ru
     assert [row["name"] for row in report["texts"]] == [str(texts / f"{number}.txt") for number in range(3)]
     assert report["total"]["words"] == words.total
     assert str(texts / "1.txt") in result.out
-    assert "in all" in result.out
+    assert "total" in result.out
 
 
 def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_path, texts) -> None:
@@ -77,7 +77,7 @@ def test_many_files_share_a_line_of_the_report(run, tmp_path, texts, monkeypatch
         (b"the man went", ["--size", "4"], "expected"),
     ],
 )
-def test_what_cannot_be_learned_from_is_one_line(run, tmp_path, content, options, words) -> None:
+def test_unusable_text_is_one_line(run, tmp_path, content, options, words) -> None:
     file = tmp_path / "text.txt"
     file.write_bytes(content)
     result = run("vocab", file, "--out", tmp_path / "vocab.txt", *options)
@@ -106,4 +106,4 @@ def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
     file.write_bytes(b"the man went to the store\nhe \xff bought \xfe\n" * 5)
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
     assert result.code == 0
-    assert "bertsmith: bytes that are not UTF-8, left out: 10\n" in result.err
+    assert "bertsmith: bytes that are not UTF-8, dropped: 10\n" in result.err

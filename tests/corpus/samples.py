@@ -1,4 +1,4 @@
-"""A vocabulary and texts so small that their ids can be read."""
+"""A vocabulary and texts small enough to read their ids."""
 
 import string
 from collections.abc import Iterable

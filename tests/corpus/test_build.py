@@ -1,4 +1,4 @@
-"""Text to a corpus folder, whatever the number of processes."""
+"""Text to a corpus folder, with any number of processes."""
 
 import io
 import json
@@ -32,7 +32,7 @@ def texts(corpus: Corpus | None) -> list[str]:
 
 
 def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
-    """The first of the two steps begins with a folder of text; words are counted."""
+    """Building starts from a folder of text; words are counted."""
     write(tmp_path / "in" / "a.txt", STORY.encode() + b"\n\xff\n")
     write(tmp_path / "in" / "notes.doc", "x")
     manifest = build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0))
@@ -44,13 +44,13 @@ def test_text_becomes_a_corpus_with_a_manifest(tmp_path: Path) -> None:
     inputs = [json.loads(line) for line in (tmp_path / "out" / "inputs.jsonl").read_text().splitlines()]
     assert [(Path(one["name"]).name, one.get("form"), one.get("reason")) for one in inputs] == [
         ("a.txt", "lines", None),
-        ("notes.doc", None, "unknown ending"),
+        ("notes.doc", None, "unknown extension"),
     ]
     assert inputs[0]["encoding_errors"] == 1
     assert manifest["vocabulary"]["digest"] == TOKENIZER.vocabulary.digest
 
 
-def test_lines_without_any_token_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_lines_without_tokens_are_dropped_and_counted(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "It rained.\n\u200b\u200d\n\n\u200b\n\nA new story.\n")
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0))
     assert texts(Corpus.open(tmp_path / "out")) == ["it rained .", "a new story ."]
@@ -70,8 +70,8 @@ def test_any_number_of_processes_gives_the_same_bytes(tmp_path: Path, monkeypatc
     assert Corpus.open(tmp_path / "1").num_documents > 15
 
 
-def test_documents_are_those_that_the_readers_give(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where a document lies in many blocks."""
+def test_documents_are_those_of_the_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if a document spans many blocks."""
     for module in (sources, readers):
         monkeypatch.setattr(module, "BLOCK_BYTES", 64)
     path = write(tmp_path / "a.txt", "\n".join(story(number, 5) for number in range(9)))
@@ -93,8 +93,8 @@ def test_text_from_stdin_becomes_a_corpus(tmp_path: Path, monkeypatch: pytest.Mo
     assert texts(Corpus.open(tmp_path / "out"))[1] == "a new story . it rained ."
 
 
-def test_the_content_chooses_what_is_held_out(tmp_path: Path) -> None:
-    """Not the place, the vocabulary, or the other documents; copies go to the same side."""
+def test_the_content_determines_what_is_held_out(tmp_path: Path) -> None:
+    """Not the position, the vocabulary, or the other documents; copies go to the same side."""
     stories = [story(number) for number in range(60)]
     write(tmp_path / "a.txt", "\n".join(stories))
     write(tmp_path / "b.txt", "\n".join(reversed(stories + stories[:30])))
@@ -111,7 +111,7 @@ def test_the_content_chooses_what_is_held_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shard_bytes", [1, 60, 2**20])
-def test_one_document_at_least_is_held_out(tmp_path: Path, shard_bytes: int) -> None:
+def test_at_least_one_document_is_held_out(tmp_path: Path, shard_bytes: int) -> None:
     path = write(tmp_path / "a.txt", "\n".join(story(number) for number in range(5)))
     settings = CorpusSettings(held_out=1e-6, shard_bytes=shard_bytes)
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=settings)
@@ -131,7 +131,7 @@ def test_not_every_document_is_held_out(tmp_path: Path) -> None:
     assert (len(texts(corpus)), len(texts(corpus.held_out()))) == (2, 1)
 
 
-def test_the_end_of_an_only_document_is_held_out(tmp_path: Path) -> None:
+def test_the_end_of_the_only_document_is_held_out(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", story(1, 20))
     manifest = build_corpus([path], TOKENIZER, tmp_path / "out", settings=CorpusSettings(held_out=0.1))
     corpus = Corpus.open(tmp_path / "out", verify=True)
@@ -160,7 +160,7 @@ def test_many_shards_are_one_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_broken_file_stops_the_work_and_leaves_nothing(tmp_path: Path, workers: int) -> None:
     path = write(tmp_path / "in" / "a.jsonl", '{"text": "It rained."}\n{"text"')
-    with pytest.raises(InputError, match=r"expected JSON in line 2 of '.*a\.jsonl'; found .*; repair it"):
+    with pytest.raises(InputError, match=r"expected JSON in line 2 of '.*a\.jsonl'; found .*; correct the line"):
         build_corpus([path], TOKENIZER, tmp_path / "out", workers=workers)
     assert [entry.name for entry in tmp_path.iterdir()] == ["in"]
 
@@ -190,18 +190,18 @@ def test_only_a_corpus_is_replaced_and_never_an_input(tmp_path: Path) -> None:
     for out, words in ((tmp_path / "in", "apart from the input"), (tmp_path, "apart from the input")):
         with pytest.raises(InputError, match=words):
             build_corpus([path], TOKENIZER, out, replace=True)
-    with pytest.raises(InputError, match=r"expected a corpus at .*, as .* found a folder without corpus\.json"):
+    with pytest.raises(InputError, match=r"expected a corpus at .*, since .* found a folder without corpus\.json"):
         build_corpus([Document("a", ["It rained."])], TOKENIZER, tmp_path / "in", replace=True)
     assert content(tmp_path) == {"in/a.txt": STORY.encode()}
 
 
 @pytest.mark.parametrize("wrong", [{"held_out": 1.0}, {"held_out": -0.1}, {"shard_bytes": 0}])
-def test_impossible_settings_are_refused(wrong: dict[str, float]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"expected .*; found .*; "):
         CorpusSettings(**wrong)
 
 
-def test_a_process_that_is_killed_is_an_error_with_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_process_is_an_error_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", STORY)
     monkeypatch.setattr(encode, "_encode_here", sys.exit)
     monkeypatch.setattr(encode, "_start_worker", _die)

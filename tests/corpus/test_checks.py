@@ -1,4 +1,4 @@
-"""The doctor finds what is wrong with a corpus, and says nothing where nothing is."""
+"""The corpus checks find the problems of a corpus, and give no advice on a healthy one."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 from corpus.samples import small_tokenizer, small_vocabulary, write
 
 NOTHING_HELD_OUT = CorpusSettings(held_out=0, form="lines")
-# Every piece of the little vocabulary comes, no sentence comes twice, no two documents share a sentence.
+# Every piece of the small vocabulary occurs, no sentence occurs twice, no two documents share a sentence.
 HEALTHY = (
     "The boat came home, and nobody was in it.\n"
     "A new story rained: quick brown foxes jump over 0123456789!\n"
@@ -49,22 +49,22 @@ def test_a_healthy_corpus_gets_no_advice(tmp_path: Path) -> None:
 
 
 def test_repeated_lines_and_documents_are_found(tmp_path: Path) -> None:
-    """The cause behind many losses that stay near 7."""
+    """The cause of many losses that stay near 7."""
     report = check(tmp_path, HEALTHY + "\n" + "It rained.\n" * 6 + "\n" + "A new story.\nIt rained.\n\n" * 3)
     assert (report.repeated_sentences, report.repeats) == (8 + 2, (("it rained .", 9), ("a new story .", 3)))
     assert (report.documents, report.repeated_documents) == (6, 2)
     assert any("repeated" in line for line in report.advice())
-    assert "some documents come more than once; remove the copies" in report.advice()
+    assert "some documents occur more than once; remove the copies" in report.advice()
     assert "    9 times: it rained ." in report.lines()
 
 
-def test_a_document_is_not_repeated_if_its_sentences_are_cut_elsewhere(tmp_path: Path) -> None:
+def test_a_document_with_other_sentence_boundaries_is_not_a_repeat(tmp_path: Path) -> None:
     report = check(tmp_path, "It rained.\nIt rained.\n\nIt rained. It rained.\n")
     assert report.repeated_documents == 0
 
 
 def test_repeats_in_a_very_large_corpus_are_estimated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that memory stays bounded: every sentence is counted with all its copies or not at all."""
+    """Memory must stay bounded, so every sentence is counted with all its copies or not at all."""
     monkeypatch.setattr(hashing, "MOST_COUNTED", 64)
     report = check(tmp_path, "".join(f"The boat {number % 400} came home.\n" for number in range(800)))
     assert report.counted_one_in == 16
@@ -82,7 +82,7 @@ def test_documents_of_one_sentence_are_found(tmp_path: Path) -> None:
 
 def test_one_document_without_boundaries_is_found(tmp_path: Path) -> None:
     report = check(tmp_path, HEALTHY.replace("\n\n", "\n"))
-    assert [line for line in report.advice() if "there is one document" in line]
+    assert [line for line in report.advice() if "there is only one document" in line]
 
 
 def test_sentences_are_counted_by_their_length(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_unknown_tokens_are_counted(tmp_path: Path) -> None:
     assert any("the vocabulary does not fit" in line for line in report.advice())
 
 
-def test_the_unigram_entropy_is_the_loss_of_frequencies_alone(tmp_path: Path) -> None:
+def test_the_unigram_entropy_is_the_loss_of_token_frequencies(tmp_path: Path) -> None:
     report = check(tmp_path, "boat boat home story\n")
     assert report.unigram_entropy == pytest.approx(1.5 * math.log(2))
     counts = Corpus.open(tmp_path / "corpus").token_counts()
@@ -112,36 +112,37 @@ def test_the_unigram_entropy_is_the_loss_of_frequencies_alone(tmp_path: Path) ->
     assert {pieces[id]: counts[id] for id in np.flatnonzero(counts)} == {"boat": 2, "home": 1, "story": 1}
     assert (len(counts), counts.dtype) == (len(pieces), np.int64)
     assert report.unused_pieces == len(small_vocabulary()) - 3
-    assert any("more than half of the vocabulary never comes" in line for line in report.advice())
+    assert any("more than half of the vocabulary never occurs" in line for line in report.advice())
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=30).filter(any))
-def test_entropy_is_that_of_the_textbook(counts: list[int]) -> None:
+def test_entropy_matches_its_definition(counts: list[int]) -> None:
     total = sum(counts)
     assert entropy(np.array(counts)) == pytest.approx(-sum(c / total * math.log(c / total) for c in counts if c))
 
 
-def test_a_model_of_another_size_is_named(tmp_path: Path) -> None:
+def test_a_model_with_another_vocabulary_size_is_reported(tmp_path: Path) -> None:
     size = len(small_vocabulary())
     assert check(tmp_path, HEALTHY, model_vocabulary=size).advice() == []
     assert any(
-        f"pieces and the corpus {size}" in line for line in check(tmp_path, HEALTHY, model_vocabulary=9).advice()
+        f"9 pieces and that of the corpus {size};" in line
+        for line in check(tmp_path, HEALTHY, model_vocabulary=9).advice()
     )
 
 
-def test_a_vocabulary_that_keeps_capitals_does_not_fit_lower_case(tmp_path: Path) -> None:
+def test_a_lowercase_vocabulary_with_cased_rules_is_reported(tmp_path: Path) -> None:
     cased = WordPieceTokenizer(small_vocabulary(), TextRules(lowercase=False))
     assert any("no capital letters" in line for line in check(tmp_path, HEALTHY, tokenizer=cased).advice())
 
 
-def test_what_was_lost_in_reading_is_told_again(tmp_path: Path) -> None:
+def test_losses_in_reading_are_reported_again(tmp_path: Path) -> None:
     write(tmp_path / "in" / "a.txt", HEALTHY.encode() + b"\xff\n")
     write(tmp_path / "in" / "b.png", b"\x00")
     build_corpus([tmp_path / "in"], small_tokenizer(), tmp_path / "corpus", settings=NOTHING_HELD_OUT)
     advice = check_corpus(tmp_path / "corpus").advice()
     assert [line.split(";")[0] for line in advice] == [
         "bytes that were not UTF-8 and were dropped: 1",
-        "files that were left out: 1",
+        "files that were skipped: 1",
     ]
 
 
@@ -162,9 +163,10 @@ def test_sentences_of_an_evaluation_file_are_found_in_the_corpus(tmp_path: Path,
     (overlap,) = report.overlaps
     assert (overlap.sentences, overlap.known_sentences) == (2, 1)
     assert 0 < overlap.known_grams < overlap.grams
-    assert any(f"parts of '{tmp_path / name}' stand in the corpus" in line for line in report.advice())
+    assert any(f"the corpus contains parts of '{tmp_path / name}', so" in line for line in report.advice())
     assert any(
-        line.startswith(f"of '{tmp_path / name}' stand in the corpus: 1 of 2 (50.00 %)") for line in report.lines()
+        line.startswith(f"the corpus contains parts of '{tmp_path / name}': 1 of 2 (50.00 %)")
+        for line in report.lines()
     )
 
 
@@ -176,7 +178,7 @@ def test_compressed_and_parquet_evaluation_files_are_read(tmp_path: Path) -> Non
     assert (first.sentences, first.known_sentences) == (second.sentences, second.known_sentences) == (2, 1)
 
 
-def test_a_part_of_a_sentence_is_found_by_its_runs_of_tokens(tmp_path: Path) -> None:
+def test_part_of_a_sentence_is_found_by_its_runs_of_tokens(tmp_path: Path) -> None:
     report = check(tmp_path, f"{HEALTHY}\nWhy, {LONG}\n", write(tmp_path / "t.txt", f"{LONG}\n"))
     (overlap,) = report.overlaps
     assert (overlap.known_sentences, overlap.known_grams) == (0, overlap.grams)
@@ -191,8 +193,8 @@ def test_runs_of_tokens_do_not_cross_documents(tmp_path: Path) -> None:
     assert (apart.grams, apart.known_grams, together.known_grams) == (1, 0, 1)
 
 
-def test_a_held_out_share_far_from_what_was_asked_is_told_with_what_to_do(tmp_path: Path) -> None:
-    """Of four documents a half-hearted hundredth is a whole one; half of them is near a half."""
+def test_a_held_out_fraction_far_from_the_requested_one_is_reported_with_a_fix(tmp_path: Path) -> None:
+    """Whole documents are drawn: of four documents, one hundredth becomes a whole one; a quarter can be met."""
     documents = [f"The boat came home {'again ' * number}.\nNobody was in it {number} ." for number in range(4)]
     path = write(tmp_path / "text.txt", "\n\n".join(documents))
     for share, is_far in ((0.01, True), (0.25, False), (0, False)):
@@ -204,15 +206,15 @@ def test_a_held_out_share_far_from_what_was_asked_is_told_with_what_to_do(tmp_pa
             reached = f"{kept['tokens']:,} of {manifest['tokens'] + kept['tokens']:,} ("
             assert f"held out: {kept['documents']} of 4 (" in line
             assert reached in line
-            assert line.endswith(f"asked for: {100 * share:g} %")
+            assert line.endswith(f"requested: {100 * share:g} %")
         else:
-            assert line == "held out: nothing, as was asked"
+            assert line == "held out: nothing, as requested"
         assert any("try another --held-out" in advice for advice in report.advice()) == is_far
     build_corpus([path], small_tokenizer(), tmp_path / "whole", settings=CorpusSettings(held_out=0.25, form="lines"))
     assert "held out: these are the held-out documents" in check_corpus(tmp_path / "whole" / "held_out").lines()
 
 
-def test_held_out_text_is_looked_for_too(tmp_path: Path) -> None:
+def test_held_out_text_in_the_corpus_is_found_too(tmp_path: Path) -> None:
     stories = [f"Nobody was in boat number {number} when it came home in the rain.\n{LONG}\n" for number in range(9)]
     build_corpus([write(tmp_path / "a.txt", "\n".join(stories))], small_tokenizer(), tmp_path / "corpus")
     (overlap,) = check_corpus(tmp_path / "corpus").overlaps
@@ -238,7 +240,7 @@ def test_a_damaged_corpus_is_not_examined(tmp_path: Path) -> None:
         check_corpus(tmp_path / "corpus")
 
 
-def test_damage_to_the_held_out_documents_is_seen_too(tmp_path: Path) -> None:
+def test_damage_to_the_held_out_documents_is_found_too(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", HEALTHY)
     build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=CorpusSettings(held_out=0.5))
     shard = tmp_path / "corpus" / "held_out" / "shard-00000.arrow"

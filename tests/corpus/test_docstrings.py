@@ -1,4 +1,4 @@
-"""English from docstrings: prose is kept, everything else is not, and nothing is run."""
+"""English text from docstrings: prose is kept, everything else is dropped, and no code is executed."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def library(folder: Path, *names: str) -> Path:
 
 
 def test_every_docstring_of_a_module_is_one_document(tmp_path: Path) -> None:
-    """And no module is imported: these would raise."""
+    """No module is imported: these would raise an error."""
     (document,) = docstring_documents([library(tmp_path, "harbour")])
     assert document.source == "harbour"
     assert document.sentences == [
@@ -51,9 +51,7 @@ def test_every_docstring_of_a_module_is_one_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_documents_come_in_the_order_of_their_names(
-    tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_documents_are_sorted_by_name(tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     library(tmp_path, "a", "b/__init__", "b/c/d", "b/z", "tests/no", "test_no", "node_modules/no", "b.dist-info/no")
     monkeypatch.setattr("bertsmith.corpus.docstrings._FILES_PER_TASK", 2)
     report = DocstringReport()
@@ -63,7 +61,7 @@ def test_documents_come_in_the_order_of_their_names(
     assert report.characters == sum(len(sentence) for document in documents for sentence in document.sentences)
 
 
-def test_a_sentence_is_kept_where_it_comes_first(tmp_path: Path) -> None:
+def test_only_the_first_occurrence_of_a_sentence_is_kept(tmp_path: Path) -> None:
     report = DocstringReport()
     first, second = docstring_documents([library(tmp_path, "a", "b")], report=report, workers=1)
     assert set(first.sentences).isdisjoint(second.sentences)
@@ -114,7 +112,7 @@ PROSE = {
 
 
 @pytest.mark.parametrize("docstring", PROSE)
-def test_prose_is_kept_and_the_rest_is_not(docstring: str) -> None:
+def test_prose_is_kept_and_the_rest_is_dropped(docstring: str) -> None:
     assert prose(docstring) == PROSE[docstring]
 
 
@@ -128,7 +126,7 @@ def test_the_standard_library_and_the_packages_are_found() -> None:
 
 
 def test_docstrings_become_a_corpus(tmp_path: Path) -> None:
-    """The demo's own text."""
+    """This is the default text of the demo."""
     documents = docstring_documents([library(tmp_path / "in", "a", "b", "c")], workers=1)
     manifest = build_corpus(documents, small_tokenizer(), tmp_path / "out", settings=CorpusSettings(held_out=0))
     corpus = Corpus.open(tmp_path / "out", verify=True)
@@ -136,7 +134,7 @@ def test_docstrings_become_a_corpus(tmp_path: Path) -> None:
     assert manifest["read"]["files"] == 1
 
 
-def test_code_with_hardly_a_docstring_is_not_parsed(tmp_path: Path) -> None:
-    """Parsing takes the time, and tables of numbers hold no English."""
+def test_code_with_hardly_any_docstrings_is_not_parsed(tmp_path: Path) -> None:
+    """Parsing is slow, and tables of numbers contain no English."""
     write(tmp_path / "table.py", '"""This is a table of numbers."""\nx = [' + "1, " * 500 + "]\n")
     assert list(docstring_documents([tmp_path], workers=1)) == []

@@ -1,4 +1,4 @@
-"""Hashes of runs of tokens count what plain lists count."""
+"""Counts of hashes of token runs equal the counts of plain lists."""
 
 import numpy as np
 import pytest
@@ -39,7 +39,7 @@ def test_ngrams_stay_inside_their_run(runs: list[list[int]], size: int) -> None:
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), max_size=30), st.lists(st.integers(0, 2**64 - 1), max_size=30))
-def test_hashes_are_found_where_they_are(inside: list[int], others: list[int]) -> None:
+def test_hashes_are_found_at_their_positions(inside: list[int], others: list[int]) -> None:
     known = HashSet(np.array(inside, dtype=np.uint64))
     values = inside + others
     places = known.places(np.array(values, dtype=np.uint64)).tolist()

@@ -1,4 +1,4 @@
-"""Text files of every kind to documents."""
+"""Text files of every kind are read as documents."""
 
 import gzip
 import io
@@ -35,23 +35,23 @@ def zstd(data: bytes) -> bytes:
     return sink.getvalue().to_pybytes()
 
 
-def test_a_sentence_a_line_and_a_blank_line_between_documents(tmp_path: Path) -> None:
+def test_one_sentence_per_line_and_a_blank_line_between_documents(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.txt", STORY)) == STORIES
 
 
-def test_wrapped_prose_is_one_document_a_file(tmp_path: Path) -> None:
+def test_wrapped_prose_is_one_document_per_file(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.txt", PROSE)) == [STORIES[0] + STORIES[1]]
 
 
-def test_a_form_that_is_named_is_not_guessed(tmp_path: Path) -> None:
+def test_a_given_form_is_not_detected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
     assert read(path) == [STORIES[0] + STORIES[1]]
     assert read(path, form="lines") == [["The boat came home. Nobody was in it."], ["A new story. It rained."]]
-    with pytest.raises(ConfigError, match="expected a form of text"):
+    with pytest.raises(ConfigError, match="expected a text layout"):
         ReadingSettings(form="verse")
 
 
-def test_the_form_that_was_found_is_reported(tmp_path: Path) -> None:
+def test_the_detected_form_is_reported(tmp_path: Path) -> None:
     write(tmp_path / "a.txt", STORY)
     write(tmp_path / "b.txt", PROSE)
     found = [item for item in read_blocks([tmp_path], ReadingSettings()) if isinstance(item, FileRead)]
@@ -64,7 +64,7 @@ def test_the_form_that_was_found_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["\ufeff" + STORY, STORY.replace("\n", "\r\n"), STORY.replace("\n", "\r"), STORY + "\n\n"]
 )
-def test_marks_of_other_systems_make_no_difference(tmp_path: Path, text: str) -> None:
+def test_line_ends_and_marks_of_other_systems_make_no_difference(tmp_path: Path, text: str) -> None:
     assert read(write(tmp_path / "a.txt", text)) == STORIES
 
 
@@ -72,7 +72,7 @@ def test_marks_of_other_systems_make_no_difference(tmp_path: Path, text: str) ->
 def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, ending: str, pack) -> None:
     data = STORY.encode()
     assert read(write(tmp_path / f"a.txt{ending}", pack(data))) == STORIES
-    # Tools for several cores write one file as several streams.
+    # Multi-threaded compressors write one file as several streams.
     assert read(write(tmp_path / f"b.txt{ending}", pack(data[:30]) + pack(data[30:]))) == STORIES
     pq.write_table(pa.table({"text": ["A new story. It rained."]}), tmp_path / "t.parquet")
     packed = write(tmp_path / f"c.parquet{ending}", pack((tmp_path / "t.parquet").read_bytes()))
@@ -80,14 +80,14 @@ def test_compressed_files_are_read_like_plain_ones(tmp_path: Path, ending: str, 
 
 
 @pytest.mark.parametrize(("ending", "pack"), [(".gz", gzip.compress), (".zst", zstd)])
-def test_compressed_files_that_were_cut_short_are_refused(tmp_path: Path, ending: str, pack) -> None:
+def test_truncated_compressed_files_are_refused(tmp_path: Path, ending: str, pack) -> None:
     packed = pack(bytes(STORY * 50, "utf-8"))
     path = write(tmp_path / f"a.txt{ending}", packed[: len(packed) - 9])
-    with pytest.raises(InputError, match=rf"expected text in '{path}'; found .*cannot be read.*; name a file"):
+    with pytest.raises(InputError, match=rf"expected text in '{path}'; found .*cannot be read.*; use a file"):
         read(path)
 
 
-def test_json_lines_hold_texts_or_sentences(tmp_path: Path) -> None:
+def test_json_lines_contain_texts_or_sentences(tmp_path: Path) -> None:
     text = {"id": "1", "text": "The boat came home. Nobody was in it."}
     lines = [text, {"text": ["A new story.", " ", "It rained."], "x": None}, {"text": None}, {"text": " "}]
     path = write(tmp_path / "a.jsonl", "\n".join(json.dumps(line) for line in lines) + "\n\n")
@@ -96,7 +96,7 @@ def test_json_lines_hold_texts_or_sentences(tmp_path: Path) -> None:
     assert report.empty_documents == 2
 
 
-def test_the_column_is_named_or_found(tmp_path: Path) -> None:
+def test_the_column_is_given_or_detected(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"body": "It rained.", "n": 1}\n"A new story."\n')
     assert read(path) == [["It rained."], ["A new story."]]
     path = write(tmp_path / "b.jsonl", '{"body": "It rained.", "title": "A new story."}\n')
@@ -108,24 +108,24 @@ def test_the_column_is_named_or_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ['{"text": "It', "17", '{"text": 5}', '{"text": [1]}'])
-def test_a_broken_line_of_json_is_named(tmp_path: Path, broken: str) -> None:
+def test_an_invalid_json_line_is_named(tmp_path: Path, broken: str) -> None:
     path = write(tmp_path / "a.jsonl", f'{{"text": "It rained."}}\n\n{broken}\n')
     with pytest.raises(InputError, match=r"line 3 of .*a\.jsonl'; found .*; "):
         read(path)
 
 
-def test_json_lines_come_from_stdin_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_json_lines_are_read_from_stdin_too(monkeypatch: pytest.MonkeyPatch) -> None:
     data = b'{"text": "It rained."}\n'
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert read("-", form="jsonl") == [["It rained."]]
 
 
-def test_text_comes_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_read_from_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(STORY.encode())))
     assert read("-") == STORIES
 
 
-def test_parquet_holds_texts_or_sentences(tmp_path: Path) -> None:
+def test_parquet_contains_texts_or_sentences(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": [1, 2, 3], "text": ["A new story. It rained.", None, "A\nnew story."]}), path)
     report = ReadReport()
@@ -139,14 +139,14 @@ def test_parquet_holds_texts_or_sentences(tmp_path: Path) -> None:
 def test_parquet_without_the_column_or_damaged_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"title": ["a"], "body": ["b"]}), path)
-    with pytest.raises(InputError, match=r"found no column 'text' of text among 'title', 'body'"):
+    with pytest.raises(InputError, match=r"found no text column 'text' among 'title', 'body'"):
         read(path)
     write(path, path.read_bytes()[:-20])
     with pytest.raises(InputError, match=r"expected text in '.*a\.parquet'; found Parquet data that cannot be read"):
         read(path)
 
 
-def test_folders_are_read_in_order_and_what_is_left_out_is_listed(tmp_path: Path) -> None:
+def test_folders_are_read_in_order_and_skipped_files_are_listed(tmp_path: Path) -> None:
     write(tmp_path / "b" / "2.txt", "It rained.")
     write(tmp_path / "a.txt", "A new story.")
     write(tmp_path / "b" / "1.txt.gz", gzip.compress(b"Nobody was in it."))
@@ -160,9 +160,9 @@ def test_folders_are_read_in_order_and_what_is_left_out_is_listed(tmp_path: Path
     assert skipped == {
         "picture.txt": "binary data",
         "empty.txt": "an empty file",
-        "notes.pdf": "unknown ending",
+        "notes.pdf": "unknown extension",
         ".hidden.txt": "hidden",
-        "a.txt": "the same file as one before",
+        "a.txt": "the same file as an earlier one",
     }
     documents = list(read_documents([tmp_path], report=report))
     assert sentences_of(documents) == [["A new story."], ["Nobody was in it."], ["It rained."]]
@@ -183,13 +183,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_named_file_that_holds_no_text_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
+def test_a_named_file_without_text_is_refused_in_one_line(tmp_path: Path, name: str) -> None:
     data, reason = BAD[name]
     path = write(tmp_path / name, data)
     with pytest.raises(InputError) as error:
         read(path)
     assert str(error.value).startswith(f"expected text in '{path}'; found {reason}")
-    assert str(error.value).endswith("; name a file that holds text")
+    assert str(error.value).endswith("; use a file that contains text")
     assert "\n" not in str(error.value)
 
 
@@ -200,7 +200,7 @@ def test_missing_files_and_folders_without_text_are_refused(tmp_path: Path) -> N
         read(tmp_path)
 
 
-def test_a_file_that_may_not_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_read_permission_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", STORY)
 
     def refuse(*_: object) -> None:
@@ -218,8 +218,8 @@ def test_bytes_that_are_not_utf8_are_dropped_and_counted(tmp_path: Path) -> None
     assert report.encoding_errors == 2
 
 
-def test_documents_go_on_in_the_next_file_only_on_request(tmp_path: Path) -> None:
-    """The original code ends a document at blank lines alone."""
+def test_documents_continue_in_the_next_file_only_on_request(tmp_path: Path) -> None:
+    """In the original code only blank lines end a document."""
     write(tmp_path / "1.txt", "A new story.\n")
     write(tmp_path / "2.txt", "It rained.\n\nNobody was in it.\n")
     assert read(tmp_path) == [["A new story."], ["It rained."], ["Nobody was in it."]]
@@ -251,7 +251,7 @@ def test_a_line_of_ten_megabytes_is_one_sentence(tmp_path: Path) -> None:
     st.lists(st.sampled_from(["a", "ä", "他", "\n", "\r\n", "\r", " ", "\n\n"]), min_size=1, max_size=60).map("".join),
     st.integers(1, 9),
 )
-def test_blocks_of_any_size_hold_the_same_lines(tmp_path_factory: pytest.TempPathFactory, text: str, size: int) -> None:
+def test_blocks_of_any_size_give_the_same_lines(tmp_path_factory: pytest.TempPathFactory, text: str, size: int) -> None:
     path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
     unix = text.replace("\r\n", "\n").replace("\r", "\n").encode()
     with pytest.MonkeyPatch.context() as patch, SourceStream(Source(str(path), "text", None, True, 0)) as stream:
@@ -262,7 +262,7 @@ def test_blocks_of_any_size_hold_the_same_lines(tmp_path_factory: pytest.TempPat
 
 
 @given(st.text("ab\u00e4\u4ed6 ", min_size=1, max_size=80))
-def test_lines_without_end_are_cut_between_characters(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+def test_overlong_lines_are_cut_between_characters(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     path = write(tmp_path_factory.mktemp("cut") / "a.txt", text)
     cuts = Cuts()
     with SourceStream(Source(str(path), "text", None, True, 0)) as stream:
@@ -279,7 +279,7 @@ def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
     assert [type(item) for item in found] == [Source, Skipped]
 
 
-def test_half_characters_of_json_are_dropped_and_counted(tmp_path: Path) -> None:
+def test_lone_surrogates_in_json_are_dropped_and_counted(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.jsonl",
         '{"text": "It \\ud83drained."}\n{"text": "A \\ud83d\\ude00 story."}\n{"text": "\\udc00"}\n',

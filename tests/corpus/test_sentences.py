@@ -33,12 +33,12 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_sentences_end_where_a_reader_says(example: str) -> None:
+def test_sentences_end_where_a_reader_would_split(example: str) -> None:
     """Abbreviations, initials, numbers, quotes, brackets, ellipses, and the marks of other scripts."""
     assert split_sentences(example.replace(" | ", " ")) == example.split(" | ")
 
 
-def test_marks_of_writing_without_spaces_need_none() -> None:
+def test_marks_of_scripts_without_spaces_need_no_space() -> None:
     assert split_sentences("我很好。你呢？（他也很好。）再见！") == ["我很好。", "你呢？", "（他也很好。）", "再见！"]
     assert split_sentences("है।दिल्ली है॥") == ["है।", "दिल्ली है॥"]
 
@@ -47,14 +47,14 @@ def test_text_without_capitals_is_split_at_every_mark() -> None:
     assert split_sentences("hello there. how are you? fine.") == ["hello there.", "how are you?", "fine."]
 
 
-def test_thai_stays_together() -> None:
-    """There is no mark to split at."""
+def test_thai_is_not_split() -> None:
+    """It has no mark to split at."""
     text = "ผมชื่อสมชาย ผมอยู่ที่กรุงเทพ"
     assert split_sentences(text) == [text]
 
 
 @pytest.mark.parametrize("text", ["", " \n ", "\t"])
-def test_nothing_has_no_sentences(text: str) -> None:
+def test_empty_text_has_no_sentences(text: str) -> None:
     assert split_sentences(text) == []
 
 
@@ -72,12 +72,12 @@ def test_splitting_loses_and_adds_nothing_but_white_space(text: str) -> None:
 
 @pytest.mark.parametrize("piece", [".", '."', ".)", ". ", "a. ", "[1].", "。", "!?"])
 def test_long_runs_of_marks_take_linear_work(piece: str) -> None:
-    """A quadratic pattern would need hours for this, and run into the time limit of the suite."""
+    """A quadratic pattern would take hours and exceed the time limit of the suite."""
     text = piece * 200_000
     assert sum(map(len, split_sentences(text))) >= len(text) // 2
 
 
-def test_the_form_of_a_text_is_found() -> None:
+def test_the_form_of_a_text_is_detected() -> None:
     wrapped = (
         "It was late, and the boat\nhad not come. Nobody\nspoke of it until\nthe morning.\n\nThen it came\nhome.\n"
     )

@@ -1,4 +1,4 @@
-"""Token shards: what is written is read back, and what is damaged is refused by name."""
+"""Token shards are read back as they were written, and damaged ones are refused by name."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from bertsmith.files import digest_file
 from bertsmith.text.vocabulary import Vocabulary
 from corpus.samples import STORY, small_tokenizer, small_vocabulary, write
 
-# Documents as lists of sentences, a sentence as its ids.
+# Documents are lists of sentences, and sentences are lists of ids.
 DOCUMENTS = st.lists(
     st.lists(st.lists(st.integers(0, 2**16 - 1), min_size=1, max_size=6), min_size=1, max_size=4),
     min_size=1,
@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 def test_documents_and_sentences_come_back_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, documents: list[list[list[int]]], shard_bytes: int, batch_tokens: int
 ) -> None:
-    """However the documents are spread over shards and record batches."""
+    """For any distribution of the documents over shards and record batches."""
     folder = tmp_path_factory.mktemp("shards")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shards, "BATCH_TOKENS", batch_tokens)
@@ -72,7 +72,7 @@ def test_documents_and_sentences_come_back_as_they_were(
         assert entry["digest"] == digest_file(folder / entry["file"])
 
 
-def test_tokens_are_views_of_the_file_of_the_smallest_type(folder: Path) -> None:
+def test_tokens_are_views_into_the_file_with_the_smallest_type(folder: Path) -> None:
     corpus = Corpus.open(folder)
     tokens = corpus.document_tokens(0)
     assert tokens.dtype == np.uint16
@@ -90,7 +90,7 @@ def test_large_vocabularies_are_stored_in_four_bytes(tmp_path: Path) -> None:
     assert (batch.tokens.dtype, batch.tokens.tolist()) == (np.uint32, [2**16 + 3])
 
 
-def test_a_shard_is_an_arrow_file_that_other_tools_open(folder: Path) -> None:
+def test_a_shard_is_an_arrow_file_that_other_tools_can_open(folder: Path) -> None:
     with pa.memory_map(str(folder / "shard-00000.arrow")) as file:
         table = pa.ipc.open_file(file).read_all()
     pieces = small_vocabulary().pieces
@@ -98,14 +98,14 @@ def test_a_shard_is_an_arrow_file_that_other_tools_open(folder: Path) -> None:
     assert table["sentence_lengths"].to_pylist() == [[5, 5], [4, 3]]
 
 
-def test_documents_outside_the_corpus_are_an_index_error(folder: Path) -> None:
+def test_an_index_outside_the_corpus_is_an_index_error(folder: Path) -> None:
     corpus = Corpus.open(folder)
     for index in (-1, 2):
         with pytest.raises(IndexError, match="of 2"):
             corpus.document_tokens(index)
 
 
-def test_the_corpus_brings_its_tokenizer(folder: Path) -> None:
+def test_the_corpus_includes_its_tokenizer(folder: Path) -> None:
     corpus = Corpus.open(folder, verify=True)
     assert corpus.vocabulary == small_vocabulary()
     assert corpus.tokenizer.decode(corpus.document_tokens(1)) == "a new story . it rained ."
@@ -119,14 +119,14 @@ def refused(folder: Path, **options: object) -> str:
     return str(error.value)
 
 
-def test_a_shard_that_was_cut_short_is_refused_by_name(folder: Path) -> None:
+def test_a_truncated_shard_is_refused_by_name(folder: Path) -> None:
     shard = folder / "shard-00000.arrow"
     write(shard, shard.read_bytes()[:-10])
     assert f"in '{shard}'" in refused(folder)
     assert "cut short" in refused(folder)
 
 
-def test_a_shard_that_was_altered_is_refused_by_name_when_verified(folder: Path) -> None:
+def test_an_altered_shard_is_refused_by_name_when_verified(folder: Path) -> None:
     shard = folder / "shard-00000.arrow"
     data = bytearray(shard.read_bytes())
     data[len(data) // 2] ^= 1
@@ -136,7 +136,7 @@ def test_a_shard_that_was_altered_is_refused_by_name_when_verified(folder: Path)
     assert "it was altered" in message
 
 
-def test_a_shard_that_is_missing_is_refused_by_name(folder: Path) -> None:
+def test_a_missing_shard_is_refused_by_name(folder: Path) -> None:
     (folder / "shard-00000.arrow").unlink()
     assert f"in '{folder / 'shard-00000.arrow'}'; found no such file; restore that shard" in refused(folder)
 
@@ -152,8 +152,8 @@ def test_a_shard_with_other_columns_is_refused_by_name(folder: Path) -> None:
     assert f"the columns of a shard in '{shard}'" in refused(folder)
 
 
-def test_no_shard_cut_anywhere_is_read(folder: Path) -> None:
-    """Even where the manifest was changed to fit."""
+def test_a_shard_truncated_anywhere_is_refused(folder: Path) -> None:
+    """Even if the manifest was changed to match."""
     shard = folder / "shard-00000.arrow"
     whole = shard.read_bytes()
     manifest = json.loads((folder / "corpus.json").read_text())
@@ -164,7 +164,7 @@ def test_no_shard_cut_anywhere_is_read(folder: Path) -> None:
         assert f"'{shard}'" in refused(folder)
 
 
-def test_folders_that_are_no_corpus_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_folders_that_are_not_a_corpus_are_refused(folder: Path, tmp_path: Path) -> None:
     assert "found no such folder; build one" in refused(tmp_path / "none")
     assert "found no corpus.json in it" in refused(write(tmp_path / "other" / "x.txt", "x").parent)
     for manifest in ("{", "[]", "{}", '{"format": "bertsmith-corpus"}'):
@@ -189,9 +189,7 @@ def test_another_vocabulary_is_refused(folder: Path) -> None:
     assert "vocab.txt'; found no such file" in refused(folder)
 
 
-def test_a_full_disk_leaves_the_corpus_that_was_there(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_leaves_the_existing_corpus(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
     def full(*_: object) -> None:

@@ -112,7 +112,7 @@ BAD_FILES = {
         "expected columns for the endings (ending0, ending1, ...) in line 2",
     ),
     "no context": ("a.csv", "ending0,ending1,label\na,b,1\n", "expected columns for the context"),
-    "one ending": ("a.csv", "context,ending0,label\nc,a,0\n", "expected 2 endings or more in line 2"),
+    "one ending": ("a.csv", "context,ending0,label\nc,a,0\n", "expected at least 2 endings in line 2"),
     "endings that are no list": (
         "a.jsonl",
         '{"context": "c", "endings": {"a": 1}, "label": 0}',

@@ -142,7 +142,7 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("columns", [{"tag_column": 2}, {"word_column": -3}, {"word_column": 1}, {"tag_column": 0}])
 def test_a_column_that_is_not_there_is_an_error(tmp_path: Path, columns: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="found 2 columns; say which with --word-column and --tag-column"):
+    with pytest.raises(InputError, match="found 2 columns; name the columns with --word-column and --tag-column"):
         read_conll(write(tmp_path / "a.txt", "a O\n"), **columns)
 
 

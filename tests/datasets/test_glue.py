@@ -135,7 +135,7 @@ def test_broken_rows_of_qqp_are_skipped_and_listed_and_those_of_others_are_error
     path = write(tmp_path / "train.tsv", rows)
     file = read_glue(GLUE["qqp"], path, labelled=True)
     assert [example.first for example in file.examples] == ["a", "c"]
-    assert file.skipped == ((f"line 3 of '{path}'", "4 columns in place of 6"),)
+    assert file.skipped == ((f"line 3 of '{path}'", "4 columns instead of 6"),)
     broken = write(tmp_path / "test.tsv", [header("qqp", labelled=False), ["0", "a"]])
     with pytest.raises(InputError, match="expected 3 columns of QQP in line 2"):
         read_glue(GLUE["qqp"], broken, labelled=False)
@@ -189,7 +189,7 @@ def test_a_file_of_another_task_is_an_error(tmp_path: Path) -> None:
         (tmp_path / "bad.tsv").write_text(content)
         with pytest.raises(InputError, match=found):
             read_glue(GLUE["rte"], tmp_path / "bad.tsv", labelled=True)
-    with pytest.raises(InputError, match="the diagnostic set, which is for tests only"):
+    with pytest.raises(InputError, match="the diagnostic set, which is test data only"):
         read_glue(GLUE["ax"], qnli, labelled=True)
 
 

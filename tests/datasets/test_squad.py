@@ -117,7 +117,7 @@ def test_an_answer_that_is_not_in_its_context_counts_in_scoring_alone(
         question("q3", answer("Cy", 3), answer("Bob", 15), answer("Ann", 7)),
     )
     reason, places = (
-        "its answer does not stand in its context",
+        "its answer does not occur in its context",
         [f"question 'q{number}' of '{path}'" for number in (1, 2, 3)],
     )
     file = read_squad(path)
@@ -126,7 +126,7 @@ def test_an_answer_that_is_not_in_its_context_counts_in_scoring_alone(
     assert [example.absent_answers for example in file.examples] == [("Cy",), ("Cy",)]
     assert file.skipped == ((places[1], reason),)
     title, *listed = capsys.readouterr().err.splitlines()
-    assert title == f"warning: 2 answers in '{path}' not in the context; they count in scoring alone"
+    assert title == f"warning: 2 answers in '{path}' not in the context; they only count in scoring"
     assert listed == [f"warning: {places[0]}: 'Cy'", f"warning: {places[2]}: 'Cy'"]
     trained = read_squad(path, training=True)
     assert [(example.id, example.answers, example.absent_answers) for example in trained.examples] == [
@@ -150,10 +150,8 @@ def test_empty_questions_and_contexts_and_doubled_ids_are_skipped_and_listed(tmp
     path = write(tmp_path / "a.json", empty, question("q2", answer("Bob", 15)), question("q2", answer("Ann", 7)))
     file = read_squad(path)
     assert [(example.id, example.answers) for example in file.examples] == [("q2", (Answer("Bob", 15),))]
-    assert [reason for _, reason in file.skipped] == ["an empty question", "an id that came before"]
-    with pytest.raises(
-        InputError, match=r"none that can be used, 1 that cannot, such as question 'q' .*an empty context"
-    ):
+    assert [reason for _, reason in file.skipped] == ["an empty question", "a duplicate id"]
+    with pytest.raises(InputError, match=r"none usable, 1 skipped, such as question 'q' .*an empty context"):
         read_squad(write(tmp_path / "b.json", question("q", answer("Bob", 15)), context="  "))
 
 
@@ -167,9 +165,9 @@ BAD_FILES = {
     "a table": ("text,label\na,1\n", "expected JSON in"),
     "cut off": ('{"data": [{"paragraphs": [', "expected JSON in"),
     "deep": ("[" * 100_000, "expected JSON in"),
-    "a list": ("[1, 2]", "'data' of the SQuAD format in 'PATH'; found [1, 2] in place of a record"),
+    "a list": ("[1, 2]", "'data' of the SQuAD format in 'PATH'; found [1, 2] instead of a record"),
     "other fields": ('{"text": "a", "label": 1}', "found only 'text', 'label'"),
-    "data of another kind": ('{"data": {"a": 1}}', "found {'a': 1} there"),
+    "data of another kind": ('{"data": {"a": 1}}', "found the value {'a': 1}"),
     "no paragraphs": ('{"data": [{"title": "t"}]}', "'paragraphs' of the SQuAD format in article 0 of"),
     "no context": (
         '{"data": [{"paragraphs": [{"qas": []}]}]}',
@@ -183,7 +181,7 @@ BAD_FILES = {
         '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "7", "question": "q", "answers": ["c"]}]}]}]}',
         "'text' of the SQuAD format in question '7' of",
     ),
-    "no questions": ('{"data": []}', "found none that can be used"),
+    "no questions": ('{"data": []}', "found none usable"),
     "an empty file": ("", "found an empty file"),
     "binary": ("\x00\x01", "found binary data"),
 }

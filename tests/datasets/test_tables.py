@@ -131,10 +131,10 @@ def test_columns_that_are_named_are_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "found"),
     [
-        ("words\tlabel", "found columns 'words', 'label'; say which with --text-column"),
-        ("text\tsentence\tlabel", "any of 'text', 'sentence' may be meant; say which with --text-column"),
-        ("text\tkind", "found columns 'text', 'kind'; say which with --label-column"),
-        ("text\tlabel\tclass", "any of 'label', 'class' may be meant; say which with --label-column"),
+        ("words\tlabel", "found columns 'words', 'label'; name it with --text-column"),
+        ("text\tsentence\tlabel", "candidates are 'text', 'sentence'; name it with --text-column"),
+        ("text\tkind", "found columns 'text', 'kind'; name it with --label-column"),
+        ("text\tlabel\tclass", "candidates are 'label', 'class'; name it with --label-column"),
     ],
 )
 def test_columns_that_are_missing_or_could_be_several_are_named(tmp_path: Path, header: str, found: str) -> None:
@@ -213,7 +213,7 @@ def test_a_row_with_an_empty_text_is_skipped_and_listed(tmp_path: Path) -> None:
 BAD_FILES = {
     "too few columns": ("a.tsv", "text\tlabel\na\t1\nb\n", "expected 2 columns in line 3 of"),
     "too many columns": ("a.csv", "text,label\na,1\nb, c,1\n", "expected 2 columns in line 3 of"),
-    "an open quote": ("a.csv", 'text,label\na,1\n"b,1\nc,1\n', "expected a row of CSV from line 3 of"),
+    "an open quote": ("a.csv", 'text,label\na,1\n"b,1\nc,1\n', "expected a CSV row starting at line 3 of"),
     "a name twice": ("a.csv", "text,text\na,1\n", "found 'text' twice"),
     "a blank header": ("a.csv", "\ntext,label\n", "found a blank line"),
     "a header alone": ("a.csv", "text,label\n", "found none, only columns 'text', 'label'"),
@@ -282,7 +282,7 @@ def test_columns_that_are_not_read_are_told(tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.parametrize("name", ["mails", "mails.txt", "mails.csv.bak"])
 def test_a_file_without_a_usual_ending_is_to_be_renamed(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InputError, match=r"rename it to end in \.tsv or \.jsonl if that is what it holds, or save it"):
+    with pytest.raises(InputError, match=r"rename it to \.tsv or \.jsonl if that is its format, or save it"):
         read_texts(write(tmp_path / name, "text\tlabel\na\tb\n"))
 
 
@@ -290,12 +290,12 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path / "sms.tsv", "ham\tGo until jurong\nspam\tFree entry\nham\tOk lar\n")
-    with pytest.raises(InputError, match="say which with --text-column; the first line must name the columns"):
+    with pytest.raises(InputError, match="name it with --text-column; the first line must name the columns"):
         read_texts(path)
     assert capsys.readouterr().err == ""
     assert len(read_texts(path, text_column="Go until jurong", label_column="ham").examples) == 2
     assert capsys.readouterr().err == (
-        f"warning: '{path}' also has 'ham', its label column, as a label: its first line must name columns\n"
+        f"warning: '{path}' has its label column 'ham' also as a label: the first line must be a header\n"
     )
     records = write(tmp_path / "a.jsonl", '{"text": "a", "label": "label"}\n{"text": "b", "kind": 1, "label": "x"}\n')
     read_texts(records)

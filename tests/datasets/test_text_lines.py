@@ -89,8 +89,8 @@ def test_a_table_gives_the_column_that_is_asked_for_or_the_only_one_that_can_be_
         ("a.csv", b'text,label\n"a,b\n', "quotes"),
         ("a.csv", b"one,two\na,b\n", "--column"),
         ("a.parquet", b"PAR1 no", "Parquet"),
-        ("a.txt", b'\xef\xbb\xbf{"text": "a"}\n', "found JSON; give it as JSON lines"),
-        ("a.txt", b'[\n {"text": "a"}\n]', "found JSON; give it as JSON lines"),
+        ("a.txt", b'\xef\xbb\xbf{"text": "a"}\n', "found JSON; convert it to JSON lines"),
+        ("a.txt", b'[\n {"text": "a"}\n]', "found JSON; convert it to JSON lines"),
         ("a.tsv", b'{"text": "a"}\n{"text": "b"}\n', "a TSV table"),
         ("a.json", b'["a", "b"]', "ends in .jsonl"),
     ],
@@ -105,7 +105,7 @@ def test_a_damaged_file_is_refused_in_one_line(tmp_path, name, data, found):
 
 def test_json_lines_that_come_without_a_column_say_how_to_name_it(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"body": "a"}\n')))
-    with pytest.raises(InputError, match="say --column"):
+    with pytest.raises(InputError, match="set --column"):
         list(TextLines("-"))
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b'{"body": "a"}\n')))
     assert list(TextLines("-", "body")) == ["a"]
@@ -134,7 +134,7 @@ def test_every_kind_of_table_has_one_rule_for_its_column(tmp_path, name):
         assert list(TextLines(path)) == ["a"]
     for rows in ([{"title": "a", "body": "b"}], [{"id": "a", "name": "b"}]):
         write(rows)
-        with pytest.raises(InputError, match=r"known for texts in .*say which with --column"):
+        with pytest.raises(InputError, match=r"known name for texts in .*name it with --column"):
             list(TextLines(path))
     with pytest.raises(InputError, match=r"the column 'nam' in .*'name'"):
         list(TextLines(path, "nam"))

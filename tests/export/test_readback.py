@@ -24,7 +24,7 @@ from bertsmith.export.onnx_graph import outputs_of
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import digest_file
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
 from bertsmith.tasks.named_tasks import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
@@ -51,7 +51,7 @@ def one_line(error: BertsmithError) -> str:
 def write_agreed(source: Path, path: Path, count: int) -> Path:
     """Examples with the labels that the model gives them, so that every changed answer lowers its score."""
     examples = examples_of("single", count)
-    predictions = Predictor.load(source).predict(examples)
+    predictions = load_predictor(source).predict(examples)
     pairs = zip(examples, predictions, strict=True)
     return write_data(path, [dataclasses.replace(one, label=found.label) for one, found in pairs])
 
@@ -133,7 +133,7 @@ def test_a_labelled_file_is_scored_on_both_sides(kind: str, to: str, record: str
     export(source, tmp_path / "out", to=to, data=data)
     values = record_of(tmp_path / "out")
     found = values[record]["model.onnx"] if to == "onnx" else values[record]
-    scores, _ = Predictor.load(source).evaluate(examples)
+    scores, _ = load_predictor(source).evaluate(examples)
     expected = pytest.approx(scores[SPECS[kind].metric], abs=1e-9)
     assert found["metric"] == {
         "name": SPECS[kind].metric,
@@ -173,7 +173,7 @@ def test_a_score_that_is_lost_is_not_written_whatever_the_limit_of_the_outputs(
     with pytest.raises(CheckpointError) as caught:
         export(source, tmp_path / "out", to=to, data=data, limit=1000.0)
     words = one_line(caught.value)
-    assert "at most 0.001 below that of the library, or at most 1 answer changed" in words
+    assert "at most 0.001 below the library's, or at most 1 changed answer" in words
     assert "found 0.0000, library 1.0000, answers changed: 20 of 20; nothing was written" in words
     assert not (tmp_path / "out").exists()
     change_answers(monkeypatch, to, lambda logits: logits[:, ::-1])
@@ -194,7 +194,7 @@ def test_one_tie_is_let_pass_and_two_are_held_to_the_limit_of_the_score() -> Non
     assert require_equal(dataclasses.replace(scored, changed=5, loss=-0.1), "m") == limits
     # Every number differs a little, so there is no answer that changed.
     number = dataclasses.replace(scored, metric="pearson", changed=None)
-    with pytest.raises(CheckpointError, match=r"at most 0\.001 below that of the library; found 0\.4000, library"):
+    with pytest.raises(CheckpointError, match=r"at most 0\.001 below the library's; found 0\.4000, library"):
         require_equal(number, "m")
     assert require_equal(dataclasses.replace(number, loss=0.0), "m") == {"largest": 1e-4, "metric_loss": METRIC_LIMIT}
 
@@ -237,7 +237,7 @@ def test_a_written_google_checkpoint_with_another_tensor_leaves_nothing(
         write(prefix, {**variables, name: variables[name] + torch.linspace(0, 0.01, len(variables[name]))})
 
     monkeypatch.setattr(google, "write_bundle", damaged)
-    with pytest.raises(CheckpointError, match=r"found other values in bert\.layers\.1\.output\.bias; nothing"):
+    with pytest.raises(CheckpointError, match=r"found different values in bert\.layers\.1\.output\.bias; nothing"):
         export(source, tmp_path / "out", to="google")
     assert not (tmp_path / "out").exists()
     # What is run is what was written: without the look at the tensors the outputs tell.
@@ -261,8 +261,7 @@ def test_a_head_that_does_not_come_back_is_told(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(CheckpointError) as caught:
         export(source, tmp_path / "out", to="google")
     assert (
-        "found a head of tagging (tagging: LABEL_0, LABEL_1, LABEL_2) in the place of "
-        "a head of ner (tagging: O, B-PER, B-LOC)"
+        "found a tagging head (tagging: LABEL_0, LABEL_1, LABEL_2) instead of a ner head (tagging: O, B-PER, B-LOC)"
     ) in one_line(caught.value)
     assert not (tmp_path / "out").exists()
 
@@ -306,7 +305,7 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
     assert not (tmp_path / "out").exists()
     export(source, tmp_path / "out", to="google", data=data, task=task, columns=columns)
     record = record_of(tmp_path / "out")
-    scores, _ = Predictor.load(source).evaluate(examples_of(kind, 12))
+    scores, _ = load_predictor(source).evaluate(examples_of(kind, 12))
     assert record["read_back"]["metric"]["library"] == pytest.approx(scores[SPECS[kind].metric], abs=1e-9)
     said = {"pair": {"text_column": "body", "pair_column": "other", "label_column": "verdict"}}
     said["tags"] = {"word_column": 2, "tag_column": 0}
@@ -320,7 +319,7 @@ def test_a_model_without_a_task_reads_texts_and_no_columns(tmp_path: Path) -> No
     (tmp_path / "texts.txt").write_text("anna was in rome .\n\nthe film\n", encoding="utf-8")
     _, lines = export(tmp_path / "model", tmp_path / "out", to="google", data=tmp_path / "texts.txt")
     assert lines[1].startswith("compared on texts.txt (2 rows)")
-    with pytest.raises(ConfigError, match=r"the head of a task, with --task, --text-column; found one without"):
+    with pytest.raises(ConfigError, match=r"a task head, with --task, --text-column; found one without"):
         export(
             tmp_path / "model",
             tmp_path / "other",

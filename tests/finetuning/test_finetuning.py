@@ -1,4 +1,4 @@
-"""Steps of fine-tuning: the order of the examples, the rates of the layers, seeds, collapses, the search."""
+"""Fine-tuning: the order of the examples, the learning rates of the layers, seeds, collapsed trainings, tuning."""
 
 import dataclasses
 import json
@@ -10,12 +10,13 @@ import pytest
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.errors import ConfigError, RunError
+from bertsmith.finetuning.finished_run import table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob, SeedResult
-from bertsmith.finetuning.tuning import GRID, search_settings, table_cells
+from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
@@ -37,7 +38,7 @@ def workload(batch_size: int = 8, count: int = 20, seed: int = 1, layer_decay: f
 
 
 @pytest.mark.parametrize(("batch_size", "count"), [(8, 20), (7, 20), (32, 20), (1, 3)])
-def test_every_example_comes_once_an_epoch_across_the_borders_of_steps(batch_size: int, count: int) -> None:
+def test_every_example_occurs_once_per_epoch_across_step_boundaries(batch_size: int, count: int) -> None:
     work = workload(batch_size, count)
     stream = np.concatenate([work.units_of_step(step) for step in range(-(-3 * count // batch_size))])
     for epoch in range(3):
@@ -70,7 +71,7 @@ def test_layers_learn_more_slowly_towards_the_bottom() -> None:
     assert factor.keys() == dict(work.model.named_parameters()).keys()
 
 
-def test_the_upper_layers_can_start_anew(tmp_path: Path) -> None:
+def test_the_top_layers_can_be_re_initialized(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base", seed=3)
     data = TaskData(train=examples_of("single", 8), dev=())
     settings = dataclasses.replace(SETTINGS, reinit_layers=1, epochs=0.5)
@@ -86,14 +87,14 @@ def test_the_upper_layers_can_start_anew(tmp_path: Path) -> None:
         FinetuningJob.prepare(base, SPECS["single"], data, dataclasses.replace(settings, reinit_layers=3), recipe)
 
 
-def test_one_answer_for_everything_is_a_collapse_unless_the_gold_is_one_answer_too() -> None:
+def test_one_answer_for_everything_is_a_collapse_unless_gold_is_one_answer_too() -> None:
     task, examples = task_for(SPECS["single"]), examples_of("single", 6)
     same = [LabelPrediction(label="positive", probability=1.0, probabilities=(), labels=(), chosen=("positive",))] * 6
     assert task.is_collapsed(same, examples)
     assert not task.is_collapsed(same[:3], [example for example in examples if example.label == "positive"])
 
 
-def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_path: Path) -> None:
+def test_a_fitted_temperature_is_stored_with_the_model_and_changes_no_answer(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
     spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
@@ -102,7 +103,7 @@ def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_p
     assert result.report["temperature"] == result.spec.temperature
     assert result.report["threshold"] is None
     plain = dataclasses.replace(result.spec, temperature=1.0)
-    predictor = Predictor.load(tmp_path / "run" / "model")
+    predictor = load_predictor(tmp_path / "run" / "model")
     assert predictor.task.spec == result.spec
     soft = predictor.predict(data.dev)
     predictor.task = task_for(plain)
@@ -111,7 +112,7 @@ def test_a_fitted_temperature_travels_with_the_model_and_changes_no_answer(tmp_p
     assert [one.probability for one in soft] != [one.probability for one in hard]
 
 
-def test_answers_that_are_all_right_fit_no_temperature(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_temperature_is_fitted_if_all_answers_are_correct(capsys: pytest.CaptureFixture[str]) -> None:
     spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
     task, examples = task_for(spec), examples_of("single", 8)
 
@@ -125,14 +126,14 @@ def test_answers_that_are_all_right_fit_no_temperature(capsys: pytest.CaptureFix
 
     assert task.tuned(examples, answers(0.7)) == spec
     assert capsys.readouterr().err == (
-        "warning: calibrate has no effect: 8 of 8 dev examples are right, which fits no temperature\n"
+        "warning: calibrate has no effect: no temperature fits, 8 of 8 dev examples are correct\n"
     )
     assert task.tuned(examples, answers(0.3)) == spec
-    assert "0 of 8 dev examples are right" in capsys.readouterr().err
+    assert "0 of 8 dev examples are correct" in capsys.readouterr().err
     assert task.tuned(examples, [*answers(0.7)[:6], *answers(0.3)[6:]]).temperature not in (1.0, 0.05)
 
 
-def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:
+def test_a_dev_set_is_held_out_and_no_example_is_lost() -> None:
     examples = examples_of("single", 30)
     kept, aside = split_dev(examples, seed=0)
     assert len(aside) == 3
@@ -141,7 +142,7 @@ def test_a_dev_share_is_set_aside_and_nothing_is_lost() -> None:
         split_dev(examples[:1], seed=0)
 
 
-def test_a_collapsed_model_is_noticed_counted_and_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
@@ -163,7 +164,7 @@ def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path
     assert best.read_bytes() == (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
 
 
-def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: Path) -> None:
+def test_a_search_resumes_where_it_stopped_and_returns_the_best_trial(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
     data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
     grid = {"learning_rate": (1e-9, 5e-3), "batch_size": (8,), "epochs": (15,)}
@@ -182,10 +183,10 @@ def test_a_search_goes_on_where_it_stopped_and_returns_the_best_trial(tmp_path: 
         search_settings(*arguments, trials=7, grid={**grid, "batch_size": (16,)}, resume=True)
 
 
-def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
+def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With unanswerable questions the plain F1, before its threshold is fitted, tells trials apart by chance only."""
+    """With unanswerable questions, F1 before the threshold is fitted distinguishes trials only by chance."""
     values = iter((50.0, 60.0, 70.0, 10.0))
 
     def train_once(
@@ -213,7 +214,7 @@ def test_a_trial_that_falls_behind_by_the_score_that_chooses_ends_as_pruned(
 
 
 @pytest.mark.parametrize("collapsed", [True, False])
-def test_a_search_whose_trials_all_collapse_says_what_may_help(
+def test_a_search_whose_trials_all_collapse_suggests_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], collapsed: bool
 ) -> None:
     outcomes = iter((True, collapsed))
@@ -240,7 +241,7 @@ def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
     assert (GRID["batch_size"], GRID["epochs"]) == ((16, 32), (2, 3, 4))
 
 
-def test_a_model_that_learned_nothing_is_told_with_what_may_help() -> None:
+def test_a_model_that_learned_nothing_is_reported_with_remedies() -> None:
     report = {
         "scores": {"accuracy": {"mean": 0.5, "deviation": 0.0, "values": [0.5]}},
         "collapsed": 3,
@@ -270,5 +271,5 @@ def test_the_best_score_comes_with_its_interval() -> None:
     }
     assert summary_lines(report) == [
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
-        "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, by the dev examples); 1,234 tokens/s",
+        "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, resampling the dev examples); 1,234 tokens/s",
     ]

@@ -1,4 +1,4 @@
-"""A frozen encoder: its vectors are those of a plain loop, it never changes, and a tagger or a probe learns on them."""
+"""A frozen encoder: its vectors equal those of a plain loop, it never changes, and taggers and probes learn on them."""
 
 import dataclasses
 import itertools
@@ -15,6 +15,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample, TextExample
 from bertsmith.encoding import frozen as frozen_encoder
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import CheckpointError, ConfigError, InputError, RunError
 from bertsmith.finetuning.frozen_tagging import (
     TAGGER_RECIPE,
@@ -59,7 +60,7 @@ RECIPE = dataclasses.replace(TAGGER_RECIPE, learning_rate=1e-2, log_every=1, sav
 
 
 def encoder(**arguments: int) -> FrozenEncoder:
-    """A shaken encoder, handed over in training mode with dropout 0.1."""
+    """An encoder with perturbed parameters, in training mode with dropout 0.1."""
     model = BertModel(CONFIG)
     shake(model)
     return FrozenEncoder(model.train(), TOKENIZER, choose("cpu", "fp32"), **arguments)
@@ -78,7 +79,7 @@ def tagging(**settings: object) -> TaggingTask:
 
 
 def sentences(count: int, seed: int = 0) -> list[TaggedExample]:
-    """Sentences in which `a` begins an entity, and whatever follows `a` is inside it."""
+    """Sentences in which `a` begins an entity, and the word after `a` is inside it."""
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):
@@ -109,7 +110,7 @@ def row(pieces: Sequence[int]) -> list[int]:
 @pytest.mark.parametrize("layers", ["embeddings", "last", "concat-last-4", "sum-all", "-1,0"])
 @pytest.mark.parametrize("micro_tokens", [20, 4096])
 def test_the_vector_of_a_word_is_that_of_its_first_piece(layers: str, micro_tokens: int) -> None:
-    """Against a loop over sentences and words, for any cut into micro-batches."""
+    """Compared with a loop over sentences and words, for any split into micro-batches."""
     frozen, examples = encoder(micro_tokens=micro_tokens), sentences(12)
     choice = frozen.choice(layers)
     words = word_vectors(frozen, tagging(), examples, choice)
@@ -141,7 +142,7 @@ def test_a_sentence_that_is_read_in_windows_is_one_sentence_of_the_tagger() -> N
 
 @pytest.mark.parametrize("layers", ["last", "sum-last-4", "concat-last-4"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_the_vector_of_a_text_is_the_mean_of_its_tokens_or_that_of_its_first(layers: str, pooling: str) -> None:
+def test_the_vector_of_a_text_is_the_mean_of_its_tokens_or_the_first(layers: str, pooling: str) -> None:
     frozen = encoder(micro_tokens=30)
     examples = texts(9)
     vectors = text_vectors(frozen, classification(), examples, frozen.choice(layers), pooling)
@@ -167,7 +168,7 @@ def test_the_windows_of_a_text_are_averaged() -> None:
 
 @pytest.mark.parametrize("layers", ["concat-last-4", "sum-all"])
 def test_training_on_its_vectors_changes_no_bit_of_the_encoder(layers: str, tmp_path: Path) -> None:
-    """Frozen parameters, guaranteed."""
+    """The parameters are really frozen."""
     frozen = encoder()
     before = {name: tensor.clone() for name, tensor in frozen.model.state_dict().items()}
     result = train_tagger(frozen, tagging(), data(), tmp_path / "run", SETTINGS, RECIPE)
@@ -181,8 +182,8 @@ def test_training_on_its_vectors_changes_no_bit_of_the_encoder(layers: str, tmp_
     assert not inside & {id(p) for p in result.model.parameters()}
 
 
-def test_a_tagger_learns_what_stands_beside_a_word(tmp_path: Path) -> None:
-    """The vectors of the embeddings know nothing of the neighbour: the BiLSTM must find it."""
+def test_a_tagger_learns_from_the_word_next_to_a_word(tmp_path: Path) -> None:
+    """Embedding vectors contain nothing about neighbouring words, so the BiLSTM must read them."""
     settings = dataclasses.replace(SETTINGS, layers="embeddings", batch_size=20, epochs=20, dropout=0.0)
     result = train_tagger(encoder(), tagging(), data(60), tmp_path / "run", settings, RECIPE)
     lines = RunFolder.open(tmp_path / "run").metrics("train")
@@ -194,7 +195,7 @@ def test_a_tagger_learns_what_stands_beside_a_word(tmp_path: Path) -> None:
     assert result.scores["f1"] == max(held)
 
 
-def test_the_weights_of_the_layers_are_learned_unless_a_plain_sum_is_asked_for(tmp_path: Path) -> None:
+def test_layer_weights_are_learned_unless_a_plain_sum_is_requested(tmp_path: Path) -> None:
     learned = train_tagger(encoder(), tagging(), data(), tmp_path / "learned", SETTINGS, RECIPE)
     assert sum(learned.shares) == pytest.approx(1)
     assert len(learned.shares) == 4
@@ -249,7 +250,7 @@ def workload(**settings: object) -> FeatureTagging:
     return FeatureTagging(model, task, words, None, frozen, chosen, seed=3)
 
 
-def test_every_epoch_holds_each_sentence_once_and_the_next_step_reaches_into_it() -> None:
+def test_every_epoch_has_each_sentence_once_and_steps_cross_epoch_boundaries() -> None:
     one = workload()
     stream = list(itertools.chain.from_iterable(one.sentences_of_step(step).tolist() for step in range(7)))
     epochs = [stream[start : start + 7] for start in range(0, 35, 7)]
@@ -258,7 +259,7 @@ def test_every_epoch_holds_each_sentence_once_and_the_next_step_reaches_into_it(
     assert one.sentences_of_step(4).tolist() == stream[20:25]
 
 
-def test_the_cut_into_micro_batches_and_ranks_changes_nothing_but_rounding() -> None:
+def test_the_split_into_micro_batches_and_ranks_changes_only_rounding() -> None:
     losses, gradients, words = [], [], []
     for micro_words, world in ((4096, 1), (1, 1), (6, 2)):
         one = workload(micro_words=micro_words)
@@ -277,7 +278,7 @@ def test_the_cut_into_micro_batches_and_ranks_changes_nothing_but_rounding() -> 
             torch.testing.assert_close(other[name], gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_a_sentence_is_read_from_both_ends_and_knows_nothing_of_its_neighbours() -> None:
+def test_a_sentence_is_read_from_both_ends_and_independently_of_its_neighbours() -> None:
     choice = layer_choice("concat-last-4", 4)
     tagger = BiLSTMTagger(choice, 8, 5, width=6, dropout=0.5, seed=1).eval()
     lengths = [3, 1, 6, 2]
@@ -292,7 +293,7 @@ def test_a_sentence_is_read_from_both_ends_and_knows_nothing_of_its_neighbours()
     assert moved.tolist() == [False] * 4 + [True] * 6 + [False] * 2
 
 
-def test_a_tagger_starts_alike_from_a_seed_and_draws_from_no_global_generator() -> None:
+def test_a_tagger_is_initialized_by_its_seed_without_the_global_generator() -> None:
     choice = layer_choice("sum-all", 4)
     before = torch.get_rng_state()
     first, again, other = (BiLSTMTagger(choice, 8, 3, width=6, seed=seed).state_dict() for seed in (1, 1, 2))
@@ -322,7 +323,7 @@ def test_rows_longer_than_the_model_reads_are_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("width", 0), ("dropout", 1.0), ("epochs", 0.0), ("micro_words", -1)])
-def test_settings_that_are_impossible_are_refused(name: str, value: float) -> None:
+def test_invalid_settings_are_refused(name: str, value: float) -> None:
     with pytest.raises(ConfigError, match=name):
         TaggerSettings(**{name: value})
 
@@ -333,11 +334,11 @@ def test_no_training_sentences_are_refused(tmp_path: Path) -> None:
 
 
 def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(tmp_path: Path) -> None:
-    """Whatever can be fine-tuned gives features."""
+    """Every model that can be fine-tuned can also provide features."""
     model = EncoderForPreTraining(new_encoder(CONFIG))
     shake(model)
     save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict({}))
-    loaded = FrozenEncoder.load(tmp_path / "model", device="cpu")
+    loaded = load_frozen_encoder(tmp_path / "model", device="cpu")
     assert set(loaded.digests) == {"base", "vocabulary"}
     direct = FrozenEncoder(model.encoder, TOKENIZER, choose("cpu", "fp32"))
     vectors = [word_vectors(one, tagging(), sentences(5), one.choice("sum-all")).vectors for one in (loaded, direct)]
@@ -345,7 +346,7 @@ def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(
     for name in ("vocab.txt", "tokenizer.json"):
         (tmp_path / "model" / name).unlink()
     with pytest.raises(CheckpointError, match="vocabulary"):
-        FrozenEncoder.load(tmp_path / "model", device="cpu")
+        load_frozen_encoder(tmp_path / "model", device="cpu")
 
 
 LABELS = ("no", "yes", "never")
@@ -363,7 +364,7 @@ def classification(**settings: object) -> ClassificationTask:
 
 
 def texts(count: int, seed: int = 0) -> list[TextExample]:
-    """Texts whose label is whether most of their letters come before `f`; the third label never occurs."""
+    """Texts labelled by whether most of their letters come before `f`; the third label never occurs."""
     rng = np.random.default_rng(seed)
     found = []
     for number in range(count):
@@ -377,7 +378,7 @@ def texts(count: int, seed: int = 0) -> list[TextExample]:
 
 @pytest.mark.parametrize("classifier", ["logistic", "mlp"])
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_probe_learns_and_is_scored_as_the_fine_tuned_task(classifier: str, pooling: str) -> None:
+def test_a_probe_learns_and_is_scored_like_the_fine_tuned_task(classifier: str, pooling: str) -> None:
     train, dev = texts(80), texts(40, seed=1)
     probe = FeatureProbe(encoder(), classification(), pooling=pooling, classifier=classifier)
     probe.fit(train)
@@ -395,7 +396,7 @@ def test_a_probe_learns_and_is_scored_as_the_fine_tuned_task(classifier: str, po
     assert probe.predict([]) == []
 
 
-def test_a_probe_says_what_it_cannot_do() -> None:
+def test_a_probe_refuses_what_it_cannot_do() -> None:
     frozen, task = encoder(), classification()
     for arguments, message in (
         ({"classifier": "logistc"}, "did you mean 'logistic'"),
@@ -404,7 +405,7 @@ def test_a_probe_says_what_it_cannot_do() -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             FeatureProbe(frozen, task, **arguments)
-    with pytest.raises(ConfigError, match="one label a text"):
+    with pytest.raises(ConfigError, match="single-label task"):
         FeatureProbe(frozen, ClassificationTask(dataclasses.replace(task.spec, multi_label=True)))
     probe = FeatureProbe(frozen, task, pooling="men")
     with pytest.raises(ConfigError, match="did you mean 'mean'"):

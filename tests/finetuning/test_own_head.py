@@ -15,13 +15,13 @@ import bertsmith
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import convert, load_any
-from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import CheckpointError, ConfigError, InputError, RunError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.library.own_heads import head_from_file
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForTask, OwnHead
@@ -103,13 +103,14 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
     lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if line["kind"] == "train"]
     assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
-    predictor = Predictor.load(tmp_path / "run" / "model", head=two_layers)
+    predictor = load_predictor(tmp_path / "run" / "model", head=two_layers)
     scores, predictions = predictor.evaluate(data.dev)
     assert scores == pytest.approx(dict(result.runs[result.best].scores), abs=1e-9)
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
-        "from bertsmith.inference.predictor import Predictor; from bertsmith.library.own_heads import head_from_file;"
-        "p = Predictor.load(sys.argv[1], head=head_from_file(sys.argv[4]));"
+        "from bertsmith.inference.loading import load_predictor;"
+        "from bertsmith.library.own_heads import head_from_file;"
+        "p = load_predictor(sys.argv[1], head=head_from_file(sys.argv[4]));"
         "print(json.dumps([one.to_dict() for one in p.predict(examples_of(sys.argv[3], 24, seed=1))]))"
     )
     place, folder = f"{file}:TwoLayers", str(Path(__file__).parent.parent)
@@ -190,29 +191,31 @@ def test_without_its_class_a_model_says_what_it_needs_and_still_gives_vectors(
     tuned: Path, two_layers: type[OwnHead]
 ) -> None:
     message = (
-        rf"expected the class of the head in '{tuned}/model'; found none; the model was fine-tuned with the head "
-        "'TwoLayers' of the user; give the class: head=... in Python, --head FILE:CLASS on the command line"
+        rf"expected the class of the head in '{tuned}/model'; found none; the model was fine-tuned with the user's "
+        "head 'TwoLayers'; pass the class: head=... in Python, --head FILE:CLASS on the command line"
     )
-    for loads in (bertsmith.load, lambda place: Predictor.load(place / "model")):
+    for loads in (bertsmith.load, lambda place: load_predictor(place / "model")):
         with pytest.raises(CheckpointError, match=message):
             loads(tuned)
     words = [["the", "good", "film"]]
     without = bertsmith.WordEncoder(str(tuned))(words)[0]
     torch.testing.assert_close(without[0], bertsmith.load(tuned, head=two_layers).features(words)[0])
-    assert FrozenEncoder.load(tuned).has_pooler
+    assert load_frozen_encoder(load_any(tuned)).has_pooler
 
 
 def test_a_class_that_does_not_fit_is_told(
     base: str, tuned: Path, file: Path, two_layers: type[OwnHead], tmp_path: Path
 ) -> None:
     narrow = head_from_file(f"{file}:Narrow")
-    with pytest.raises(CheckpointError, match=r"the parameters of Narrow in .* written by TwoLayers; give the class"):
+    with pytest.raises(CheckpointError, match=r"the parameters of Narrow in .* written by TwoLayers; pass the class"):
         bertsmith.load(tuned, head=narrow)
     linear = FinetuningJob.prepare(
         base, SPECS["single"], data_of("single", 16), dataclasses.replace(SETTINGS, epochs=1), RECIPE
     )
     linear.train_once(tmp_path / "linear", 1)
-    with pytest.raises(CheckpointError, match=r"with the head 'TwoLayers' in .*; found pooler, classifier; leave out"):
+    with pytest.raises(
+        CheckpointError, match=r"with the head 'TwoLayers' in .*; found pooler, classifier; omit the head"
+    ):
         bertsmith.load(tmp_path / "linear", head=two_layers)
     with pytest.raises(CheckpointError, match="expected a fine-tuned model"):
         bertsmith.load(base, head=two_layers)
@@ -226,7 +229,7 @@ def test_a_model_with_it_is_the_base_of_another_with_any_head(
         job = FinetuningJob.prepare(tuned, SPECS["single"], data_of("single", 16), settings, RECIPE, head)
         name = "linear" if head is None else head.__name__
         job.train_once(tmp_path / name, 1)
-        assert Predictor.load(tmp_path / name, head=head).predict(examples_of("single", 2))
+        assert load_predictor(tmp_path / name, head=head).predict(examples_of("single", 2))
 
 
 def test_hugging_face_keeps_it_and_other_formats_refuse_it(
@@ -234,9 +237,11 @@ def test_hugging_face_keeps_it_and_other_formats_refuse_it(
 ) -> None:
     convert(tuned, tmp_path / "copy", to="huggingface")
     asked = examples_of("single", 4)
-    before, after = (Predictor.load(place, head=two_layers).predict(asked) for place in (tuned, tmp_path / "copy"))
+    before, after = (load_predictor(place, head=two_layers).predict(asked) for place in (tuned, tmp_path / "copy"))
     assert before == after
-    with pytest.raises(ConfigError, match="a model whose head Google's code has; found the head 'TwoLayers' of the"):
+    with pytest.raises(
+        ConfigError, match="a model whose head Google's code supports; found the user's head 'TwoLayers'"
+    ):
         convert(tuned, tmp_path / "google", to="google")
     assert not (tmp_path / "google").exists()
 
@@ -289,10 +294,13 @@ class Unfinished(OwnHead):
 @pytest.mark.parametrize(
     ("head", "message"),
     [
-        (WithDropout, r"expected a head without dropout, .* WithDropout receives; found dropout in inner\.1; leave it"),
-        (WithAttention, "found dropout in inner; leave it out"),
-        (WithBatchNorm, r"no other state; found inner\.1\.num_batches_tracked, .*; leave out buffers, batch norms"),
-        (Tied, r"each under one name, and no other state; found inner\.1\.weight; leave out"),
+        (
+            WithDropout,
+            r"expected a head without dropout, .* WithDropout receives; found dropout in inner\.1; remove it",
+        ),
+        (WithAttention, "found dropout in inner; remove it"),
+        (WithBatchNorm, r"no other state; found inner\.1\.num_batches_tracked, .*; remove buffers, batch norms"),
+        (Tied, r"each under one name, and no other state; found inner\.1\.weight; remove"),
         (Empty, "expected parameters in Empty, .* found none; build its layers"),
         (TooWide, r"expected logits of shape \[16, 2\] from TooWide; found \[16, 3\]; return one row"),
         (Unfinished, "a head with a method `forward`; found Unfinished without one"),

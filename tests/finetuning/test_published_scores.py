@@ -1,4 +1,4 @@
-"""The tables of published results hold together."""
+"""The tables of published results are consistent."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_the_headlines_are_values_of_the_tables() -> None:
         assert round(table[-1].test_f1 - rival.test_f1, 1) == HEADLINES[name].gain
 
 
-def test_names_are_held_against_conll_where_the_types_are_those_of_conll() -> None:
+def test_entities_are_compared_with_conll_if_they_have_its_types() -> None:
     tags = ["O", *(f"{letter}-{kind}" for letter in "BI" for kind in ("PER", "LOC", "ORG", "MISC"))]
     assert {score.value for score in dev_scores("ner", tags)} == {0.964, 0.966}
     assert dev_scores("ner", tags[:-1])

@@ -1,4 +1,4 @@
-"""The page of fine-tuning runs shows what the run folders hold, and compares runs on the same examples."""
+"""The page of fine-tuning runs shows the contents of run folders and compares runs on the same examples."""
 
 import json
 import re
@@ -30,12 +30,12 @@ Line = dict[str, Any]
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page of several runs goes into the current folder."""
+    """The page of several runs is written to the current folder."""
     monkeypatch.chdir(tmp_path)
 
 
 def write_run(path: Path, kind: str, lines: list[Line], *, seeds: int = 2, spec: dict[str, Any] | None = None) -> Path:
-    """A run folder as `finetune` leaves it, with the given predictions and made-up scores 0.5, 0.75, ..."""
+    """A run folder as written by `finetune`, with the given predictions and made-up scores 0.5, 0.75, ..."""
     metric = {"regression": "pearson", "span": "f1", "tagging": "f1"}.get(kind, "accuracy")
     values = [0.5 + 0.25 * number for number in range(seeds)]
     runs = []
@@ -70,7 +70,7 @@ def label_line(name: str, gold: str, chances: dict[str, float], texts: list[str]
 
 
 def some_labels(count: int, right: float, seed: int = 0) -> list[Line]:
-    """Predictions of which about the share `right` is right."""
+    """Predictions of which about the fraction `right` is correct."""
     draws = generator(seed, "labels").random((count, 2))
     lines = []
     for number, (draw, sure) in enumerate(draws.tolist()):
@@ -101,7 +101,7 @@ def test_the_scores_of_a_run_are_in_a_table(tmp_path: Path) -> None:
     assert write_finetuning_report([run]) == run / "report.html"
     scores = tables_of(run / "report.html")[0]
     assert scores == [
-        ["score", "mean", "deviation", "seed-1", "seed-2", "best model", "its 95% interval"],
+        ["score", "mean", "standard deviation", "seed-1", "seed-2", "best model", "its 95% interval"],
         ["accuracy", "0.6250", "0.1768", "0.5000", "0.7500", "0.7500", "0.7000 to 0.7900"],
     ]
     text = read(run / "report.html").text
@@ -127,7 +127,7 @@ def test_every_seed_has_its_curves(tmp_path: Path) -> None:
     assert [re.findall(r"</i>(.*?)</li>", legend) for legend in legends] == 2 * [["seed-1", "seed-2", "seed-3"]]
 
 
-def test_a_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
+def test_a_page_makes_no_network_requests(tmp_path: Path) -> None:
     path = write_finetuning_report([write_run(tmp_path / "run", "classification", some_labels(30, 0.8))])
     page = read(path)
     assert not {"script", "link", "img", "iframe", "image"} & set(page.elements)
@@ -135,7 +135,7 @@ def test_a_page_asks_nothing_of_the_network(tmp_path: Path) -> None:
     assert "#010203" not in path.read_text(encoding="utf-8")
 
 
-def test_confusions_calibration_and_the_surest_mistakes_of_classes(tmp_path: Path) -> None:
+def test_confusions_calibration_and_the_most_confident_mistakes_of_classes(tmp_path: Path) -> None:
     lines = [
         label_line("a", "no", {"no": 0.9, "yes": 0.1}, ["first text", "second"]),
         label_line("b", "no", {"no": 0.3, "yes": 0.7}, ["doubtful"]),
@@ -162,7 +162,7 @@ def test_confusions_calibration_and_the_surest_mistakes_of_classes(tmp_path: Pat
     assert "2 mistakes among 5 examples" in text
 
 
-def test_twenty_mistakes_are_shown_the_surest_first(tmp_path: Path) -> None:
+def test_twenty_mistakes_are_shown_most_confident_first(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "classification", some_labels(200, 0.5))
     mistakes = tables_of(write_finetuning_report([run]))[4][1:]
     chances = [float(row[3]) for row in mistakes]
@@ -202,7 +202,7 @@ def test_texts_with_several_labels_show_scores_by_label(tmp_path: Path) -> None:
     assert tables[3][1:] == [["3", "a, b", "a", "0.9500"], ["2", "", "a", "0.6000"]]
 
 
-def test_endings_are_confused_by_number_and_may_be_of_different_count(tmp_path: Path) -> None:
+def test_endings_are_compared_by_index_and_may_differ_in_number(tmp_path: Path) -> None:
     def line(name: str, gold: int, *chances: float) -> Line:
         index = int(np.argmax(chances))
         prediction = {"index": index, "text": "he sings", "probabilities": list(chances), "cut_tokens": 0}
@@ -214,7 +214,7 @@ def test_endings_are_confused_by_number_and_may_be_of_different_count(tmp_path: 
     assert tables[4][1:] == [["2", "ending 2", "ending 1", "0.5000"]]
 
 
-def test_numbers_are_drawn_against_the_gold_and_the_worst_listed(tmp_path: Path) -> None:
+def test_numbers_are_plotted_against_gold_and_the_worst_listed(tmp_path: Path) -> None:
     lines = [
         {"id": str(n), "gold": gold, "score": -((gold - value) ** 2), "prediction": {"value": value, "cut_tokens": 0}}
         for n, (gold, value) in enumerate([(0.0, 0.5), (5.0, 1.0), (2.0, 2.5)])
@@ -231,7 +231,7 @@ def test_numbers_are_drawn_against_the_gold_and_the_worst_listed(tmp_path: Path)
     assert len(re.findall(r"<use [^>]*#4878d0", (run / "report.html").read_text(encoding="utf-8"))) >= len(lines)
 
 
-def test_a_constant_gold_number_can_be_drawn(tmp_path: Path) -> None:
+def test_a_constant_gold_number_can_be_plotted(tmp_path: Path) -> None:
     lines = [{"id": "1", "gold": 1.0, "score": 0.0, "prediction": {"value": 1.0, "cut_tokens": 0}}]
     page = read(write_finetuning_report([write_run(tmp_path / "run", "regression", lines)]))
     assert page.elements.count("svg") == 3  # loss, pearson, cloud
@@ -243,7 +243,7 @@ def answer_line(name: str, golds: list[str], text: str, score: float, chance: fl
     return {"id": name, "texts": ["who?", "a context"], "gold": gold, "score": score, "prediction": prediction}
 
 
-def test_questions_with_and_without_an_answer_are_scored_apart(tmp_path: Path) -> None:
+def test_questions_with_and_without_an_answer_are_scored_separately(tmp_path: Path) -> None:
     lines = [
         answer_line("1", ["Paris"], "Paris", 1.0, 0.9),
         answer_line("2", ["New York"], "York", 2 / 3, 0.8),
@@ -293,7 +293,7 @@ def test_entities_are_scored_by_type_and_tags_confused(tmp_path: Path) -> None:
     assert tables[3][1:] == [["2", "York", "I-LOC", "O", "0.9900"], ["1", "Rome", "B-LOC", "B-PER", "0.7000"]]
 
 
-def test_tags_that_stand_alone_are_scored_by_tag(tmp_path: Path) -> None:
+def test_tags_without_a_scheme_are_scored_by_tag(tmp_path: Path) -> None:
     lines = [tags_line("1", "dogs bark loud", "NOUN VERB ADV", "NOUN NOUN ADV", [0.9, 0.8, 0.7])]
     spec = {"scheme": "", "labels": ["ADV", "NOUN", "VERB"]}
     tables = tables_of(write_finetuning_report([write_run(tmp_path / "run", "tagging", lines, spec=spec)]))
@@ -317,7 +317,7 @@ def test_what_users_write_is_escaped(tmp_path: Path) -> None:
     assert not {"u", "q", "a", "em"} & set(read(write_finetuning_report([tagged])).elements)
 
 
-def test_a_score_with_dollar_signs_is_drawn(tmp_path: Path) -> None:
+def test_a_score_with_dollar_signs_is_plotted(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "classification", some_labels(9, 0.5))
     record = json.loads((run / "report.json").read_text(encoding="utf-8"))
     record["scores"] = {"$\\wrong$": record["scores"]["accuracy"]}
@@ -337,12 +337,12 @@ def test_a_clear_difference_is_more_than_noise_and_a_small_one_is_not(tmp_path: 
     path = write_finetuning_report(runs, tmp_path / "out.html", on_line=said.append)
     assert len(said) == 3
     verdict = "The difference is more than the noise of 300 examples: good is better than bad."
-    assert said[0].endswith("The difference is no more than noise: 300 examples do not tell the two apart.")
+    assert said[0].endswith("The difference is within noise: 300 examples cannot separate the two.")
     assert said[1].endswith(verdict)
     scores = [[line["score"] for line in lines] for lines in (good, bad)]
     test = paired_test(*scores)
     assert (
-        f"{test.difference:+.4f} ({test.low:+.4f} to {test.high:+.4f}, 95% interval), p = {test.p_value:.4f}" in said[1]
+        f"{test.difference:+.4f} (95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p_value:.4f}" in said[1]
     )
     row = next(row for table in tables_of(path) for row in table if row[0] == "good against bad")
     assert row[1:] == [
@@ -359,7 +359,7 @@ def test_a_clear_difference_is_more_than_noise_and_a_small_one_is_not(tmp_path: 
     assert "good, seed-1" in page.text
 
 
-def test_what_is_fitted_on_the_dev_examples_is_told(tmp_path: Path) -> None:
+def test_values_fitted_on_the_dev_examples_are_reported(tmp_path: Path) -> None:
     calibrated = {"settings": {"calibrate": True}}
     run = write_run(tmp_path / "run", "classification", some_labels(30, 0.8), spec=calibrated)
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
@@ -368,13 +368,13 @@ def test_what_is_fitted_on_the_dev_examples_is_told(tmp_path: Path) -> None:
     facts = next(table for table in tables_of(path) if table[0][0] == "task")
     assert ["temperature", "1.25"] in facts
     assert "threshold" not in [row[0] for row in facts]
-    assert "error is of the dev examples that --calibrate fitted" in read(path).text
+    assert "error is measured on the dev examples to which --calibrate fitted" in read(path).text
     plain = write_run(tmp_path / "plain", "classification", some_labels(30, 0.8))
     assert "--calibrate" not in read(write_finetuning_report([plain])).text
 
 
 def test_sentences_are_compared_by_their_entities_and_not_by_their_many_right_words(tmp_path: Path) -> None:
-    """Of the nine words of a sentence eight are O: most words are right whoever finds the name."""
+    """Eight of the nine words of a sentence are O, so most words are correct whether or not the name is found."""
     gold = "B-PER " + "O " * 8
     lines = {
         name: [
@@ -421,7 +421,7 @@ def test_texts_with_several_labels_are_compared_by_their_micro_f1(tmp_path: Path
     assert said[0].startswith(f"one against two, micro_f1: {4 / 5 - 2 / 4:+.4f} (")
 
 
-def test_the_scores_stand_above_what_was_published_for_the_task(tmp_path: Path) -> None:
+def test_the_scores_are_shown_above_the_published_ones_of_the_task(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", "span", [answer_line(name, ["Paris"], "Paris", 1.0, 0.9) for name in "12"])
     report = json.loads((run / "report.json").read_text(encoding="utf-8"))
     write_json(run / "report.json", {**report, "task": "squad"})
@@ -451,7 +451,7 @@ def test_runs_on_other_dev_examples_are_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "a", "classification", lines)
     others = {
         "found 19 examples, without '19'": lines[:-1],
-        "found 20 examples, without '3' or with another gold": [
+        "found 20 examples, without '3' or with a different gold": [
             {**line, "gold": "maybe"} if line["id"] == "3" else line for line in lines
         ],
         "found 21 examples;": [*lines, {**lines[0], "id": "new"}],
@@ -479,10 +479,10 @@ def test_runs_that_cannot_be_shown_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"line 1 of '.*predictions.jsonl'"):
             write_finetuning_report([run])
     write_json(run / "report.json", {"seed": 1, "scores": {}})
-    with pytest.raises(RunError, match="the folder that holds the folders of the seeds"):
+    with pytest.raises(RunError, match="the folder that contains the folders of the seeds"):
         write_finetuning_report([run])
     (run / "report.json").unlink()
-    with pytest.raises(RunError, match=r"found no report\.json; go on with --resume"):
+    with pytest.raises(RunError, match=r"found no report\.json; resume it with --resume"):
         write_finetuning_report([run])
     with pytest.raises(RunError, match="a run in"):
         is_finetuning(tmp_path)
@@ -504,8 +504,8 @@ def test_the_command_takes_runs_of_one_kind(tmp_path: Path, capsys: pytest.Captu
     report_command([run, other], None)
     lines = capsys.readouterr().out.splitlines()
     assert lines == [
-        "run against other, right answers: +0.0000 (+0.0000 to +0.0000, 95% interval), p = 1.0000. "
-        "The difference is no more than noise: 40 examples do not tell the two apart.",
+        "run against other, right answers: +0.0000 (95% interval +0.0000 to +0.0000), p = 1.0000. "
+        "The difference is within noise: 40 examples cannot separate the two.",
         str(tmp_path / "report-run-other.html"),
     ]
     assert not (run / "report.html").exists()
@@ -531,4 +531,4 @@ def test_a_real_fine_tuning_has_a_page(kind: str, tmp_path: Path) -> None:
     assert first[3:5] == [f"{value:.4f}" for value in score["values"]]
     said: list[str] = []
     write_finetuning_report([tmp_path / "run", tmp_path / "run"], tmp_path / "both.html", on_line=said.append)
-    assert "no more than noise: 12 examples" in said[0]
+    assert "within noise: 12 examples" in said[0]

@@ -1,4 +1,4 @@
-"""Scores from the rows of single examples are those of the task, and their intervals hold them."""
+"""Scores computed from per-example rows equal those of the task, and lie in their intervals."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ def answered(tmp_path_factory):
     found = {}
     for kind, spec in SPECS.items():
         task, examples = task_for(spec), examples_of(kind, 40, seed=3)
-        model = load_for_task(base, task.head, keep_head=False, seed=1).model.eval()
+        model = load_for_task(load_any(base), task.head, keep_head=False, seed=1).model.eval()
         shake(model)
         features = task.encode(examples, TOKENIZER)
         logits = task_logits(model, features, choose("cpu", "fp32"), 512)
@@ -48,7 +48,7 @@ def test_rows_of_all_examples_give_the_score_of_the_task(answered, kind):
 
 
 @pytest.mark.parametrize("kind", SPECS)
-def test_the_interval_of_a_score_holds_it_and_is_the_same_again(answered, kind):
+def test_the_interval_contains_the_score_and_is_reproducible(answered, kind):
     (lines, scores), spec = answered[kind], SPECS[kind]
     ends = intervals(spec.kind, scores, lines, spec.scheme)
     assert spec.metric in ends
@@ -64,14 +64,14 @@ def test_more_examples_make_the_interval_narrower(answered):
     assert many[1] - many[0] == pytest.approx((few[1] - few[0]) / 4, rel=0.3)
 
 
-def test_what_single_examples_do_not_tell_has_no_interval(answered):
+def test_scores_that_are_not_per_example_have_no_interval(answered):
     lines, _ = answered["several labels"]
     assert score_rows("classification", "macro_f1", lines) is None
     lines, _ = answered["answer or none"]
     assert score_rows("span", "best_f1_thresh", lines) is None
 
 
-def test_every_metric_of_classes_is_told_by_single_examples(answered):
+def test_every_classification_metric_follows_from_per_example_rows(answered):
     lines, _ = answered["pair"]
     spec = dataclasses.replace(SPECS["pair"], metrics=tuple(CLASS_METRICS))
     assert set(intervals(spec.kind, dict.fromkeys(CLASS_METRICS, 0.0), lines)) == set(CLASS_METRICS)

@@ -1,22 +1,21 @@
-"""Steps of fine-tuning are those of `transformers`: same weights, rows, rate and optimizer end in the same parameters.
+"""Fine-tuning steps equal those of `transformers`: same weights, rows, learning rate and optimizer, same parameters.
 
 Ours are flat rows in micro-batches; theirs are padded batches, torch's AdamW and the schedule of the example scripts.
 """
 
-import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 import transformers
 
-from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.architectures import architecture_of, new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.units import Features
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.bert import NAMES
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import Rank, choose
 from bertsmith.tasks.kinds import task_for
@@ -24,15 +23,16 @@ from bertsmith.training.guard import StopRequest
 from bertsmith.training.schedule import hf_linear
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import Trainer
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of
+from tasks.task_samples import SPECS, examples_of
 from tasks.test_interchange import CLASSES
 
 STEPS, RATE, IGNORED = 8, 1e-3, -100
-ROOM = 5e-5  # of a parameter, that moves by up to 8e-3; losses are computed in fp32, and Adam enlarges small gradients
+ROOM = 5e-5  # of a parameter, which moves by up to 8e-3; losses are in fp32, and Adam amplifies small gradients
 
 
 def padded(features: Features, units: list[int], kind: str) -> dict[str, torch.Tensor]:
-    """A batch of some units as `transformers` takes it."""
+    """A padded batch of units, as `transformers` takes it."""
     rows = [
         row
         for unit in units
@@ -69,21 +69,32 @@ def padded(features: Features, units: list[int], kind: str) -> dict[str, torch.T
     return batch
 
 
+def loss_of(peer: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The loss of `transformers`; an answer is looked for among real tokens, where it lets padding compete."""
+    found = peer(**batch)
+    if "start_positions" not in batch:
+        return found.loss
+    real = batch["attention_mask"].bool()
+    sides = ((found.start_logits, batch["start_positions"]), (found.end_logits, batch["end_positions"]))
+    return sum(F.cross_entropy(logits.masked_fill(~real, -torch.inf), places) for logits, places in sides) / 2
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "choice", "tags", "answer"])
-def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, tmp_path: Path) -> None:
-    spec = SPECS[kind]
+def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, architecture: str, tmp_path: Path) -> None:
+    spec, tokenizer = SPECS[kind], tokenizer_of(architecture)
     task = task_for(spec)
-    config = dataclasses.replace(CONFIG, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    config = config_of(architecture, dropout=0.0)
     model = EncoderForTask(new_encoder(config), task.head, seed=6)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
-    save_pretrained(tmp_path / "start", model, TOKENIZER, ModelMetadata.from_dict(info), trained=parts)
+    save_pretrained(tmp_path / "start", model, tokenizer, ModelMetadata.from_dict(info), trained=parts)
     peer = CLASSES[spec.kind].from_pretrained(tmp_path / "start", attn_implementation="eager").double().train()
 
-    features = task.encode(examples_of(kind, 40), TOKENIZER, training=True)
+    features = task.encode(examples_of(kind, 40), tokenizer, training=True)
     settings = FinetuningSettings(batch_size=8, micro_tokens=60)
     runtime = choose("cpu", "fp64")
-    work = Finetuning(model.double(), task, features, None, TOKENIZER, settings, runtime, seed=9)
+    work = Finetuning(model.double(), task, features, None, tokenizer, settings, runtime, seed=9)
     training = TrainSettings(steps=STEPS, bias_correction=True, weight_decay=0.0, epsilon=1e-8, warmup_share=0.0)
     trained = [parameter for parameter in peer.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.0, eps=1e-8)
@@ -93,14 +104,18 @@ def test_some_steps_end_in_the_parameters_of_the_peer(kind: str, tmp_path: Path)
         for step in range(STEPS):
             outcome = trainer.gradient(step, work.plan(step, 0, 1))
             trainer.apply(outcome, hf_linear(step, peak=RATE, warmup=0, total=STEPS))
-            loss = peer(**padded(features, work.units_of_step(step).tolist(), kind)).loss
+            batch = padded(features, work.units_of_step(step).tolist(), kind)
+            if config.type_vocab_size < 2:
+                del batch["token_type_ids"]
+            loss = loss_of(peer, batch)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(trained, 1.0)
             optimizer.step()
             schedule.step()
             optimizer.zero_grad()
             assert outcome.loss == pytest.approx(float(loss.detach()), rel=1e-5)
-    theirs = dict(peer.named_parameters())
+    theirs, names = dict(peer.named_parameters()), architecture_of(config).names
     for name, parameter in work.model.named_parameters():
         if parameter.requires_grad:
-            torch.testing.assert_close(parameter, theirs[NAMES.to_huggingface(name)], rtol=0, atol=ROOM, msg=name)
+            there = theirs[names.to_huggingface(name, type(peer).__name__)]
+            torch.testing.assert_close(parameter, there, rtol=0, atol=ROOM, msg=name)

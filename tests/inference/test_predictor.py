@@ -1,4 +1,4 @@
-"""A fine-tuned model that answers a stream: what is in memory at once, and what becomes of answers before an error."""
+"""Prediction on a stream: what is in memory at once, and what happens to predictions before an error."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ def text(number: int, words: str) -> TextExample:
 
 
 def answered(predictor: Predictor, examples: Iterator[Example], block: int = 4) -> tuple[list[str], str]:
-    """The ids of what was answered before the error, and the error."""
+    """The ids of the examples predicted before the error, and the error."""
     found = []
 
     def read() -> None:
@@ -42,7 +42,7 @@ def answered(predictor: Predictor, examples: Iterator[Example], block: int = 4) 
 
 
 @pytest.mark.parametrize("bad", range(7))
-def test_what_was_read_before_an_error_of_the_source_is_answered(bad: int) -> None:
+def test_examples_read_before_an_error_of_the_source_are_predicted(bad: int) -> None:
     def lines() -> Iterator[Example]:
         yield from (text(number, "a good film " * (number + 1)) for number in range(bad))
         raise InputError(expected=f"a text in line {bad}", found="an empty line", fix="remove the line")
@@ -53,7 +53,7 @@ def test_what_was_read_before_an_error_of_the_source_is_answered(bad: int) -> No
 
 
 @pytest.mark.parametrize("bad", range(7))
-def test_what_stands_before_a_text_that_cannot_be_read_is_answered(bad: int) -> None:
+def test_examples_before_an_invalid_text_are_predicted(bad: int) -> None:
     words = ["a good film"] * 7
     words[bad] = "a good film " * 9
     examples = (text(number, one) for number, one in enumerate(words))
@@ -72,7 +72,7 @@ def test_what_stands_before_a_text_that_cannot_be_read_is_answered(bad: int) -> 
         TaggedExample(id="1", words=("good", " ", "film")),
     ],
 )
-def test_a_block_is_bounded_by_its_characters_too(monkeypatch: pytest.MonkeyPatch, example: Example) -> None:
+def test_a_block_is_also_bounded_by_its_characters(monkeypatch: pytest.MonkeyPatch, example: Example) -> None:
     sizes: list[int] = []
 
     def predict(self: Predictor, examples: list[Example], advance: object) -> list[None]:
@@ -85,7 +85,7 @@ def test_a_block_is_bounded_by_its_characters_too(monkeypatch: pytest.MonkeyPatc
     assert sizes == [3, 3, 2], "three of nine characters each"
 
 
-def test_a_stream_is_answered_as_a_list_is() -> None:
+def test_a_stream_gets_the_same_predictions_as_a_list() -> None:
     predictor, examples = predictor_of("single"), examples_of("single", 9, seed=2)
     found = list(predictor.stream(iter(examples), block=4))
     assert [example for example, _ in found] == list(examples)

@@ -1,4 +1,4 @@
-"""Answers of a pre-trained model: gaps and continuations."""
+"""Predictions of a pre-trained model: filled masks and continuations."""
 
 from pathlib import Path
 
@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import BertConfig
@@ -41,11 +43,11 @@ def folder(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def predictor(folder) -> PretrainedPredictor:
-    return PretrainedPredictor.load(str(folder), device="cpu")
+    return load_pretraining_heads(str(folder), device="cpu")
 
 
-def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
-    """Probabilities over the whole vocabulary, the likeliest first."""
+def test_every_mask_of_a_text_gets_its_own_candidates(predictor):
+    """Probabilities over the whole vocabulary, most likely first."""
     gaps = predictor.fill("the [MASK] went to [MASK] .", top=100)
     assert len(gaps) == 2
     for gap in gaps:
@@ -56,8 +58,8 @@ def test_every_gap_of_a_text_gets_its_own_candidates(predictor):
     assert len(predictor.fill("the [MASK] ran .", top=3)[0]) == 3
 
 
-def test_a_pair_is_scored_alone_as_among_others(predictor):
-    """Each candidate has its own probability, whatever stands beside it."""
+def test_a_pair_gets_the_same_score_alone_and_among_others(predictor):
+    """Each candidate has its own probability, whatever pairs are next to it."""
     candidates = ["a dog ran .", "the man sat on a dog , the dog ran .", "the man"]
     together = predictor.next_sentence("the man went to a dog .", candidates)
     for candidate, found in zip(candidates, together, strict=True):
@@ -76,40 +78,42 @@ def test_a_pair_is_scored_alone_as_among_others(predictor):
         (lambda p: p.next_sentence("", ["the man"]), "an empty one"),
     ],
 )
-def test_what_cannot_be_answered_is_refused_in_one_line(predictor, ask, words):
+def test_invalid_inputs_are_refused_in_one_line(predictor, ask, words):
     with pytest.raises(InputError, match=words) as caught:
         ask(predictor)
     assert "\n" not in str(caught.value)
 
 
 def test_a_model_without_the_head_that_is_needed_says_so(folder, tmp_path):
-    loaded = load_pretrained(folder)
+    loaded = load_pretrained(load_any(folder))
     save_pretrained(tmp_path / "mlm", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=("mlm",))
-    assert load_pretrained(tmp_path / "mlm").new_heads == ("nsp", "pooler")
-    PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["mlm"])
+    assert load_pretrained(load_any(tmp_path / "mlm")).new_heads == ("nsp", "pooler")
+    load_pretraining_heads(str(tmp_path / "mlm"), needs=["mlm"])
     with pytest.raises(CheckpointError, match="trained nsp head"):
-        PretrainedPredictor.load(str(tmp_path / "mlm"), needs=["nsp"])
+        load_pretraining_heads(str(tmp_path / "mlm"), needs=["nsp"])
 
 
 def test_a_loaded_model_has_the_saved_parameters_and_a_seeded_start_elsewhere(folder, tmp_path):
-    loaded = load_pretrained(folder)
+    loaded = load_pretrained(load_any(folder))
     assert loaded.new_heads == ()
     for name, value in untrained(CONFIG, seed=4).state_dict().items():
         assert torch.equal(loaded.model.state_dict()[name], value), name
     save_pretrained(tmp_path / "bare", loaded.model, loaded.tokenizer, ModelMetadata.from_dict({}), trained=())
-    one, other = (load_pretrained(tmp_path / "bare", seed=seed).model for seed in (1, 2))
+    one, other = (load_pretrained(load_any(tmp_path / "bare"), seed=seed).model for seed in (1, 2))
     assert torch.equal(one.encoder.layers[1].key.weight, other.encoder.layers[1].key.weight)
     assert not torch.equal(one.mlm.transform.weight, other.mlm.transform.weight)
 
 
 def test_changes_that_would_reshape_a_model_are_refused(folder):
-    with pytest.raises(ConfigError, match="leave the sizes"):
-        load_pretrained(folder, changes={"hidden_size": 64})
-    assert load_pretrained(folder, changes={"hidden_dropout_prob": 0.3}).model.config.hidden_dropout_prob == 0.3
+    with pytest.raises(ConfigError, match="do not change the sizes"):
+        load_pretrained(load_any(folder), changes={"hidden_size": 64})
+    assert (
+        load_pretrained(load_any(folder), changes={"hidden_dropout_prob": 0.3}).model.config.hidden_dropout_prob == 0.3
+    )
 
 
-def test_low_precision_errs_no_more_than_low_precision_must(predictor):
-    """The error of bf16 answers is of the size of one rounding of the logits."""
+def test_low_precision_errors_are_no_larger_than_they_must_be(predictor):
+    """The error of bf16 predictions is about one rounding of the logits."""
     text = "the [MASK] went to a [MASK] ."
     exact, rough = (
         predictor.fill(text, top=16),
@@ -122,7 +126,7 @@ def test_low_precision_errs_no_more_than_low_precision_must(predictor):
         assert all(filling.probability == pytest.approx(chances[filling.piece], abs=5e-3) for filling in gap)
 
 
-def test_an_encoder_starts_alike_alone_and_under_its_heads():
+def test_an_encoder_is_initialized_the_same_alone_and_under_its_heads():
     alone, whole = BertModel(CONFIG, seed=4), untrained(CONFIG, seed=4)
     for name, value in alone.state_dict().items():
         assert torch.equal(value, whole.encoder.state_dict()[name]), name

@@ -1,4 +1,4 @@
-"""Scores of answers: by hand, against trying every threshold, and on published prediction files."""
+"""Scores of answers: worked by hand, against a search over all thresholds, and on published prediction files."""
 
 import json
 from pathlib import Path
@@ -27,12 +27,12 @@ PREDICTIONS = {"who": "Normans!", "when": "in the 10th century", "never": ""}
         ("The Broncos", "broncos"),
         ("an  A-team,\tthe end.", "ateam end"),
         ("theatre", "theatre"),
-        ("«The» 2½", "« » 2½"),  # only ASCII punctuation goes
+        ("«The» 2½", "« » 2½"),  # only ASCII punctuation is removed
         ("A.", ""),
         ("", ""),
     ],
 )
-def test_answers_are_compared_in_a_normal_form(text: str, normal: str) -> None:
+def test_answers_are_normalized_for_comparison(text: str, normal: str) -> None:
     assert normalize_answer(text) == normal
 
 
@@ -42,12 +42,12 @@ def test_the_best_gold_answer_counts() -> None:
     assert answer_f1("Paris Paris Lyon", ["Lyon Rome", "Paris Lyon Paris Nice"]) == pytest.approx(6 / 7)
 
 
-def test_without_gold_answers_only_the_empty_prediction_is_right() -> None:
+def test_without_gold_answers_only_the_empty_prediction_is_correct() -> None:
     assert (exact_match("", []), answer_f1("", [])) == (1, 1.0)
     assert (exact_match("x", []), answer_f1("x", [])) == (0, 0.0)
 
 
-def test_a_missing_prediction_scores_nothing_and_is_counted() -> None:
+def test_a_missing_prediction_scores_zero_and_is_counted() -> None:
     golds = {"who": GOLDS["who"], "when": GOLDS["when"]}
     found = squad_scores(golds, {"who": "Normans", "other": "x"})
     assert found == {"exact": 50.0, "f1": 50.0, "total": 2, "missing": 1}
@@ -59,7 +59,7 @@ def test_two_empty_texts_share_no_word_in_version_1_and_are_equal_in_version_2()
     assert squad2_scores(golds, {"letter": "the"})["f1"] == 100.0
 
 
-def test_version_2_drops_gold_answers_that_normalise_to_nothing() -> None:
+def test_version_2_drops_gold_answers_that_normalize_to_nothing() -> None:
     golds = {"letter": ["A", "A major"]}
     assert squad_scores(golds, {"letter": "the"})["exact"] == 100.0
     assert squad2_scores(golds, {"letter": "the"})["exact"] == 0.0
@@ -97,7 +97,7 @@ def test_a_question_above_the_threshold_counts_as_empty() -> None:
     assert best_threshold(GOLDS, predictions, doubts, "exact") == (found["best_exact"], 0.1)
 
 
-def test_where_all_empty_is_best_the_threshold_says_so() -> None:
+def test_if_all_empty_is_best_the_threshold_says_so() -> None:
     golds, predictions = {"a": [], "b": []}, {"a": "x", "b": "y"}
     assert best_threshold(golds, predictions, {"a": 0.3, "b": 0.2}) == (100.0, 0.0)
     best, threshold = best_threshold(golds, predictions, {"a": -5.0, "b": -7.0})
@@ -125,7 +125,7 @@ def test_the_best_threshold_is_the_best_of_all(
     assert squad2_scores(golds, predictions, no_answer, threshold)[score] == pytest.approx(best)
 
 
-def test_what_cannot_be_scored_is_refused() -> None:
+def test_input_that_cannot_be_scored_is_refused() -> None:
     with pytest.raises(InputError, match="at least one question"):
         squad_scores({}, {})
     with pytest.raises(InputError, match="found none for question 'never'; score data with unanswerable"):
@@ -152,7 +152,7 @@ def gold_answers(file: Path) -> dict[str, list[str]]:
     ("file", "exact", "f1", "missing"),
     [("v1.1-BERT-ensemble-GoogleAI", 86.2062, 92.1956, 0), ("v1.1-LogisticRegression-Stanford", 40.1419, 50.9815, 13)],
 )
-def test_the_published_scores_of_version_1_come_out(
+def test_the_published_scores_of_version_1_are_reproduced(
     real_data: Path, file: str, exact: float, f1: float, missing: int
 ) -> None:
     golds = gold_answers(real_data / "squad" / "dev-v1.1.json")
@@ -170,7 +170,7 @@ def test_the_scores_of_version_2_are_those_of_the_official_script(real_data: Pat
     assert (round(found["exact"], 4), round(found["f1"], 4)) == (78.7417, 81.7753)
     assert (found["total"], found["no_ans_total"]) == (11_873, 5_945)
     # Two answerable questions have a gold answer "." and an empty prediction. The script drops such gold answers;
-    # with them the file has the other scores under which it is known.
+    # if they are kept, the file has the other scores that are published for it.
     kept = [(predictions[question], answers) for question, answers in golds.items()]
     exact = 100 * sum(exact_match(*pair) for pair in kept) / len(kept)
     f1 = 100 * sum(answer_f1(*pair) for pair in kept) / len(kept)

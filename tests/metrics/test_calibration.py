@@ -1,4 +1,4 @@
-"""Calibration on data whose probabilities are known."""
+"""Calibration on data with known probabilities."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from bertsmith.randomness import generator
 
 
 def drawn(examples: int, classes: int, temperature: float) -> tuple[np.ndarray, np.ndarray]:
-    """Logits, and gold classes that are drawn from softmax(logits / temperature)."""
+    """Logits, and gold classes drawn from softmax(logits / temperature)."""
     random = generator(3, "test calibration", classes)
     logits = random.normal(scale=3.0, size=(examples, classes))
     edges = np.cumsum(softmax(logits / temperature, axis=1), axis=1)
@@ -32,7 +32,7 @@ def loss(logits: np.ndarray, gold: np.ndarray, temperature: float) -> float:
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.5])
 @pytest.mark.parametrize("classes", [2, 4])
-def test_the_temperature_of_the_data_is_found_and_mends_the_calibration(temperature: float, classes: int) -> None:
+def test_the_temperature_of_the_data_is_found_and_fixes_the_calibration(temperature: float, classes: int) -> None:
     logits, gold = drawn(20_000, classes, temperature)
     found = fit_temperature(logits, gold)
     assert found == pytest.approx(temperature, rel=0.05)
@@ -50,7 +50,7 @@ def test_no_other_temperature_has_a_lower_loss(seed: int, classes: int, examples
     assert best <= min(loss(logits, gold, other) for other in others) + 1e-12
 
 
-def test_temperatures_without_a_best_stop_at_the_bounds() -> None:
+def test_temperatures_without_an_optimum_stop_at_the_bounds() -> None:
     logits = np.array([[2.0, 0.0], [0.0, 2.0]])
     assert fit_temperature(logits, [0, 1]) == LOWEST_TEMPERATURE
     assert fit_temperature(logits, [1, 0]) == HIGHEST_TEMPERATURE
@@ -58,7 +58,7 @@ def test_temperatures_without_a_best_stop_at_the_bounds() -> None:
     assert fit_temperature([[5.0]], [0]) == 1.0
 
 
-def test_bins_hold_their_upper_edge_and_empty_ones_are_left_out() -> None:
+def test_bins_include_their_upper_edge_and_empty_ones_are_left_out() -> None:
     probabilities = [[0.75, 0.25], [0.75, 0.25], [0.3, 0.7], [1.0, 0.0]]
     found = reliability(probabilities, [0, 1, 1, 0], bins=4)
     assert [(part.accuracy, part.num_examples) for part in found] == [(2 / 3, 3), (1.0, 1)]
@@ -92,13 +92,13 @@ def test_constant_and_certain_probabilities_are_scored() -> None:
         ([[float("nan"), 0.5]], [0], "finite values; found nan"),
     ],
 )
-def test_what_does_not_fit_is_refused(values: np.ndarray, gold: list[int], message: str) -> None:
+def test_mismatched_input_is_refused(values: np.ndarray, gold: list[int], message: str) -> None:
     with pytest.raises(InputError, match=message):
         reliability(values, gold)
     with pytest.raises(InputError, match=message):
         fit_temperature(values, gold)
 
 
-def test_logits_are_no_probabilities() -> None:
+def test_logits_are_refused_as_probabilities() -> None:
     with pytest.raises(InputError, match="probabilities from 0 to 1; found values from -1 to 2"):
         expected_calibration_error([[-1.0, 2.0]], [0])

@@ -1,4 +1,4 @@
-"""Entities: their scores against the word-by-word rules of conlleval, and the schemes of tags."""
+"""Entities: their scores against the word-by-word rules of conlleval, and the tagging schemes."""
 
 import itertools
 
@@ -65,7 +65,7 @@ def test_scores_equal_the_rules_of_conlleval_for_any_tags(scheme: str, data: st.
 
 
 def clear_brackets(tags: list[str]) -> bool:
-    """Whether no bracket touches an open entity of its own type, which conlleval would count twice or not at all."""
+    """Whether no bracket is next to an open entity of its own type, which conlleval counts twice or not at all."""
     for before, now in itertools.pairwise(map(conlleval_oracle.split, tags)):
         same = before[1] == now[1]
         if same and ((before[0] in "BI" and now[0] in "[]") or (before[0] in "[]" and now[0] in "IE")):
@@ -98,7 +98,7 @@ def test_entities_are_found(tags: str, scheme: str, spans: list[tuple[str, int, 
     assert entity_spans(tags.split(), scheme) == spans
 
 
-def test_hand_worked_scores() -> None:
+def test_scores_worked_by_hand() -> None:
     gold = ["B-PER I-PER O B-LOC".split(), "B-LOC O".split()]
     predicted = ["B-PER I-PER O B-PER".split(), "B-LOC I-LOC".split()]
     assert entity_scores(gold, predicted, "IOB2") == pytest.approx(
@@ -117,19 +117,19 @@ def test_hand_worked_scores() -> None:
     )
 
 
-def test_an_entity_does_not_go_on_in_the_next_sentence() -> None:
+def test_an_entity_does_not_continue_in_the_next_sentence() -> None:
     found = entity_scores([["B-PER"], ["I-PER"]], [["B-PER"], ["B-PER"]], "IOB2")
     assert (found["f1"], found["accuracy"]) == (1.0, 0.5)
 
 
-def test_sentences_without_entities_score_zero_but_for_the_tags() -> None:
+def test_sentences_without_entities_score_zero_except_for_the_tags() -> None:
     nothing = {"precision": 0.0, "recall": 0.0, "f1": 0.0}
     assert entity_scores([["O", "O"], []], [["O", "O"], []], "IOB1") == nothing | {"accuracy": 1.0}
 
 
 @pytest.mark.parametrize(("source", "target"), list(itertools.product(SCHEMES, SCHEMES)))
 @given(data=st.data())
-def test_conversion_keeps_the_entities_and_comes_back(source: str, target: str, data: st.DataObject) -> None:
+def test_conversion_keeps_the_entities_and_is_reversible(source: str, target: str, data: st.DataObject) -> None:
     tags = data.draw(well_formed(source))
     converted = convert_tags(tags, source, target)
     assert entity_spans(converted, target) == entity_spans(tags, source)
@@ -139,12 +139,12 @@ def test_conversion_keeps_the_entities_and_comes_back(source: str, target: str, 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @given(data=st.data())
-def test_broken_tags_are_mended_without_moving_an_entity(scheme: str, data: st.DataObject) -> None:
+def test_invalid_tags_are_fixed_without_moving_an_entity(scheme: str, data: st.DataObject) -> None:
     tags = data.draw(st.lists(st.sampled_from(tags_of(LETTERS[scheme])), max_size=9))
-    mended = convert_tags(tags, scheme, scheme)
-    assert entity_spans(mended, scheme) == entity_spans(tags, scheme)
+    fixed = convert_tags(tags, scheme, scheme)
+    assert entity_spans(fixed, scheme) == entity_spans(tags, scheme)
     assert [position for position, _ in scheme_errors(tags, scheme)] == [
-        position for position, (tag, right) in enumerate(zip(tags, mended, strict=True)) if tag != right
+        position for position, (tag, right) in enumerate(zip(tags, fixed, strict=True)) if tag != right
     ]
 
 
@@ -184,17 +184,17 @@ def test_scheme_errors_say_what_is_wrong() -> None:
         (["-LRB- NN"], ""),
     ],
 )
-def test_the_scheme_of_a_file_is_guessed(sentences: list[str], scheme: str) -> None:
+def test_the_scheme_of_a_file_is_detected(sentences: list[str], scheme: str) -> None:
     assert scheme_of([tags.split() for tags in sentences]) == scheme
 
 
 @given(st.lists(well_formed("IOB1"), min_size=1, max_size=5))
-def test_well_formed_tags_are_free_of_errors_in_the_guessed_scheme(sentences: list[list[str]]) -> None:
+def test_well_formed_tags_have_no_errors_in_the_detected_scheme(sentences: list[list[str]]) -> None:
     scheme = scheme_of(sentences)
     assert [scheme_errors(tags, scheme) for tags in sentences] == [[] for _ in sentences]
 
 
-def test_what_cannot_be_scored_is_refused() -> None:
+def test_input_that_cannot_be_scored_is_refused() -> None:
     with pytest.raises(InputError, match=r"tags of IOB2: O, B-PER, I-PER; found 'S-PER' for word 1"):
         entity_spans(["O", "S-PER"], "IOB2")
     with pytest.raises(ConfigError, match="a known scheme; found 'BIO'"):

@@ -45,7 +45,7 @@ def test_micro_f1_and_confusion_equal_the_reference(pair: tuple[Ints, Ints]) -> 
     assert found.tolist() == reference.confusion_matrix(*pair, labels=range(5)).tolist()
 
 
-def test_hand_worked_scores_of_a_binary_task() -> None:
+def test_scores_of_a_binary_task_worked_by_hand() -> None:
     gold, predicted = np.array([1, 1, 1, 0, 0, 0, 0, 0]), np.array([1, 1, 0, 1, 0, 0, 0, 0])
     found = {name: score(gold, predicted) for name, score in CLASS_METRICS.items()}
     # 2 true positives, 1 false positive, 1 false negative, 4 true negatives.
@@ -53,7 +53,7 @@ def test_hand_worked_scores_of_a_binary_task() -> None:
     assert found == pytest.approx(wanted)
 
 
-def test_one_class_alone_gives_plain_numbers() -> None:
+def test_a_single_class_gives_finite_scores() -> None:
     ones, zeros = np.ones(4, np.int64), np.zeros(4, np.int64)
     assert [score(ones, ones) for score in CLASS_METRICS.values()] == [1.0, 1.0, 1.0, 0.0]
     assert [score(zeros, zeros) for score in CLASS_METRICS.values()] == [1.0, 0.0, 1.0, 0.0]
@@ -77,13 +77,13 @@ def test_multi_label_scores_equal_the_reference(pair: Ints) -> None:
     )
 
 
-def test_examples_without_any_label_count_as_right_sets() -> None:
+def test_examples_without_labels_count_as_correct_sets() -> None:
     nothing = np.zeros((3, 2), np.bool_)
     assert multi_label_scores(nothing, nothing) == {"micro_f1": 0.0, "macro_f1": 0.0, "subset_accuracy": 1.0}
 
 
 @pytest.mark.parametrize(("gold", "predicted"), [([], []), ([1], [1, 0]), ([[1]], [[1]])])
-def test_what_does_not_fit_is_refused(gold: list[int], predicted: list[int]) -> None:
+def test_mismatched_input_is_refused(gold: list[int], predicted: list[int]) -> None:
     with pytest.raises(InputError, match="as many predictions as gold labels, at least one"):
         accuracy(gold, predicted)
 

@@ -1,4 +1,4 @@
-"""Scores of numbers, against scipy and by hand."""
+"""Scores of numbers, against scipy and worked by hand."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, mean_squared_error, pearson, spearman
 
-# Multiples of a quarter: no two rows are constant but for rounding, and ties are frequent.
+# Multiples of a quarter: no row is constant up to rounding errors, and ties are frequent.
 pairs = arrays.arrays(
     np.float64, st.tuples(st.just(2), st.integers(2, 30)), elements=st.integers(-40, 40).map(lambda number: number / 4)
 )
@@ -26,24 +26,24 @@ def test_correlations_equal_scipy(pair: np.ndarray) -> None:
         assert spearman(gold, predicted) == pytest.approx(scipy.stats.spearmanr(gold, predicted).statistic, abs=1e-9)
 
 
-def test_hand_worked_scores() -> None:
+def test_scores_worked_by_hand() -> None:
     found = {name: score([1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]) for name, score in NUMBER_METRICS.items()}
     assert found == pytest.approx({"pearson": 0.8, "spearman": 0.8, "mse": 0.5})
 
 
 @pytest.mark.parametrize("constant", [0.0, 0.1, 1e-300, 1e300])
-def test_a_constant_prediction_correlates_zero(constant: float) -> None:
+def test_a_constant_prediction_has_correlation_zero(constant: float) -> None:
     gold = [0.0, 2.5, 5.0]
     assert pearson(gold, [constant] * 3) == pearson([constant] * 3, gold) == spearman(gold, [constant] * 3) == 0.0
 
 
 @pytest.mark.parametrize("unit", [1e-308, 1.0, 1e307])
-def test_the_size_of_the_numbers_does_not_matter(unit: float) -> None:
+def test_the_magnitude_of_the_numbers_does_not_matter(unit: float) -> None:
     gold = np.array([1.0, 2.0, 3.0])
     assert pearson(gold, -unit * gold) == pytest.approx(-1.0)
 
 
-def test_one_example_correlates_zero() -> None:
+def test_one_example_has_correlation_zero() -> None:
     assert pearson([1.0], [2.0]) == spearman([1.0], [2.0]) == 0.0
     assert mean_squared_error([1.0], [3.0]) == 4.0
 
@@ -54,7 +54,7 @@ def test_float32_predictions_are_scored_in_float64() -> None:
 
 
 @pytest.mark.parametrize("name", list(NUMBER_METRICS))
-def test_what_does_not_fit_is_refused(name: str) -> None:
+def test_mismatched_input_is_refused(name: str) -> None:
     for gold, predicted in (([], []), ([1.0], [1.0, 2.0])):
         with pytest.raises(InputError, match="as many predicted numbers as gold numbers"):
             NUMBER_METRICS[name](gold, predicted)

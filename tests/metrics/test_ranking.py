@@ -23,7 +23,7 @@ some_gains = st.lists(st.integers(0, 4), min_size=2, max_size=20).filter(any)
 
 @given(some_gains, st.integers(1, 25), st.booleans())
 def test_ndcg_equals_scikit_learn(gains: list[int], k: int, exponential: bool) -> None:
-    """Ranks are distinct there, so that nothing is averaged over ties; exponential gains are given to it as such."""
+    """Its ranks are distinct, so it averages nothing over ties; it receives exponential gains as its input."""
     theirs = [2**gain - 1 for gain in gains] if exponential else gains
     order = [list(range(len(gains), 0, -1))]
     assert ndcg(gains, gains, k, exponential=exponential) == pytest.approx(ndcg_score([theirs], order, k=k))
@@ -36,7 +36,7 @@ def test_average_precision_equals_scikit_learn(gains: list[int]) -> None:
     assert average_precision(gains, gains) == pytest.approx(expected)
 
 
-def test_hand_worked_scores() -> None:
+def test_scores_worked_by_hand() -> None:
     """All five relevant passages are ranked: first, third, sixth, ninth, tenth."""
     ranked = [1, 0, 1, 0, 0, 1, 0, 0, 1, 1]
     judged = [1] * 5
@@ -56,12 +56,12 @@ def test_the_best_ranking_has_the_highest_scores_and_nothing_found_the_lowest() 
     assert {name: metric([], [1, 2]) for name, metric in RANKING_METRICS.items()} == dict.fromkeys(RANKING_METRICS, 0.0)
 
 
-def test_what_was_judged_and_not_ranked_lowers_the_scores() -> None:
+def test_relevant_passages_that_are_not_ranked_lower_the_scores() -> None:
     assert ndcg([1], [1, 1], k=10) < ndcg([1], [1], k=10) == 1.0
     assert recall([1], [1, 1]) == average_precision([1], [1, 1]) == 0.5
 
 
-def test_graded_gains_count_once_linear_and_once_exponential() -> None:
+def test_graded_gains_count_linearly_or_exponentially() -> None:
     linear = (1 + 3 / math.log2(3)) / (3 + 1 / math.log2(3))
     exponential = (1 + 7 / math.log2(3)) / (7 + 1 / math.log2(3))
     assert ndcg([1, 3], [1, 3]) == pytest.approx(linear)
@@ -78,7 +78,7 @@ def test_only_the_first_k_count() -> None:
     ("judged", "message"),
     [([0, 0], "a relevant passage"), ([], "a relevant passage"), ([-1, 1], "gains of 0 or more; found -1")],
 )
-def test_what_cannot_be_scored_is_refused(judged: list[int], message: str) -> None:
+def test_input_that_cannot_be_scored_is_refused(judged: list[int], message: str) -> None:
     for metric in RANKING_METRICS.values():
         with pytest.raises(InputError, match=message):
             metric(np.zeros(1), judged)

@@ -1,4 +1,4 @@
-"""Spreads and bootstraps: on samples whose answer is known."""
+"""Spreads and bootstraps, on samples with a known answer."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def test_clearly_different_systems_differ_in_either_order() -> None:
     assert turned.p_value == found.p_value
 
 
-def test_a_constant_difference_is_certain_whatever_its_rounding() -> None:
+def test_a_constant_difference_is_certain_despite_rounding() -> None:
     scores = generator(3, "test").random(50)
     found = paired_test(scores + 0.1, scores, draws=500)
     assert found.p_value == 1 / 501
@@ -59,14 +59,14 @@ def test_the_p_value_agrees_with_the_normal_test_of_the_mean() -> None:
 
 
 def test_a_handful_of_examples_cannot_prove_more_than_their_number() -> None:
-    # Five of eight examples differ, all one way: 2 of 2^5 ways to swap them are as far apart.
+    # Five of eight examples differ, all in one direction: 2 of the 2^5 ways to swap them give as large a difference.
     first, second = np.ones(8), np.array([0, 0, 0, 0, 0, 1, 1, 1])
     assert paired_test(first, second).p_value == pytest.approx(2 / 32, rel=0.1)
     exact = scipy.stats.binomtest(5, 5).pvalue
     assert paired_test(first, second).p_value == pytest.approx(exact, rel=0.1)
 
 
-def test_the_p_value_of_a_score_that_is_no_mean_is_that_of_swaps() -> None:
+def test_the_p_value_of_a_score_other_than_the_mean_is_that_of_swaps() -> None:
     random = generator(8, "test")
     golds = random.integers(2, size=(40, 1))
     good = np.hstack([golds, golds])
@@ -107,7 +107,7 @@ def test_one_value_is_its_own_interval() -> None:
     assert bootstrap_interval([0.7], draws=10) == (0.7, 0.7)
 
 
-def test_what_cannot_be_drawn_from_is_refused() -> None:
+def test_too_few_values_are_refused() -> None:
     with pytest.raises(InputError, match="at least 1 value"):
         spread([])
     with pytest.raises(InputError, match="at least 1 value"):
@@ -118,7 +118,7 @@ def test_what_cannot_be_drawn_from_is_refused() -> None:
         paired_test([1.0], [0.0, 1.0])
 
 
-def test_a_statistic_of_rows_is_compared_like_the_mean_when_it_is_the_mean() -> None:
+def test_the_mean_as_a_statistic_of_rows_gives_the_default_result() -> None:
     rng = np.random.default_rng(3)
     first, second = rng.random(50), rng.random(50) - 0.1
     plain = paired_test(first, second, draws=500)
@@ -128,7 +128,7 @@ def test_a_statistic_of_rows_is_compared_like_the_mean_when_it_is_the_mean() -> 
     )
 
 
-def test_correlations_of_two_systems_are_told_apart_by_their_draws() -> None:
+def test_the_draws_tell_apart_the_correlations_of_two_systems() -> None:
     rng = np.random.default_rng(4)
     gold = rng.random(200)
     good = np.stack([gold, gold + 0.1 * rng.random(200)], axis=1)

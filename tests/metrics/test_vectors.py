@@ -1,4 +1,4 @@
-"""How vectors lie in their space, on sets whose answer is known."""
+"""The distribution of vectors in their space, on sets with a known answer."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def normal(count: int, width: int) -> np.ndarray:
     return generator(0, "vectors of a test", count, width).standard_normal((count, width))
 
 
-def test_cosines_equal_scikit_learn_and_a_vector_without_length_has_cosine_zero() -> None:
+def test_cosines_equal_scikit_learn_and_a_vector_of_length_zero_has_cosine_zero() -> None:
     first, second = normal(20, 5), normal(20, 6)[:, :5]
     first[3] = 0
     expected = np.diag(cosine_similarity(first, second))
@@ -52,16 +52,16 @@ def test_normal_vectors_are_spread_evenly() -> None:
     ]
 
 
-def test_few_vectors_are_never_praised_and_neither_are_those_that_a_change_was_fitted_on() -> None:
+def test_few_vectors_get_no_praise_and_neither_do_those_on_which_a_change_was_fitted() -> None:
     few, enough = describe(normal(29, 256)), describe(normal(30, 256))
-    assert "29 vectors are too few to say how such vectors lie" in in_words(few)[0]
+    assert "29 vectors are too few to judge how such vectors are distributed" in in_words(few)[0]
     assert "point in all directions" in in_words(enough)[0]
-    assert "which says nothing of other vectors" in in_words(enough, may_praise=False)[0]
+    assert "which says nothing about other vectors" in in_words(enough, may_praise=False)[0]
     crowded = describe(normal(5, 256) + 4)
     assert "nearly all vectors point the same way" in in_words(crowded, may_praise=False)[0]
 
 
-def test_a_common_direction_is_seen_and_named() -> None:
+def test_a_common_direction_is_detected_and_named() -> None:
     vectors = normal(3000, 16)
     vectors[:, 0] += 10
     report = describe(vectors)
@@ -72,7 +72,7 @@ def test_a_common_direction_is_seen_and_named() -> None:
     assert "--whiten" in in_words(report)[0]
 
 
-def test_a_direction_of_large_variance_is_seen_and_named() -> None:
+def test_a_direction_of_large_variance_is_detected_and_named() -> None:
     vectors = normal(3000, 32)
     vectors[:, 0] *= 20
     report = describe(vectors)
@@ -95,7 +95,7 @@ def test_the_partition_ratio_of_two_vectors_by_hand() -> None:
     assert partition_ratio(1000 * vectors) == pytest.approx(0)
 
 
-def test_the_histogram_holds_every_pair() -> None:
+def test_the_histogram_contains_every_pair() -> None:
     report = describe(normal(60, 3))
     assert len(report.histogram) == BINS
     assert sum(report.histogram) == 60 * 59 // 2
@@ -105,7 +105,7 @@ def test_the_histogram_holds_every_pair() -> None:
     assert same.top_shares == {1: 0.0, 3: 0.0, 10: 0.0}
 
 
-def test_a_report_on_many_vectors_reads_a_random_part_and_is_repeatable() -> None:
+def test_a_report_on_many_vectors_reads_a_random_sample_and_is_repeatable() -> None:
     vectors = normal(500, 4).astype(np.float32)
     report = describe(vectors, rows=100)
     assert (report.count, report.sampled) == (500, 100)
@@ -116,16 +116,16 @@ def test_a_report_on_many_vectors_reads_a_random_part_and_is_repeatable() -> Non
     assert np.array_equal(sample_rows(50, 100), np.arange(50))
 
 
-def test_vectors_without_length_are_counted() -> None:
+def test_vectors_of_length_zero_are_counted() -> None:
     vectors = normal(50, 4)
     vectors[:7] = 0
     report = describe(vectors)
     assert report.zeros == 7
-    assert "7 vectors of no length" in in_words(report)[-1]
+    assert "7 vectors of length 0" in in_words(report)[-1]
 
 
 @pytest.mark.parametrize("shape", [(1, 3), (0, 3), (5, 0), (5,), (2, 3, 4)])
-def test_what_is_no_set_of_vectors_is_refused(shape: tuple[int, ...]) -> None:
+def test_input_that_is_not_a_set_of_vectors_is_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(InputError, match="at least two vectors"):
         describe(np.ones(shape))
 

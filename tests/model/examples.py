@@ -24,14 +24,14 @@ def small_config(**changes: object) -> BertConfig:
 
 
 def random_batch(lengths: list[int], seed: int = 0) -> Batch:
-    """A batch of random pieces, the second half of each sequence in segment 1."""
+    """A batch of random pieces; the second half of each sequence is in segment 1."""
     rng = np.random.default_rng(seed)
     segments = np.concatenate([np.arange(length) * 2 >= length for length in lengths])
     return Batch.from_flat(rng.integers(1, VOCABULARY, sum(lengths)), segments.astype(np.int64), lengths)
 
 
 def shake(model: torch.nn.Module, seed: int = 0) -> None:
-    """Moves every parameter off its start, so that biases and norms matter in comparisons."""
+    """Moves every parameter off its initial value, so that biases and norms matter in comparisons."""
     source = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():

@@ -44,7 +44,7 @@ def flat(lengths: list[int]) -> tuple[Batch, Tensor, Tensor, Tensor]:
 @pytest.mark.parametrize("causal", [False, True])
 @given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=5))
 def test_attention_equals_a_loop_over_single_numbers(causal, lengths):
-    """Scaled dot products and heads, one by one."""
+    """Scaled dot products and heads, computed one by one."""
     batch, q, k, v = flat(lengths)
     expected = looped(q, k, v, lengths, causal)
     fused = attention(q, k, v, batch.runs, heads=HEADS, causal=causal)
@@ -69,7 +69,7 @@ def test_fewer_queries_give_the_rows_of_all_queries(causal):
     assert torch.allclose(some, everything[positions], atol=1e-12)
 
 
-def test_dropped_attention_averages_to_undropped_attention():
+def test_attention_with_dropout_averages_to_attention_without():
     batch, q, k, v = flat([5, 5, 3])
     total = torch.zeros_like(q)
     for step in range(2000):
@@ -78,7 +78,7 @@ def test_dropped_attention_averages_to_undropped_attention():
     assert torch.allclose(total / 2000, attention(q, k, v, batch.runs, heads=HEADS), atol=0.08)
 
 
-def test_runs_join_neighbours_of_equal_length_only():
+def test_runs_join_only_neighbours_of_equal_length():
     batch, *_ = flat([2, 2, 3, 2])
     assert [(run.row, run.rows, run.token, run.length) for run in batch.runs] == [
         (0, 2, 0, 2),

@@ -1,4 +1,4 @@
-"""The encoder against transformers, against itself pruned, and against what the paper says of it."""
+"""The encoder against transformers, against itself with a pruned last layer, and against the paper."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ LENGTHS = [5, 7, 7, 1, 12, 12, 12, 3]
 
 
 def masked_positions(batch: Batch) -> np.ndarray:
-    """Two predicted positions in each sequence that has room."""
+    """Two masked positions in each sequence that is long enough."""
     ends = np.cumsum(batch.lengths)
     starts = ends - batch.lengths
     return np.array(
@@ -33,7 +33,7 @@ def masked_positions(batch: Batch) -> np.ndarray:
 @pytest.mark.parametrize("activation_name", ["gelu", "gelu_new"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
 def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolerance, activation_name):
-    """The first of the five equalities, last layer pruned, against transformers."""
+    """The first of the five equalities: with a pruned last layer, against transformers."""
     model = EncoderForPreTraining(new_encoder(small_config(hidden_act=activation_name))).to(dtype)
     shake(model)
     peer = padded_peer(model)
@@ -86,7 +86,7 @@ def test_packed_equals_padded_in_outputs_losses_and_every_gradient(dtype, tolera
 
 
 def test_attentions_equal_those_of_the_padded_reference():
-    """The weights that can be asked for are those that the reference used."""
+    """The attention weights of a trace are those of the reference."""
     model = EncoderForPreTraining(new_encoder(small_config()))
     shake(model)
     peer = padded_peer(model)
@@ -101,7 +101,7 @@ def test_attentions_equal_those_of_the_padded_reference():
 
 
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_pruned_last_layer_gives_what_the_whole_layer_gives(causal):
+def test_a_pruned_last_layer_gives_the_same_as_the_whole_layer(causal):
     model = BertModel(small_config(is_causal=causal)).double()
     shake(model)
     batch = random_batch(LENGTHS)
@@ -111,7 +111,7 @@ def test_a_pruned_last_layer_gives_what_the_whole_layer_gives(causal):
     assert torch.allclose(model(batch, read=Read.first(batch)), model(batch)[batch.first_positions], atol=1e-12)
 
 
-def test_a_sequence_gives_the_same_alone_and_in_company():
+def test_a_sequence_gives_the_same_alone_and_in_a_batch():
     model = BertModel(small_config()).double()
     shake(model)
     batch = random_batch(LENGTHS)
@@ -124,7 +124,7 @@ def test_a_sequence_gives_the_same_alone_and_in_company():
 
 @pytest.mark.parametrize(("causal", "seen"), [(False, True), (True, False)])
 def test_a_later_token_changes_earlier_outputs_unless_the_model_is_causal(causal, seen):
-    """Bidirectional by default; the left-to-right twin sees the left alone."""
+    """Bidirectional by default; a left-to-right model sees only the left."""
     model = BertModel(small_config(is_causal=causal)).double()
     shake(model)
     batch = random_batch([9])
@@ -136,7 +136,7 @@ def test_a_later_token_changes_earlier_outputs_unless_the_model_is_causal(causal
 
 
 def test_without_positions_the_encoder_is_permutation_equivariant():
-    """Shuffled words give shuffled outputs, and with learned positions they do not."""
+    """Shuffled words give shuffled outputs; with learned positions they do not."""
     order = torch.tensor([4, 0, 3, 1, 2, 5])
     for positions, equal in (("none", True), ("absolute", False), ("sinusoidal", False)):
         model = BertModel(small_config(position_embedding_type=positions)).double()
@@ -157,7 +157,7 @@ def test_sinusoidal_positions_follow_the_formulas():
 
 
 def test_gelu_is_the_mean_of_a_random_zero_one_map():
-    """X * Phi(x) is what is left on average when x is kept with probability Phi(x)."""
+    """X * Phi(x) is the expected value when x is kept with probability Phi(x)."""
     x = torch.linspace(-3, 3, 7, dtype=torch.float64)
     normal = torch.randn((200_000, 1), generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     kept = (normal <= x).double().mean(0) * x
@@ -182,7 +182,7 @@ def test_the_two_forms_of_gelu_differ_by_at_most_473_millionths():
     ],
 )
 def test_named_sizes_have_the_published_parameter_counts(name, parameters):
-    """Counted from the formula and from the modules themselves."""
+    """Counted by the formula and from the modules themselves."""
     config = BertConfig.named(name)
     assert config.num_parameters() == parameters
     with torch.device("meta"):
@@ -192,11 +192,11 @@ def test_named_sizes_have_the_published_parameter_counts(name, parameters):
 
 
 def test_hidden_sizes_are_not_feed_forward_widths():
-    """768 and 1024 are widths of the hidden states; inside the feed-forward network it is four times that."""
+    """768 and 1024 are widths of the hidden states; the feed-forward network is four times as wide."""
     assert [BertConfig.named(name).intermediate_size for name in ("base", "large")] == [4 * 768, 4 * 1024]
 
 
-def test_parameters_start_as_the_paper_says_and_as_functions_of_the_seed():
+def test_initial_parameters_follow_the_paper_and_are_functions_of_the_seed():
     model = EncoderForPreTraining(new_encoder(small_config(hidden_size=64, vocab_size=2000)), seed=5)
     table = model.encoder.embeddings.word.weight
     assert table.abs().max() <= 0.04
@@ -212,8 +212,8 @@ def test_parameters_start_as_the_paper_says_and_as_functions_of_the_seed():
     assert not torch.equal(table, other.encoder.embeddings.word.weight)
 
 
-def test_dropout_noise_of_a_row_does_not_depend_on_the_rows_beside_it():
-    """The noise is a function of (seed, step, row), so a step may be cut anywhere."""
+def test_dropout_noise_of_a_row_does_not_depend_on_other_rows():
+    """The noise is a function of (seed, step, row), so a step may be split anywhere."""
     model = BertModel(small_config()).double()
     batch = random_batch(LENGTHS)
     read = Read.first(batch)
@@ -226,7 +226,7 @@ def test_dropout_noise_of_a_row_does_not_depend_on_the_rows_beside_it():
     assert not torch.equal(together, model(batch, read=read, noise=RowNoise(1, 3, batch.row_ids)))
 
 
-def test_noise_drops_the_share_that_is_asked_for():
+def test_noise_drops_the_requested_fraction():
     keep = RowNoise(0, 0, range(4)).keep(0.1, [250_001, 3, 249_996, 0], torch.float32)
     assert len(keep) == 500_000
     assert keep.unique().tolist() == [0.0, 1.0]
@@ -247,12 +247,12 @@ def test_noise_drops_the_share_that_is_asked_for():
         ({"vocab_size": "many"}, "vocab_size"),
     ],
 )
-def test_an_impossible_configuration_is_refused_in_one_line(changes, words):
+def test_an_invalid_configuration_is_refused_with_a_one_line_error(changes, words):
     with pytest.raises(ConfigError, match=words) as caught:
         small_config(**changes)
     assert "\n" not in str(caught.value)
 
 
-def test_an_unknown_size_is_answered_with_the_nearest():
+def test_an_unknown_size_suggests_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'large'"):
         BertConfig.named("larg")

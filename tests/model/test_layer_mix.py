@@ -1,4 +1,4 @@
-"""The hidden states that stand for a token: the six rows of the paper, and any others by number."""
+"""The hidden states that represent a token: the six rows of the paper, and any others by number."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def looped(name: str, hidden: list[Tensor]) -> Tensor:
 
 @pytest.mark.parametrize("name", CHOICES)
 @pytest.mark.parametrize("num_layers", [4, 6, 12])
-def test_a_choice_is_what_a_plain_loop_makes_of_all_hidden_states(name: str, num_layers: int) -> None:
+def test_a_choice_equals_a_plain_loop_over_all_hidden_states(name: str, num_layers: int) -> None:
     """The six rows of the table."""
     choice = layer_choice(name, num_layers)
     mixed = choice.mix(states(num_layers))
@@ -62,7 +62,7 @@ def test_the_widths_of_the_table_are_those_of_the_paper() -> None:
 
 
 def test_the_hidden_states_are_those_of_transformers() -> None:
-    """Every layer that can be chosen, against the peer's hidden states."""
+    """Every layer that can be chosen, against the hidden states of transformers."""
     model = EncoderForPreTraining(new_encoder(small_config(num_hidden_layers=4)))
     shake(model)
     batch = random_batch([5, 7, 3])
@@ -87,7 +87,7 @@ def test_the_hidden_states_are_those_of_transformers() -> None:
 
 
 @given(st.integers(1, 12).flatmap(lambda top: st.tuples(st.just(top), st.permutations(range(-top - 1, 0)))))
-def test_numbers_from_either_end_name_the_same_layers_in_the_order_given(case: tuple[int, list[int]]) -> None:
+def test_numbers_from_either_end_select_the_same_layers_in_the_given_order(case: tuple[int, list[int]]) -> None:
     top, numbers = case
     from_end = layer_choice(",".join(map(str, numbers)), top)
     from_start = layer_choice(", ".join(str(number + top + 1) for number in numbers), top)
@@ -103,9 +103,9 @@ def test_numbers_from_either_end_name_the_same_layers_in_the_order_given(case: t
         ("concat-last4", "did you mean 'concat-last-4'"),
         ("secondtolast", "did you mean 'second-to-last'"),
         ("", "use one of"),
-        ("1,", "or their numbers"),
-        ("1.5", "or their numbers"),
-        ("3", "layers from -3 to 2, 0 being the embeddings; found 3"),
+        ("1,", "or comma-separated layer numbers"),
+        ("1.5", "or comma-separated layer numbers"),
+        ("3", "layers from -3 to 2, where 0 is the embeddings; found 3"),
         ("-1,-4", "found -4"),
         ("1,-2", "each layer once"),
         ("sum-last-4", "at least 4 layers for 'sum-last-4'; found 2"),
@@ -117,13 +117,13 @@ def test_a_choice_that_the_model_does_not_have_is_refused(name: str, message: st
     assert message in str(refused.value)
 
 
-def test_the_second_to_last_of_one_layer_is_refused_and_that_of_two_is_the_first() -> None:
+def test_second_to_last_is_refused_for_one_layer_and_is_the_first_of_two() -> None:
     with pytest.raises(ConfigError, match="at least 2 layers"):
         layer_choice("second-to-last", 1)
     assert layer_choice("second-to-last", 2).layers == (1,)
 
 
-def test_a_learned_mix_begins_as_the_mean_and_follows_its_formula() -> None:
+def test_a_learned_mix_starts_as_the_mean_and_follows_its_formula() -> None:
     """Equation 1 of Peters et al. (2018)."""
     hidden = states(4)
     picked = layer_choice("sum-last-4", 4).pick(hidden)
@@ -139,7 +139,7 @@ def test_a_learned_mix_begins_as_the_mean_and_follows_its_formula() -> None:
     np.testing.assert_allclose(mix.shares().detach().numpy(), weights, rtol=1e-6)
 
 
-def test_a_learned_mix_finds_the_layer_that_tells_the_answer() -> None:
+def test_a_learned_mix_finds_the_layer_that_holds_the_answer() -> None:
     picked = layer_choice("sum-all", 4).pick(states(4))
     target = 2 * picked[:, 2]
     mix = WeightedMix(4)

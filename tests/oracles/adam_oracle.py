@@ -1,4 +1,4 @@
-"""BERT's Adam and LAMB, one number at a time, as the paper's formulas read."""
+"""BERT's Adam and LAMB, one number at a time, straight from the papers' formulas."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ def lamb(
     epsilon: float = 1e-6,
     bias_correction: bool = False,
 ) -> Array:
-    """The parameter after one update for each gradient; no trust ratio where there is no decay."""
+    """The parameter after one update for each gradient; without decay there is no trust ratio."""
     p = start.copy()
     m, v = np.zeros_like(p), np.zeros_like(p)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):

@@ -1,6 +1,6 @@
-"""Entity scores by the rules of conlleval: one word after the other, with a flag for "inside an entity right so far".
+"""Entity scores by the rules of conlleval: word by word, with a flag for "inside an entity that is correct so far".
 
-The rules stand as in the scorer, each pair of letters by itself, with those for E and S that its users have added.
+The rules are written as in the scorer, one for each pair of letters, including those for E and S that its users added.
 """
 
 import collections
@@ -13,7 +13,7 @@ Tag = tuple[str, str]
 
 
 def split(tag: str) -> Tag:
-    """Letter and type."""
+    """The letter and the type of a tag."""
     if "-" not in tag:
         return tag, ""
     place = tag.index("-")
@@ -21,7 +21,7 @@ def split(tag: str) -> Tag:
 
 
 def end_of_chunk(before: Tag, now: Tag) -> bool:
-    """Whether an entity ended with the word before."""
+    """Whether an entity ended with the previous word."""
     if before[0] in ("E", "S", "[", "]"):
         return True
     if (before[0], now[0]) in ENDS:
@@ -39,7 +39,7 @@ def start_of_chunk(before: Tag, now: Tag) -> bool:
 
 
 def scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> dict[str, float]:
-    """Precision, recall, F1 and tag accuracy as shares, and the first three for each type."""
+    """Precision, recall, F1 and tag accuracy as fractions, and the first three for each type."""
     right: dict[str, int] = collections.defaultdict(int)
     asked: dict[str, int] = collections.defaultdict(int)
     given: dict[str, int] = collections.defaultdict(int)

@@ -1,8 +1,8 @@
-"""CRC-32C by its definition: a division by the polynomial 0x1EDC6F41, one bit at a time, its bits reversed."""
+"""CRC-32C by its definition: division by the polynomial 0x1EDC6F41, one bit at a time, with reversed bits."""
 
 
 def crc32c_bitwise(data: bytes) -> int:
-    """The checksum, slowly."""
+    """The checksum, computed slowly."""
     register = 0xFFFFFFFF
     for byte in data:
         register ^= byte

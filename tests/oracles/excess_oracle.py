@@ -1,10 +1,10 @@
-"""The pieces of words by trying every end, and what one more or one fewer piece would change: slow and obvious."""
+"""The pieces of words by trying every end, and the effect of one more or one fewer piece: slow and obvious."""
 
 from collections.abc import Collection, Mapping
 
 
 def cut(word: str, pieces: Collection[str]) -> list[str]:
-    """The longest piece first, from left to right; [UNK] where nothing fits."""
+    """The pieces of a word, longest match first, from left to right; [UNK] if nothing matches."""
     found: list[str] = []
     rest = word
     while rest:
@@ -19,12 +19,12 @@ def cut(word: str, pieces: Collection[str]) -> list[str]:
 
 
 def excess(counts: Mapping[str, int], pieces: Collection[str]) -> int:
-    """The pieces beyond one for each word."""
+    """The number of pieces in excess of one per word."""
     known = set(pieces)
     return sum(count * (len(cut(word, known)) - 1) for word, count in counts.items())
 
 
 def unknown(counts: Mapping[str, int], pieces: Collection[str]) -> int:
-    """The words that cannot be cut."""
+    """The number of words that cannot be split into pieces."""
     known = set(pieces)
     return sum(count for word, count in counts.items() if cut(word, known) == ["[UNK]"])

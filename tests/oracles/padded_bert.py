@@ -1,4 +1,4 @@
-"""The padded reference: transformers' BertForPreTraining with eager attention, given our weights."""
+"""The padded reference: transformers' BertForPreTraining with eager attention and our weights."""
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ IN_LAYERS = {
 
 
 def peer_name(name: str) -> str:
-    """What transformers calls one of our parameters."""
+    """The name in transformers of one of our parameters."""
     module, kind = name.rsplit(".", 1)
     if module.startswith("bert.layers."):
         _, _, number, part = module.split(".")
@@ -42,7 +42,7 @@ def peer_name(name: str) -> str:
 
 
 def padded_peer(model: EncoderForPreTraining) -> PeerModel:
-    """The peer with our weights, ready to train, in the type of our parameters."""
+    """The reference model with our weights, ready to train, in the dtype of our parameters."""
     config = model.config
     peer = PeerModel(
         PeerConfig(
@@ -69,7 +69,7 @@ def padded_peer(model: EncoderForPreTraining) -> PeerModel:
 
 
 def pad(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-    """The token ids, segment ids and mask of a flat batch, padded on the right to the longest: [N, S] each."""
+    """The token ids, segment ids and mask of a flat batch, right-padded to the longest row: [N, S] each."""
     longest = max(batch.lengths)
     shape = (batch.num_rows, longest)
     token_ids, segment_ids = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)

@@ -1,7 +1,7 @@
 """Pre-training data the slow, obvious way: lists of tokens, one token cut at a time, one candidate at a time.
 
-Follows the steps of the original `create_pretraining_data.py`. It shares no code with the package: the draws are handed
-in, or computed with Python integers.
+Follows the steps of the original `create_pretraining_data.py`. It shares no code with the package: random draws are
+passed in, or computed with Python integers.
 """
 
 import hashlib
@@ -97,7 +97,7 @@ def pairs_of_document(
     draw: Draw,
     coins_of: Callable[[int], Coin],
 ) -> list[tuple[list[int], list[int], int]]:
-    """(A, B, label) of each instance of a document; label 1 is a random next."""
+    """(A, B, label) of each instance of a document; label 1 is a random next sentence."""
     document = documents[index]
     room = max_length - 3
     target = room
@@ -149,7 +149,7 @@ def masks_of_row(
     whole_word: bool,
     key: int,
 ) -> tuple[list[int], list[int], list[int]]:
-    """(row with masks, positions, original ids) of one row; `ways` are the shares of [MASK] and of staying."""
+    """(row with masks, positions, original ids) of one row; `ways` are the fractions of [MASK] and of no change."""
     candidates: list[list[int]] = []
     for position, token in enumerate(row):
         if pieces[token] in ("[CLS]", "[SEP]"):

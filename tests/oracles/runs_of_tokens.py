@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 
 def run_counts(runs: Sequence[Sequence[int]]) -> list[int]:
-    """How often each different run comes, in rising order."""
+    """The number of occurrences of each distinct run, in ascending order."""
     return sorted(Counter(map(tuple, runs)).values())
 
 
 def grams(runs: Sequence[Sequence[int]], size: int) -> list[tuple[int, ...]]:
-    """All n-grams inside the runs, in order."""
+    """All n-grams within the runs, in order."""
     return [tuple(run[start : start + size]) for run in runs for start in range(len(run) - size + 1)]

@@ -1,7 +1,7 @@
-"""Question answering as slow and obvious as it can be written: windows, labels and answers, one position at a time.
+"""Question answering in the slowest, most obvious way: windows, labels and answers, one position at a time.
 
-Nothing of the package is used, so that a mistake there is not repeated here. Texts are cut by the functions that are
-handed in: `tokenize` makes pieces of a text, `basic` its basic tokens.
+It uses nothing from the package, so that a mistake there is not repeated here. Texts are split by functions that are
+passed in: `tokenize` returns the pieces of a text, `basic` its basic tokens.
 """
 
 from collections.abc import Callable
@@ -34,14 +34,14 @@ def words_of(context: str) -> list[tuple[int, str]]:
 
 
 def pieces_of(context: str, tokenize: Cut) -> list[tuple[str, int]]:
-    """(piece, number of its word) of every piece."""
+    """(piece, index of its word) of every piece."""
     return [(piece, number) for number, (_, word) in enumerate(words_of(context)) for piece in tokenize(word)]
 
 
 def answer_pieces(context: str, answer: str, start: int, tokenize: Cut) -> tuple[int, int] | None:
-    """The first and last piece of an answer: all pieces of its words, or the first span that is just the answer.
+    """The first and last piece of an answer: all pieces of its words, or the first span that is exactly the answer.
 
-    Unlike the original, of several such spans in words with Chinese characters the one nearest to the answer.
+    Unlike in the original, if there are several such spans in words with Chinese characters, the nearest one is used.
     """
     words, pieces = words_of(context), pieces_of(context, tokenize)
     touched = set()
@@ -120,7 +120,7 @@ def answers_of(
     max_answer: int,
     unanswerable: bool,
 ) -> tuple[list[tuple[str, float]], float | None]:
-    """((answer, score) from the best down, score of none minus that of the best answer)."""
+    """((answer, score) in descending order, score of no answer minus that of the best answer)."""
     spans, null = [], None
     for window, row in zip(windows, logits, strict=True):
         null = row[0][0] + row[0][1] if null is None else min(null, row[0][0] + row[0][1])

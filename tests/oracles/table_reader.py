@@ -1,4 +1,4 @@
-"""A sorted table read the obvious way: trusting the file, one byte after the other."""
+"""Reads a sorted table the obvious way: byte by byte, without distrusting the file."""
 
 import struct
 
@@ -6,7 +6,7 @@ from oracles.crc32c_bitwise import crc32c_bitwise
 
 
 def read_table_simply(data: bytes) -> dict[bytes, bytes]:
-    """Keys and values of a sound table; wrong files make it crash or lie."""
+    """Keys and values of a valid table; for invalid files it crashes or returns wrong values."""
     assert data[-8:] == bytes.fromhex("57fb808b247547db")
     numbers = _varints(data[-48:-8], 4)
     entries = {}

@@ -1,6 +1,6 @@
-"""BERT's tokenizer as slow and obvious as it can be written: one character at a time, straight from the specification.
+"""BERT's tokenizer in the slowest, most obvious way: one character at a time, straight from the specification.
 
-Nothing of the package is used, so that a mistake there is not repeated here.
+It uses nothing from the package, so that a mistake there is not repeated here.
 """
 
 import unicodedata

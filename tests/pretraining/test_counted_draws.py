@@ -7,7 +7,7 @@ from oracles.pretraining_oracle import coins, counted, instance_key
 
 
 def test_counted_draws_are_the_outputs_of_splitmix64() -> None:
-    # The values that every implementation of splitmix64 is checked with, from the state 1234567.
+    # The standard test values of splitmix64, from the state 1234567.
     expected = [
         6457827717110365317,
         3203168211198807973,
@@ -30,7 +30,7 @@ def test_keys_and_draws_equal_those_of_whole_number_arithmetic() -> None:
     ]
 
 
-def test_heads_are_the_coins_one_by_one() -> None:
+def test_counted_heads_equal_single_coin_tosses() -> None:
     tosses = np.array([0, 1, 5, 63, 64, 65, 200, 0])
     keys = instance_keys(1, 0, np.arange(8), np.zeros(8, dtype=np.int64))
     expected = []

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 
 from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.masking import MaskedRows, Masker
+from bertsmith.pretraining.masking import Masker
 from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.targets import Targets
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.pretraining_oracle import masks_of_row
 
@@ -24,7 +25,7 @@ def packed(rows: list[tuple[list[int], list[int] | None]]) -> list[list[int]]:
     return [[2, *first, 3] if second is None else [2, *first, 3, *second, 3] for first, second in rows]
 
 
-def mask(rows: list[list[int]], settings: PretrainingDataSettings, keys: np.ndarray) -> MaskedRows:
+def mask(rows: list[list[int]], settings: PretrainingDataSettings, keys: np.ndarray) -> Targets:
     flat = np.array([token for row in rows for token in row], dtype=np.int32)
     lengths = np.array([len(row) for row in rows], dtype=np.int64)
     return Masker(VOCABULARY, settings).mask_rows(flat, lengths, keys)
@@ -45,7 +46,7 @@ def even_rows(number: int, length: int) -> list[list[int]]:
     most=st.sampled_from([None, 1, 3]),
     seed=st.integers(0, 9),
 )
-def test_masks_are_what_the_obvious_generator_makes_of_the_same_draws(
+def test_masks_equal_those_of_the_obvious_generator_from_the_same_draws(
     rows: list[list[int]], whole_word: bool, share: float, ways: tuple[float, float, float], most: int | None, seed: int
 ) -> None:
     """Also special pieces in the text, and pieces of a word whose beginning was cut away."""
@@ -73,11 +74,11 @@ def test_masks_are_what_the_obvious_generator_makes_of_the_same_draws(
         end += len(row)
     assert found.token_ids.tolist() == output
     assert found.positions.tolist() == positions
-    assert found.original_ids.tolist() == originals
+    assert found.target_ids.tolist() == originals
     assert found.per_row.tolist() == per_row
 
 
-def test_a_row_is_masked_alike_in_any_company() -> None:
+def test_masks_of_a_row_do_not_depend_on_the_rows_next_to_it() -> None:
     rows, keys = even_rows(12, 60), keys_of(12)
     together = mask(rows, PretrainingDataSettings(), keys).token_ids.reshape(12, 60)
     for order in ([5], [11, 5, 2], [5, 6, 7, 8, 9, 10]):
@@ -85,7 +86,7 @@ def test_a_row_is_masked_alike_in_any_company() -> None:
         assert some.reshape(len(order), 60).tolist() == together[order].tolist()
 
 
-def test_rows_that_were_given_stay_as_they_were() -> None:
+def test_input_rows_are_not_modified() -> None:
     flat = np.array([2, 7, 8, 9, 10, 3], dtype=np.int32)
     Masker(VOCABULARY, PretrainingDataSettings(masked_share=1.0)).mask_rows(flat, np.array([6]), keys_of(1))
     assert flat.tolist() == [2, 7, 8, 9, 10, 3]
@@ -120,10 +121,10 @@ def test_shares_of_the_masking_ablation_hold(ways: tuple[float, float, float]) -
     result = mask(rows, PretrainingDataSettings(mask_share=ways[0], keep_share=ways[1], random_share=ways[2]), keys)
     now, number, size = result.token_ids[result.positions], len(result.positions), len(VOCABULARY)
     assert number == 2000 * 19
-    # A random piece may be [MASK], or the one that stood there.
+    # A random piece may be [MASK] or the original piece.
     shares = {
         "mask": (now == VOCABULARY.mask_id, ways[0] + ways[2] / size),
-        "same": (now == result.original_ids, ways[1] + ways[2] / size),
+        "same": (now == result.target_ids, ways[1] + ways[2] / size),
     }
     for name, (flags, share) in shares.items():
         assert abs(flags.sum() - number * share) <= 5 * np.sqrt(number * share * (1 - share)), name
@@ -154,7 +155,7 @@ def test_every_position_is_predicted_equally_often_but_never_a_special_one(whole
     assert (np.abs(inner - 6000 * share) < 5 * np.sqrt(6000 * share * (1 - share))).all()
 
 
-def test_positions_rise_and_none_comes_twice() -> None:
+def test_positions_are_ascending_and_unique() -> None:
     result = mask(even_rows(500, 100), PretrainingDataSettings(masked_share=0.9), keys_of(500))
     assert (np.diff(result.positions) > 0).all()
 
@@ -164,14 +165,14 @@ def test_whole_words_are_masked_whole() -> None:
     word = [VOCABULARY.index[piece] for piece in ("w0", "##w1", "##w2")]
     result = mask([[2, *word * 20, 3]] * 50, PretrainingDataSettings(whole_word=True), keys_of(50))
     assert result.per_row.tolist() == [9] * 50
-    assert result.original_ids.tolist() == word * 150
+    assert result.target_ids.tolist() == word * 150
 
 
-def test_a_word_that_would_exceed_the_number_is_skipped_and_a_shorter_one_taken() -> None:
+def test_a_word_that_would_exceed_the_number_is_skipped_for_a_shorter_one() -> None:
     long = [VOCABULARY.index["w0"]] + [VOCABULARY.index["##w1"]] * 9
     rows = [[2, *long, 9, 3]] * 30
     result = mask(rows, PretrainingDataSettings(whole_word=True), keys_of(30))
-    assert result.original_ids.tolist() == [9] * 30
+    assert result.target_ids.tolist() == [9] * 30
     assert mask([[2, *long, 3]], PretrainingDataSettings(whole_word=True), keys_of(1)).per_row.tolist() == [0]
 
 

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.rates import RatesReport, measure_rates
-from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import PretrainingStream
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.pretraining_oracle import MemoryDocuments
@@ -29,7 +30,7 @@ def close(part: int, whole: int, share: float) -> bool:
     return abs(part - whole * share) < 5 * np.sqrt(whole * share * (1 - share))
 
 
-def test_ten_thousand_rows_have_the_rates_of_the_recipe() -> None:
+def test_ten_thousand_rows_match_the_recipe() -> None:
     """15 % as rounding allows, 80/10/10, at least half random nexts, nothing special or too long."""
     report = rates(10_000)
     assert report.rows == 10_000 == sum(report.length_counts)
@@ -61,13 +62,13 @@ def test_the_table_of_each_objective_has_its_lines(objective: str) -> None:
     assert "rows measured                        50" in table
 
 
-def test_measuring_in_parts_gives_what_one_part_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measuring_in_parts_gives_the_same_as_in_one_part(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = rates(300, max_length=32)
     monkeypatch.setattr("bertsmith.pretraining.rates._AT_ONCE", 70)
     assert rates(300, max_length=32) == whole
 
 
-def test_documents_that_make_no_row_are_counted() -> None:
+def test_documents_too_short_for_a_row_are_counted() -> None:
     source = documents(2)
     source.sentences += [[], [[7]]]
     stream = PretrainingStream(source, PretrainingDataSettings(objective="mlm+sop"), VOCABULARY)

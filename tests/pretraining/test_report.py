@@ -1,4 +1,4 @@
-"""The report is one page that needs nothing else and shows what the log holds."""
+"""The report is one self-contained page that shows the contents of the log."""
 
 import re
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_a_report_shows_curves_tables_and_samples(run):
         assert text in page.text
 
 
-def test_a_report_asks_nothing_of_the_network(run):
+def test_a_report_makes_no_network_requests(run):
     text = write_report(run).read_text(encoding="utf-8")
     page = Page(text)
     assert not {"script", "link", "img", "iframe", "image"} & set(page.elements)
@@ -69,7 +69,7 @@ def test_what_users_write_is_escaped(tmp_path):
         assert text in page.text
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
+def test_runs_with_the_same_name_are_distinguished_by_their_paths(tmp_path):
     paths = [tmp_path / "a" / "run", tmp_path / "b" / "run"]
     for path in paths:
         toy_run(path, ToyWorkload(), steps=2)
@@ -90,7 +90,7 @@ def test_a_run_without_a_log_is_refused(tmp_path):
         write_report(tmp_path / "nothing")
 
 
-def test_equal_series_give_equal_charts_and_gaps_stay_gaps():
+def test_equal_series_give_equal_charts_and_gaps_are_kept():
     series = [Series(x=[1, 2, 3, 4], y=[1.0, float("nan"), 2.0, 3.0], color=COLORS[0])]
     chart = line_chart(series, x_label="steps", y_label="loss")
     assert chart == line_chart(series, x_label="steps", y_label="loss")
@@ -104,7 +104,7 @@ def test_a_long_line_is_thinned_to_what_a_screen_can_show():
     assert set(y) == {1.0}
 
 
-def test_the_page_of_several_runs_is_named_after_them_and_lies_in_none():
+def test_the_page_of_several_runs_is_named_after_them_and_is_in_none_of_them():
     assert page_place([Path("a") / "run"]) == Path("a/run/report.html")
     assert page_place([Path("a/run"), Path("b/run"), Path("b/2 c")]) == Path("report-a-run-b-run-b-2-c.html")
     assert page_place([Path("a/run"), Path("../b/run")]) == Path("report-a-run-b-run.html")

@@ -1,4 +1,4 @@
-"""A whole run, as a user starts it: from a text file to a model that other tools read; killed, it goes on."""
+"""A whole run as a user starts it, from a text file to a model that other tools read; it resumes after being killed."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
 from bertsmith.files import read_json_lines
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.normalize import TextRules
@@ -85,7 +85,7 @@ def test_a_run_makes_a_model_that_transformers_reads_and_agrees_with(corpus, tmp
         logits = peer(**inputs).prediction_logits[0]
     gap = inputs["input_ids"][0].tolist().index(tokenizer.mask_token_id)
     expected = logits[gap].softmax(-1)
-    predictor = PretrainedPredictor.load(str(folder), device="cpu")
+    predictor = load_pretraining_heads(str(folder), device="cpu")
     for guess in predictor.fill(text, top=len(VOCABULARY))[0]:
         assert guess.probability == pytest.approx(expected[VOCABULARY.index[guess.piece]].item(), abs=1e-6)
     pair = tokenizer("the man went to the store .", "a dog ate bread .", return_tensors="pt")
@@ -122,7 +122,7 @@ def checkpoints(out: Path) -> list[str]:
 
 
 def started(corpus: Path, out: Path, *, until: int) -> subprocess.Popen[str]:
-    """A run that goes on in another process, and has written its first checkpoints."""
+    """A run that is still going in another process and has written its first checkpoints."""
     victim = subprocess.Popen(
         command(corpus, out), env=environment(), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
@@ -136,7 +136,7 @@ def started(corpus: Path, out: Path, *, until: int) -> subprocess.Popen[str]:
 
 
 def assert_resumes_to(straight: Path, corpus: Path, broken: Path) -> None:
-    """Resumes a run that was stopped before its end, and compares the bytes of what both runs wrote."""
+    """Resumes a run that was stopped before its end, and compares the bytes that both runs wrote."""
     last = f"step-{STEPS:08d}"
     assert checkpoints(broken)[-1] < last
     assert not (broken / "model").exists(), "it was stopped before its end"
@@ -147,7 +147,7 @@ def assert_resumes_to(straight: Path, corpus: Path, broken: Path) -> None:
 
 @pytest.fixture(scope="module")
 def straight(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run from its beginning to its end, nothing stopped."""
+    """An uninterrupted run."""
     out = tmp_path_factory.mktemp("straight") / "run"
     subprocess.run(command(corpus, out), check=True, env=environment(), capture_output=True)
     return out
@@ -172,11 +172,11 @@ def test_every_objective_runs_and_writes_the_parts_it_trained(corpus, tmp_path, 
     wanted = "nsp" if objective in ("mlm", "left-to-right") else "mlm"
     if objective != "mlm+sop":
         with pytest.raises(BertsmithError, match=f"trained {wanted} head"):
-            PretrainedPredictor.load(str(tmp_path / "run" / "model"), needs=[wanted])
+            load_pretraining_heads(str(tmp_path / "run" / "model"), needs=[wanted])
 
 
-def test_training_goes_on_from_a_model(corpus, tmp_path):
-    """--init takes all parameters along."""
+def test_training_continues_from_a_model(corpus, tmp_path):
+    """--init loads all parameters."""
     run(corpus, tmp_path / "first", steps=2)
     result = run(
         corpus,
@@ -192,7 +192,7 @@ def test_training_goes_on_from_a_model(corpus, tmp_path):
     assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
 
 
-def test_what_does_not_fit_is_refused_in_one_line(corpus, tmp_path):
+def test_inputs_that_do_not_fit_are_refused_in_one_line(corpus, tmp_path):
     run(corpus, tmp_path / "run", steps=2)
     cases = [
         (RunError, "--resume", lambda: run(corpus, tmp_path / "run")),

@@ -1,4 +1,4 @@
-"""What a run takes from where: sizes, configuration files, models; and what it refuses."""
+"""Where a run's settings come from (sizes, configuration files, models), and what it refuses."""
 
 import json
 import math
@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, CorpusError, TrainingError
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -71,13 +72,13 @@ def run(corpus: Path, out: Path, *, data=None, train=None, **settings: object):
     )
 
 
-def test_a_configuration_file_keeps_what_it_says(corpus, config_file, tmp_path):
+def test_the_values_of_a_configuration_file_are_kept(corpus, config_file, tmp_path):
     run(corpus, tmp_path / "run", config=str(config_file))
-    config = load_pretrained(tmp_path / "run" / "model").model.config
+    config = load_pretrained(load_any(tmp_path / "run" / "model")).model.config
     assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.0, 0.1)
     assert config.position_embedding_type == "sinusoidal"
     run(corpus, tmp_path / "other", config=str(config_file), dropout=0.3)
-    assert load_pretrained(tmp_path / "other" / "model").model.config.hidden_dropout_prob == 0.3
+    assert load_pretrained(load_any(tmp_path / "other" / "model")).model.config.hidden_dropout_prob == 0.3
 
 
 @pytest.mark.parametrize(
@@ -85,7 +86,7 @@ def test_a_configuration_file_keeps_what_it_says(corpus, config_file, tmp_path):
     [
         ({}, "one of a model size"),
         ({"size": "tiny", "init": "somewhere"}, "size and init"),
-        ({"init": "somewhere", "positions": "none"}, "positions for a model size only"),
+        ({"init": "somewhere", "positions": "none"}, "positions only together with a model size"),
         ({"size": "tiny", "dropout": 1.0}, "dropout"),
         ({"size": "tiny", "long_share": 0.0}, "long_share"),
     ],
@@ -98,12 +99,12 @@ def test_contradicting_settings_are_refused(settings, words):
 @pytest.mark.parametrize(
     "values", [{"minutes": math.inf}, {"steps": 1, "learning_rate": math.inf}, {"minutes": math.nan}]
 )
-def test_numbers_without_an_end_are_refused(values):
+def test_infinite_numbers_are_refused(values):
     with pytest.raises(ConfigError):
         TrainSettings(**values)
 
 
-def test_files_and_sizes_that_cannot_be_are_one_line(corpus, tmp_path):
+def test_invalid_files_and_sizes_are_refused_in_one_line(corpus, tmp_path):
     as_list, huge = tmp_path / "list.json", tmp_path / "huge.json"
     as_list.write_text("[1, 2]", encoding="utf-8")
     huge.write_text(json.dumps({**SHAPE, "hidden_size": 10**8, "num_attention_heads": 1}), encoding="utf-8")
@@ -132,8 +133,8 @@ def test_an_altered_shard_is_refused_by_name_before_training(corpus, config_file
         run(copy, tmp_path / "run", config=str(config_file))
 
 
-def test_a_model_that_came_to_nothing_is_not_written(corpus, config_file, tmp_path):
-    """One step at an absurd rate leaves parameters that are no numbers."""
+def test_a_model_with_nan_parameters_is_not_written(corpus, config_file, tmp_path):
+    """One step at an absurd learning rate leaves NaN parameters."""
     with pytest.raises(TrainingError, match="lower"):
         run(
             corpus,
@@ -144,10 +145,10 @@ def test_a_model_that_came_to_nothing_is_not_written(corpus, config_file, tmp_pa
     assert not (tmp_path / "run" / "model").exists()
 
 
-def test_a_precision_that_would_be_emulated_is_replaced_and_said(corpus, config_file, tmp_path, capsys):
+def test_a_precision_that_would_be_emulated_is_replaced_with_a_warning(corpus, config_file, tmp_path, capsys):
     run(corpus, tmp_path / "run", config=str(config_file), precision="fp16")
     assert "fp16 would be emulated" in capsys.readouterr().err
-    PretrainedPredictor.load(str(tmp_path / "run" / "model"), device="cpu", precision="fp16")
+    load_pretraining_heads(str(tmp_path / "run" / "model"), device="cpu", precision="fp16")
     assert "so fp32 is used" in capsys.readouterr().err
 
 
@@ -161,7 +162,7 @@ def test_a_left_to_right_model_fills_no_masks(tmp_path):
         trained=("mlm",),
     )
     with pytest.raises(CheckpointError, match="left-to-right"):
-        PretrainedPredictor.load(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
+        load_pretraining_heads(str(tmp_path / "model"), device="cpu").fill("a [MASK] c")
 
 
 def test_the_held_out_line_is_the_loss_of_the_corpus_frequencies_on_held_out_text(corpus, config_file, tmp_path):
@@ -180,13 +181,13 @@ def test_the_held_out_line_is_the_loss_of_the_corpus_frequencies_on_held_out_tex
     assert result.metrics["held_out_unigram_entropy"] == pytest.approx(np.mean(losses))
 
 
-def test_long_rows_have_figures_of_their_own(corpus, config_file, tmp_path):
+def test_long_rows_have_their_own_figures(corpus, config_file, tmp_path):
     result = run(corpus, tmp_path / "run", config=str(config_file), long_length=40)
     assert result.metrics["held_out_long_mlm_loss"] > 0
     assert result.metrics["held_out_mlm_loss"] > 0
 
 
-def test_a_run_goes_on_after_its_corpus_moved(corpus, config_file, tmp_path):
+def test_a_run_resumes_after_its_corpus_was_moved(corpus, config_file, tmp_path):
     run(corpus, tmp_path / "run", config=str(config_file))
     other = tmp_path / "linked"
     other.symlink_to(corpus)

@@ -10,7 +10,8 @@ from hypothesis import given
 
 from bertsmith.errors import ConfigError, CorpusError
 from bertsmith.pretraining.counted_draws import instance_keys
-from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
+from bertsmith.pretraining.objectives import OBJECTIVES
+from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.spans import (
     OPEN,
     random_ends,
@@ -38,7 +39,7 @@ EDGES = st.lists(st.integers(1, 9), min_size=1, max_size=25).map(lambda lengths:
 
 
 def numbered(shape: list[list[int]]) -> MemoryDocuments:
-    """Documents in which every token has its own id, so that it can be found again."""
+    """Documents in which every token has its own id, so that it can be identified."""
     tokens = iter(range(5, 60_000))
     return MemoryDocuments([[[next(tokens) for _ in range(length)] for length in document] for document in shape])
 
@@ -78,7 +79,7 @@ def epoch_rows(source: PretrainingStream, epoch: int = 0) -> Rows:
 
 @pytest.mark.parametrize("max_length", [5, 16, 64, 128])
 @pytest.mark.parametrize("documents", [1, 2, 30])
-def test_an_epoch_is_what_the_obvious_generator_makes_of_the_same_draws(documents: int, max_length: int) -> None:
+def test_an_epoch_equals_that_of_the_obvious_generator_from_the_same_draws(documents: int, max_length: int) -> None:
     """Pairs, put-back, random next and truncation, token by token."""
     source = corpus(documents, 40, seed=documents)
     settings = PretrainingDataSettings(max_length=max_length, short_sequence_probability=0.3, seed=7)
@@ -98,13 +99,13 @@ def test_an_epoch_is_what_the_obvious_generator_makes_of_the_same_draws(document
     assert found == [expected[place] for place in shuffle]
 
 
-@given(shape=SHAPES, objective=st.sampled_from(OBJECTIVES), max_length=st.integers(5, 40), seed=st.integers(0, 99))
+@given(shape=SHAPES, objective=st.sampled_from([*OBJECTIVES]), max_length=st.integers(5, 40), seed=st.integers(0, 99))
 def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
     shape: list[list[int]], objective: str, max_length: int, seed: int
 ) -> None:
     """Also empty documents, empty sentences, one document, one sentence, one token, a huge sentence."""
     source = numbered(shape)
-    smallest = 2 if objective == "mlm+sop" else 1
+    smallest = OBJECTIVES[objective].shortest_document
     if source.document_lengths.max() < smallest:
         with pytest.raises(CorpusError, match="none with enough tokens"):
             stream(source, objective=objective)
@@ -126,7 +127,7 @@ def test_rows_of_any_corpus_fit_and_hold_consecutive_tokens(
 
 @given(edges=EDGES, target=st.integers(2, 20), seed=st.integers(0, 999))
 def test_put_back_loses_no_sentence(edges: list[int], target: int, seed: int) -> None:
-    """What A and actual nexts hold is the document, once and in order."""
+    """A and the actual nexts together are the document, once and in order."""
     found, openings = array("q"), array("d")
     walk_next_sentence(edges, target, 0, 3, uniforms(np.random.default_rng(seed)).__next__, found, openings)
     end = 0
@@ -180,7 +181,7 @@ def test_sentence_order_is_swapped_half_of_the_time() -> None:
 
 
 @given(lengths=st.tuples(st.integers(1, 60), st.integers(1, 60)), room=st.integers(2, 70))
-def test_random_ends_cuts_as_much_of_each_part_as_packing_does(lengths: tuple[int, int], room: int) -> None:
+def test_random_ends_cuts_as_much_from_each_part_as_packing_does(lengths: tuple[int, int], room: int) -> None:
     front, back = random_ends(np.array([lengths]), room, instance_keys(0, 0, np.array([1]), np.array([2])))
     assert (front >= 0).all()
     assert (back >= 0).all()
@@ -200,7 +201,7 @@ def test_random_ends_cuts_as_much_of_each_part_as_packing_does(lengths: tuple[in
     seed=st.integers(0, 5),
 )
 def test_random_ends_are_cut_as_the_loop_cuts_them(rows: list[tuple[int, int]], room: int, seed: int) -> None:
-    """Also where one of the parts is empty, as B is in rows of one part."""
+    """Also if one of the parts is empty, as B is in rows of one part."""
     keys = instance_keys(seed, 0, np.arange(len(rows)), np.zeros(len(rows), dtype=np.int64))
     front, back = random_ends(np.array(rows), room, keys)
     for number, lengths in enumerate(rows):
@@ -227,7 +228,7 @@ def test_truncation_takes_the_front_as_often_as_the_back() -> None:
 def test_a_step_is_the_same_in_any_order_of_calls_and_in_a_fresh_object(
     objective: str, budget: dict[str, int], dynamic: bool
 ) -> None:
-    """Steps run over several blocks and epochs; no state of the stream shows in them."""
+    """The steps span several blocks and epochs; they do not depend on the state of the stream."""
     make = functools.partial(
         stream,
         corpus(25, 12),
@@ -265,12 +266,12 @@ def test_steps_follow_one_another_without_a_gap(block_tokens: int, step: int, to
         assert [len(plan) for plan in two] == [13, 13]
 
 
-def test_a_row_longer_than_the_token_budget_is_a_step_of_its_own() -> None:
+def test_a_row_longer_than_the_token_budget_is_its_own_step() -> None:
     made = stream(corpus(10, 10), max_length=64, tokens_per_step=3)
     assert [len(made.plan_step(step)) for step in range(5)] == [1] * 5
 
 
-def test_ranks_read_their_rows_only_and_together_get_the_step() -> None:
+def test_ranks_read_only_their_rows_and_together_the_whole_step() -> None:
     whole = stream(corpus(30, 20), rows_per_step=16)
     plan = whole.plan_step(3)
     expected = unpacked(whole.materialise(plan))
@@ -328,7 +329,7 @@ def test_in_a_corpus_of_one_document_the_random_next_is_its_own_and_still_labell
 
 
 def test_a_document_of_one_sentence_always_gets_a_random_next() -> None:
-    """So the share of random nexts is above one half."""
+    """So the fraction of random nexts is above one half."""
     plan = stream(numbered([[4], [5], [900]]), max_length=32, rows_per_step=3).plan_step(0)
     assert plan.labels.tolist() == [1, 1, 1]
     assert (plan.documents[:, 0] != plan.documents[:, 1]).all()
@@ -383,7 +384,7 @@ def test_a_corpus_without_text_is_refused() -> None:
         ({"short_sequence_probability": float("nan")}, "short_sequence_probability from 0 to 1"),
     ],
 )
-def test_impossible_settings_are_refused(changes: dict[str, object], message: str) -> None:
+def test_invalid_settings_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         PretrainingDataSettings(**changes)
 

@@ -9,8 +9,11 @@ import torch
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.pretraining.settings import OBJECTIVES, PretrainingDataSettings
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.objectives import OBJECTIVES, PIECES, Objective
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.spans import walk_sentence_order
+from bertsmith.pretraining.targets import next_pieces
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
 from oracles.padded_bert import padded_peer, peer_name
@@ -30,7 +33,7 @@ def documents(count: int = 12, seed: int = 0) -> MemoryDocuments:
     )
 
 
-def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **changes: object) -> PretrainingTask:
+def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **changes: object) -> Pretraining:
     values = {"max_length": 24, "seed": 3, **changes}
     data = PretrainingDataSettings(**values)
     config = BertConfig(
@@ -42,18 +45,16 @@ def task(*, dropout: float = 0.0, micro_tokens: int = 10_000, rows: int = 16, **
         max_position_embeddings=48,
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
-        is_causal=data.objective == "left-to-right",
+        is_causal=OBJECTIVES[data.objective].is_causal,
     )
     model = EncoderForPreTraining(new_encoder(config), seed=1).double()
-    return PretrainingTask(
+    return Pretraining(
         model, documents(), documents(4, seed=9), VOCABULARY, data, EXACT, rows_per_step=rows, micro_tokens=micro_tokens
     )
 
 
-def worked_off(
-    one: PretrainingTask, step: int, ranks: int = 1
-) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
-    """The loss, the sums and the gradients of a step, over all micro-batches of all ranks."""
+def worked_off(one: Pretraining, step: int, ranks: int = 1) -> tuple[float, dict[str, float], dict[str, torch.Tensor]]:
+    """The loss, sums and gradients of a step, over all micro-batches of all ranks."""
     one.model.zero_grad(set_to_none=True)
     total, sums = 0.0, {}
     for rank in range(ranks):
@@ -69,7 +70,7 @@ def worked_off(
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(objective):
-    """Micro-batches and ranks change memory and speed alone; dropout included."""
+    """Micro-batches and ranks affect only memory and speed, even with dropout."""
     whole = worked_off(task(dropout=0.2, objective=objective), 2)
     for micro_tokens, ranks in ((60, 1), (1, 1), (10_000, 2), (70, 3)):
         cut = worked_off(task(dropout=0.2, objective=objective, micro_tokens=micro_tokens), 2, ranks)
@@ -86,13 +87,13 @@ def test_a_step_has_the_losses_and_gradients_of_the_padded_reference():
     loss, sums, gradients = worked_off(one, 1)
     peer = padded_peer(one.model)
     rows = one._phases[0].stream.step_rows(1)
-    masked = one._phases[0].masker.mask_rows(rows.token_ids, rows.lengths, rows.keys)
+    masked = one._phases[0].find_targets(rows.token_ids, rows.lengths, rows.keys)
     shape = (len(rows.lengths), int(rows.lengths.max()))
     real = torch.from_numpy(np.arange(shape[1]) < rows.lengths[:, None])
     token_ids, segments = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
     targets = torch.full(shape, -100)
     flat_targets = torch.full((len(rows.token_ids),), -100)
-    flat_targets[masked.positions] = torch.from_numpy(masked.original_ids.astype(np.int64))
+    flat_targets[masked.positions] = torch.from_numpy(masked.target_ids.astype(np.int64))
     token_ids[real] = torch.from_numpy(masked.token_ids.astype(np.int64))
     segments[real] = torch.from_numpy(rows.segment_ids.astype(np.int64))
     targets[real] = flat_targets
@@ -119,28 +120,52 @@ def test_each_objective_trains_the_parts_it_names_and_no_others(objective):
     one = task(objective=objective)
     _, sums, gradients = worked_off(one, 0)
     trained = {name.split(".")[0] if not name.startswith("bert.pooler") else "pooler" for name in gradients} - {"bert"}
-    assert trained == set(one.trained_parts)
+    assert trained == set(one.objective.trained_parts)
     assert ("nsp_count" in sums) == ("nsp" in trained)
     assert ("mlm_count" in sums) == ("mlm" in trained)
     line = one.summarize(sums)
     assert line["loss"] == pytest.approx(sum(line[f"{name}_loss"] for name in ("mlm", "nsp") if f"{name}_loss" in line))
 
 
+def test_a_new_objective_is_one_entry(monkeypatch):
+    """Rows of two parts in which every position predicts the next, and no label of the pair."""
+    new = Objective(
+        name="next-in-pairs",
+        help="two segments, every position predicts the next",
+        walk=walk_sentence_order,
+        shortest_document=2,
+        positive_pairs="swapped pairs",
+        find_targets=lambda vocabulary, settings: next_pieces,
+        is_causal=True,
+        terms=(PIECES,),
+    )
+    monkeypatch.setitem(OBJECTIVES, new.name, new)
+    one = task(objective=new.name)
+    total, sums, gradients = worked_off(one, 0)
+    plan = one.plan(0, 0, 1)
+    assert all(micro_batch.first is None for micro_batch in plan.micro_batches)
+    assert all(1 in micro_batch.batch.segment_ids for micro_batch in plan.micro_batches)
+    assert sums["mlm_count"] == plan.tokens - plan.sequences
+    assert one.summarize(sums)["loss"] == pytest.approx(total)
+    assert not any(name.startswith(("nsp", "bert.pooler")) for name in gradients)
+    assert "mlm_perplexity" in one.evaluate(one.model)
+
+
 def test_left_to_right_predicts_every_next_piece():
-    """Each position but the last predicts the piece after it."""
+    """Each position except the last predicts the next piece."""
     one = task(objective="left-to-right")
     plan = one.plan(0, 0, 1)
     for micro_batch in plan.micro_batches:
         start = 0
         read = micro_batch.read.positions[micro_batch.predicted]
         assert len(read) == micro_batch.batch.num_tokens - micro_batch.batch.num_rows
-        assert torch.equal(micro_batch.originals, micro_batch.batch.token_ids[read + 1])
+        assert torch.equal(micro_batch.targets, micro_batch.batch.token_ids[read + 1])
         for length in micro_batch.batch.lengths:
             start += length
             assert start - 1 not in read
 
 
-def test_evaluation_reads_the_held_out_rows_and_draws_nothing():
+def test_evaluation_reads_the_held_out_rows_without_dropout():
     one = task(dropout=0.5)
     first, second = one.evaluate(one.model), one.evaluate(one.model)
     assert first == second
@@ -152,7 +177,7 @@ def test_evaluation_reads_the_held_out_rows_and_draws_nothing():
 def test_the_long_rows_come_at_the_end_of_the_run():
     values = PretrainingDataSettings(max_length=16, seed=3)
     base = task()
-    one = PretrainingTask(
+    one = Pretraining(
         base.model, documents(), None, VOCABULARY, values, EXACT, rows_per_step=8, long_length=40, long_share=0.25
     )
     one.fix_steps(8)
@@ -164,17 +189,15 @@ def test_the_long_rows_come_at_the_end_of_the_run():
 
 def test_steps_may_be_budgets_of_tokens():
     base = task()
-    one = PretrainingTask(
-        base.model, documents(), None, VOCABULARY, base.data, EXACT, rows_per_step=8, tokens_per_step=100
-    )
+    one = Pretraining(base.model, documents(), None, VOCABULARY, base.data, EXACT, rows_per_step=8, tokens_per_step=100)
     for step in range(5):
         plan = one.plan(step, 0, 1)
         assert 100 - 24 < plan.tokens <= 100
         assert plan.tokens == sum(m.batch.num_tokens for m in plan.micro_batches)
 
 
-def test_a_task_learns_by_heart_what_it_sees_again_and_again():
-    """The loss of both tasks falls on one repeated step."""
+def test_a_repeated_step_is_memorized():
+    """The loss of both objectives falls on one repeated step."""
     one = task(objective="mlm+nsp")
     optimizer = torch.optim.Adam(one.model.parameters(), lr=3e-3)
     losses = []
@@ -195,17 +218,17 @@ def test_a_plan_is_a_pure_function_of_the_step():
         for x, y in zip(a.micro_batches, b.micro_batches, strict=True):
             assert torch.equal(x.batch.token_ids, y.batch.token_ids)
             assert x.batch.row_ids == y.batch.row_ids
-            assert torch.equal(x.originals, y.originals)
+            assert torch.equal(x.targets, y.targets)
 
 
-def test_rows_without_a_prediction_are_left_out_where_nothing_reads_them():
-    """With whole words a row may have no word that fits."""
+def test_rows_without_a_prediction_are_dropped_if_nothing_reads_them():
+    """With whole words, a row may have no word that fits."""
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"##p{n}" for n in range(40)), "a"]
     vocabulary = Vocabulary(pieces)
     long_word = MemoryDocuments([[[45, *range(5, 20)]], [[45], [45], [45, 45]]])
     data = PretrainingDataSettings(max_length=24, objective="mlm", whole_word=True, seed=3)
     config = dataclasses.replace(task().model.config, vocab_size=len(pieces))
-    one = PretrainingTask(
+    one = Pretraining(
         EncoderForPreTraining(new_encoder(config)).double(), long_word, None, vocabulary, data, EXACT, rows_per_step=4
     )
     loss, sums, _ = worked_off(one, 0)

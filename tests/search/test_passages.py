@@ -64,8 +64,8 @@ def test_trec_files_are_read_by_their_content(tmp_path: Path) -> None:
     ("name", "content", "message"),
     [
         ("p.txt", "", "empty file"),
-        ("p.txt", '{"text": "a"}\n', "end its name in .jsonl"),
-        ("p.csv", "id,text\na,x\na,y\n", "an id of its own in line 3"),
+        ("p.txt", '{"text": "a"}\n', "rename it to .jsonl"),
+        ("p.csv", "id,text\na,x\na,y\n", "a unique id in line 3"),
         ("p.jsonl", '{"id": "a", "text": "x"}\n{"id": "b"}\n', "the column 'text' in line 2"),
         ("p.csv", "id,text\na, \n", "1 without text"),
         ("p.xml", "<doc><title>x</title></doc>", "<docno> or <num> in record 1"),
@@ -89,7 +89,7 @@ def test_judgements_are_read_in_both_forms(tmp_path: Path) -> None:
     [
         ("1 a\n", "found 2 columns"),
         ("1 0 a 1\n1 0 b much\n", "a number as gain in line 2"),
-        ("1 0 a 1\n1 0 a 2\n", "each passage once for a query, in line 2"),
+        ("1 0 a 1\n1 0 a 2\n", "each passage once per query, in line 2"),
     ],
 )
 def test_wrong_judgements_are_named(tmp_path: Path, content: str, message: str) -> None:
@@ -118,11 +118,11 @@ def test_judgements_that_could_be_ids_or_places_are_refused_until_it_is_said() -
     """As those of Cranfield, whose queries are called 1, 2, 4, 8 ... and judged as 1, 2, 3, 4 ..."""
     queries = TextSet(ids=("1", "2", "4"), texts=("a", "b", "c"))
     counted = {"1": {"x": 1.0}, "2": {"y": 1.0}, "3": {"z": 1.0}}
-    with pytest.raises(InputError, match="query '3', which is no id, though others are; say --judged-by"):
+    with pytest.raises(InputError, match="query '3', which is not an id, though others are; use --judged-by"):
         judgements_for(counted, queries)
     assert judgements_for(counted, queries, "places") == {"1": {"x": 1.0}, "2": {"y": 1.0}, "4": {"z": 1.0}}
     assert judgements_for(counted, queries, "ids") == {"1": {"x": 1.0}, "2": {"y": 1.0}}
-    with pytest.raises(InputError, match="count the 3 queries from 1; found query '4'"):
+    with pytest.raises(InputError, match="number the 3 queries from 1; found query '4'"):
         judgements_for({"4": {"x": 1.0}}, queries, "places")
     with pytest.raises(InputError, match="1 queries without text"):
         judgements_for(counted, dataclasses.replace(queries, skipped=1), "places")
@@ -148,7 +148,7 @@ def test_a_field_of_trec_is_read_as_a_whole(tmp_path: Path, record: str, text: s
 
 
 def test_a_column_that_is_named_in_vain_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="as --query-column is given"):
+    with pytest.raises(InputError, match="since --query-column is set"):
         read_text_set(write(tmp_path / "q.txt", "one\n"), text_column="said", option="--query-column")
     with pytest.raises(InputError, match="name it with --query-column"):
         read_text_set(write(tmp_path / "q.tsv", "number\tsaid\n7\tone\n"), option="--query-column")

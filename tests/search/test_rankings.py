@@ -45,7 +45,7 @@ def test_nearest_vectors_are_the_same_in_any_blocks(block: int, monkeypatch: pyt
 
 
 def test_vectors_of_different_widths_are_refused() -> None:
-    with pytest.raises(InputError, match="one width"):
+    with pytest.raises(InputError, match="the same width"):
         nearest_vectors(np.ones((1, 3)), np.ones((2, 4)), 1)
 
 

@@ -18,9 +18,11 @@ from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, index_passages, query_vectors
 from bertsmith.search.passages import TextSet
 from bertsmith.search.rankings import Ranking, best
-from bertsmith.search.retrieval import BY_WORDS, HYBRID, VECTORS, Retriever, reranked, score_search
+from bertsmith.search.retrieval import Retriever, reranked, score_search
+from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS
 from bertsmith.tasks.kinds import task_for
 from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER
 
 TEXTS = ("anna was in rome", "the plot was awful", "a great film", "bert and carl in oslo", "good good film")
@@ -36,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def embedder(folder: Path) -> Embedder:
-    return Embedder.load(folder, device="cpu")
+    return load_embedder(folder, device="cpu")
 
 
 def predictor(kind: str) -> Predictor:
@@ -73,12 +75,12 @@ def test_the_index_of_another_model_or_setting_is_refused(embedder: Embedder, fo
     path = tmp_path / "index.safetensors"
     index_passages(TEXTS, embedder, path=path)
     with pytest.raises(InputError, match=r"found others \(pooling\)"):
-        index_passages(TEXTS, Embedder.load(folder, pooling="cls", device="cpu"), path=path)
+        index_passages(TEXTS, load_embedder(folder, pooling="cls", device="cpu"), path=path)
     save_pretrained(
         tmp_path / "other", untrained(CONFIG, seed=5), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"})
     )
     with pytest.raises(InputError, match=r"found others \(model\)"):
-        index_passages(TEXTS, Embedder.load(tmp_path / "other", device="cpu"), path=path)
+        index_passages(TEXTS, load_embedder(tmp_path / "other", device="cpu"), path=path)
     path.write_bytes(b"damaged")
     with pytest.raises(InputError, match="a damaged file"):
         index_passages(TEXTS, embedder, path=path)
@@ -116,7 +118,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
 
 def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
-    assert "queries longer than the 64 tokens that are read: 1, 8 tokens cut" in capsys.readouterr().err
+    assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
     assert capsys.readouterr().err == ""
 
@@ -168,7 +170,7 @@ def test_the_label_relevant_is_taken_wherever_it_stands_and_a_regression_gives_i
 
 @pytest.mark.parametrize("kind", ["single", "several labels", "tags", "number"])
 def test_other_models_cannot_read_again(kind: str) -> None:
-    with pytest.raises(ConfigError, match="a model of pairs"):
+    with pytest.raises(ConfigError, match="model of text pairs"):
         PairScorer(predictor(kind))
 
 
@@ -181,5 +183,5 @@ def test_a_search_is_scored_over_the_queries_that_have_an_answer() -> None:
     assert found.by_query["1"]["mrr@10"] == 0.5
     assert found.by_query["2"]["recall@10"] == 0.5, "one relevant passage is not in the collection"
     assert found.scores["mrr@10"] == 0.75
-    with pytest.raises(InputError, match="judgements of a relevant passage"):
+    with pytest.raises(InputError, match="judgements with a relevant passage"):
         score_search(ranking, queries, PASSAGES, {"3": {"d": 0.0}})

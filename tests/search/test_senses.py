@@ -47,10 +47,10 @@ def test_whole_words_are_found_by_the_rules_of_the_tokenizer() -> None:
 
 
 def test_a_word_that_does_not_stand_there_is_told_with_near_spellings() -> None:
-    with pytest.raises(InputError, match="near spellings there: bank") as error:
+    with pytest.raises(InputError, match="similar spellings in the text: bank") as error:
         find_occurrences(["the bank was shut"], "bnak", UNCASED)
     assert "'bnak'" in str(error.value)
-    with pytest.raises(InputError, match="name a word that stands there"):
+    with pytest.raises(InputError, match="name a word of the text"):
         find_occurrences(["the bank"], "xylophone", UNCASED)
     with pytest.raises(InputError, match="expected a word"):
         find_occurrences(["the bank"], " ", UNCASED)

@@ -1,4 +1,4 @@
-"""Requests to an application in this process, without sockets: what ASGI servers do, in a few lines."""
+"""Requests to an application in this process, without sockets: a minimal ASGI server."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from bertsmith.server.gate import Gate
 
 
 class Reply(NamedTuple):
-    """What a request got."""
+    """The reply to a request."""
 
     status: int
     headers: dict[str, str]
@@ -31,7 +31,7 @@ class Reply(NamedTuple):
 
 
 class Client:
-    """Somebody who asks an application.
+    """A client of an application.
 
     Args:
         state: what stands in the state of each request.
@@ -100,7 +100,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def running(app: Gate) -> AsyncIterator[Client]:
-    """A client of an application that has been started, and is stopped in the end."""
+    """A client of an application, which is started before and stopped after the block."""
     events: asyncio.Queue[Any] = asyncio.Queue()
     said: asyncio.Queue[Any] = asyncio.Queue()
     scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
@@ -116,7 +116,7 @@ async def running(app: Gate) -> AsyncIterator[Client]:
 
 
 async def until(condition: Any, seconds: float = 20) -> None:
-    """Returns when something has become true."""
+    """Waits until a condition is true."""
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.002)

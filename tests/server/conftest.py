@@ -1,4 +1,4 @@
-"""Models to serve; without the packages of the extra there is nothing to test here."""
+"""Models to serve; without the packages of the extra, all tests here are skipped."""
 
 import pytest
 
@@ -6,7 +6,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 pytest.importorskip("prometheus_client", reason="needs the extra serve")
 pytest.importorskip("uvicorn", reason="needs the extra serve")
 
-from bertsmith.library import Model
+from bertsmith import Model
 from server.models import load_models
 
 

@@ -1,4 +1,4 @@
-"""Tiny models of every kind to serve, and one whose answers a test decides."""
+"""Tiny models of every kind to serve, and one that a test controls."""
 
 import dataclasses
 import json
@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from bertsmith import Model, load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
-from bertsmith.library import Model, load
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
@@ -34,7 +34,7 @@ KINDS = {
 
 
 def write_models(folder: Path) -> dict[str, Path]:
-    """An untrained model of each kind of task, one with the heads of pre-training, "novels", and "sentences"."""
+    """An untrained model of each kind of task, one with pre-training heads, "novels", and "sentences"."""
     paths = {name: folder / name for name in KINDS}
     for name, kind in KINDS.items():
         spec = dataclasses.replace(SPECS[kind], settings=dataclasses.replace(SPECS[kind].settings, max_question=9))
@@ -52,7 +52,7 @@ def write_models(folder: Path) -> dict[str, Path]:
 
 
 def _write_sentences(folder: Path) -> Path:
-    """A folder of sentence-transformers that does all that such a folder can say otherwise."""
+    """A sentence-transformers folder with a non-default value for every setting."""
     path = folder / "sentences"
     head = task_for(SPECS["single"]).head
     save_pretrained(
@@ -79,7 +79,7 @@ def load_models(folder: Path) -> dict[str, Model]:
 
 
 class FakeModel:
-    """A model whose vectors are the lengths of the texts; it works only while it is let, and keeps what it was given.
+    """A model whose vectors are the lengths of the texts; it runs only while allowed, and records its inputs.
 
     Each text is a pass through its encoder. A text "wrong" is a mistake of the user, a text "broken" one of ours.
 

@@ -1,4 +1,4 @@
-"""A server in the agreed form whose answers are written down, so that the page can be tried without a model."""
+"""A server with the same API and fixed answers, to test the page without a model."""
 
 import json
 import math
@@ -44,7 +44,7 @@ def vector_of(text: str) -> list[float]:
 
 
 def spans_of(text: str, words: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Where some words stand in a text, in code points, with their types."""
+    """The offsets of some words in a text, in code points, with their types."""
     return [
         {"type": kind, "text": word, "begin": text.index(word), "end": text.index(word) + len(word), "probability": 0.9}
         for word, kind in words.items()
@@ -53,13 +53,13 @@ def spans_of(text: str, words: Mapping[str, str]) -> list[dict[str, Any]]:
 
 
 def pieces_of(text: str) -> list[str]:
-    """Words, of which long ones fall into two pieces."""
+    """Words; long ones are split into two pieces."""
     cut = [[word] if len(word) < 8 else [word[:5], f"##{word[5:]}"] for word in text.split()]
     return [piece for word in cut for piece in word]
 
 
 def attention_of(size: int, layers: int = 3, heads: int = 4) -> list[Any]:
-    """Weights in which head h looks h pieces back, more sharply in higher layers."""
+    """Weights in which head h attends h pieces back, more sharply in higher layers."""
 
     def row(layer: int, head: int, at: int) -> list[float]:
         raw = [math.exp(-(layer + 1) * abs(at - head - to) / 2) for to in range(size)]
@@ -121,7 +121,7 @@ def answer_of(path: str, asked: dict[str, Any], models: list[dict[str, Any]]) ->
 
 
 class StubServer(ThreadingHTTPServer):
-    """The server, with what it was asked.
+    """The server, with a record of its requests.
 
     Attributes:
         models: what it says it has.
@@ -196,7 +196,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def stub_server() -> Iterator[StubServer]:
-    """A running server; it ends with the block."""
+    """A running server; it stops at the end of the block."""
     with StubServer() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()

@@ -1,4 +1,4 @@
-"""The routes beside those that the random requests ask: OpenAI's form, usage, the key, who watches, the documents."""
+"""What the random requests do not cover: OpenAI's format, usage, the API key, monitoring, the documents."""
 
 import asyncio
 import base64
@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith import Model
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.library import Model
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.abilities import read_at_most
 from bertsmith.server.app import create_app
-from bertsmith.server.files import read_page
+from bertsmith.server.documents import read_page
 from bertsmith.server.process import load_models, read_key
 from bertsmith.server.refusal import json_bytes
 from bertsmith.server.settings import ServerSettings
@@ -105,24 +105,24 @@ CUTS = [
     ("/attention", "novels", {"text": "the", "pair": "film"}, 5, 0),
     ("/v1/embeddings", "novels", {"input": ["the " * 70, "a"]}, 75, 8),
     ("/v1/embeddings", "reviews", {"input": ["the " * 70, "a"]}, 75, 8),
-    # What is one piece for the head that fills gaps is three for all else.
+    # [MASK] is one piece for the masked-LM head and three for everything else.
     ("/fill", "novels", {"texts": ["[MASK]"]}, 3, 0),
     ("/tokenize", "novels", {"texts": ["[MASK]"]}, 3, 0),
     ("/attention", "novels", {"text": "[MASK]"}, 3, 0),
     ("/v1/embeddings", "novels", {"input": ["[MASK] " * 30]}, 92, 28),
     ("/rerank", "novels", {"query": "[MASK]", "passages": ["[MASK] " * 30]}, 5 + 92, 28),
     ("/next", "novels", {"pairs": [["[MASK]", "a " * 70]]}, 3 + 70 + 3, 12),
-    # A folder of sentence-transformers has a prompt before each vector.
+    # A sentence-transformers folder has a prompt before each text.
     ("/v1/embeddings", "sentences", {"input": ["the [SEP] film", "a " * 40]}, 7 + 44, 24),
     ("/tokenize", "sentences", {"texts": ["the [SEP] film"]}, 5, 0),
     ("/attention", "sentences", {"text": "the [SEP] film"}, 5, 0),
-    # A word of which the rules leave nothing is read as [UNK].
+    # A word that normalization leaves empty is read as [UNK].
     ("/tag", "names", {"texts": [["", " ", "the"], "a \u0301 b"]}, 5 + 5, 0),
 ]
 
 
 @pytest.mark.parametrize(("path", "model", "body", "came", "cut"), CUTS)
-def test_a_reply_says_what_came_in_was_used_and_was_cut(
+def test_a_reply_counts_tokens_received_used_and_truncated(
     models: dict[str, Model], path: str, model: str, body: dict[str, Any], came: int, cut: int
 ) -> None:
     async def script(client: Client) -> None:
@@ -144,7 +144,7 @@ def test_a_reply_says_what_came_in_was_used_and_was_cut(
         ("/v1/embeddings", "novels", "input", ["a"], ["a"] * 40),
     ],
 )
-def test_what_takes_long_to_write_is_written_beside_the_event_loop(
+def test_large_replies_are_serialized_outside_the_event_loop(
     models: dict[str, Model], monkeypatch: Any, path: str, model: str, body: str, few: list[str], many: list[str]
 ) -> None:
     writers: list[threading.Thread] = []
@@ -214,7 +214,7 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
     serve(models, script)
 
 
-def test_a_key_is_asked_for_everywhere_but_for_the_page_and_the_watch(models: dict[str, Model]) -> None:
+def test_a_key_is_required_except_for_the_page_and_monitoring(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         body = {"texts": ["the [MASK]"]}
         for headers in ({}, {"authorization": KEY}, {"authorization": f"Bearer {KEY}x"}, {"authorization": "Bearer "}):
@@ -232,7 +232,7 @@ def test_a_key_is_asked_for_everywhere_but_for_the_page_and_the_watch(models: di
     serve(models, script, KEY)
 
 
-def test_a_server_that_is_leaving_says_so_and_closes_its_connections(models: dict[str, Model]) -> None:
+def test_a_stopping_server_is_not_ready_and_closes_its_connections(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         before = await client.post("/fill", {"texts": ["the [MASK]"]})
         assert (await client.get("/ready")).status == 200
@@ -247,7 +247,7 @@ def test_a_server_that_is_leaving_says_so_and_closes_its_connections(models: dic
     serve(models, script)
 
 
-def test_every_reply_forbids_what_is_from_elsewhere(models: dict[str, Model]) -> None:
+def test_every_reply_forbids_external_resources(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         for reply in (await client.get("/"), await client.get("/absent"), await client.post("/fill", b"")):
             policy = reply.headers["content-security-policy"]
@@ -259,7 +259,7 @@ def test_every_reply_forbids_what_is_from_elsewhere(models: dict[str, Model]) ->
     serve(models, script)
 
 
-def test_what_is_counted_can_be_read(models: dict[str, Model]) -> None:
+def test_metrics_can_be_read(models: dict[str, Model]) -> None:
     async def script(client: Client) -> str:
         for _ in range(3):
             await client.post("/fill", {"texts": ["the [MASK]", "[MASK]"]})
@@ -282,7 +282,7 @@ def test_what_is_counted_can_be_read(models: dict[str, Model]) -> None:
         assert line in lines
 
 
-def test_a_key_stands_in_the_document_where_one_is_asked_for(models: dict[str, Model]) -> None:
+def test_the_document_mentions_a_key_if_one_is_required(models: dict[str, Model]) -> None:
     async def script(client: Client) -> dict[str, Any]:
         return (await client.get("/openapi.json", {"authorization": f"Bearer {KEY}"})).json
 
@@ -297,7 +297,7 @@ def test_a_key_stands_in_the_document_where_one_is_asked_for(models: dict[str, M
 
 
 class _Page(HTMLParser):
-    """The addresses that a page names, and its headings."""
+    """The URLs and the headings of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -308,7 +308,7 @@ class _Page(HTMLParser):
         self.addresses += [value for name, value in attributes if name in ("href", "src") and value]
 
 
-def test_the_routes_are_documented_without_anything_from_elsewhere(models: dict[str, Model]) -> None:
+def test_the_routes_are_documented_without_external_resources(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         document = (await client.get("/openapi.json")).json
         asked = [path for path, methods in document["paths"].items() if "post" in methods]

@@ -1,4 +1,4 @@
-"""One connection too many: what it is told, what it may still ask, and when it is aborted."""
+"""Excess connections: how they are refused, what they may still request, and when they are aborted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bertsmith.library import Model
+from bertsmith import Model
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import EXTRA, ConnectionLimit
 from bertsmith.server.prometheus import Metrics
@@ -17,7 +17,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Transport(asyncio.Transport):
-    """A connection of nobody."""
+    """A connection without a client."""
 
     is_aborted = False
 
@@ -31,7 +31,7 @@ def connect(limit: ConnectionLimit) -> tuple[asyncio.Protocol, Transport, bool]:
 
 
 @pytest.mark.parametrize(("limit", "room"), [(1, 1), (2, 1), (4, 2), (512, 256)])
-def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_aborted(limit: int, room: int) -> None:
+def test_the_first_are_served_some_are_refused_and_the_oldest_of_these_is_aborted(limit: int, room: int) -> None:
     metrics = Metrics()
     connections = ConnectionLimit(limit, metrics)
     found = [connect(connections) for _ in range(limit + room + 3)]
@@ -42,7 +42,7 @@ def test_the_first_are_served_some_are_told_and_the_eldest_of_these_is_aborted(l
     assert 'bertsmith_refused_connections_total{how="aborted"} 3.0' in text
 
 
-def test_who_leaves_makes_room() -> None:
+def test_a_closed_connection_makes_room() -> None:
     metrics = Metrics()
     limit = ConnectionLimit(2, metrics)
     first, _, second, third = (connect(limit)[0] for _ in range(4))
@@ -57,7 +57,7 @@ def test_who_leaves_makes_room() -> None:
 
 
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], key: str | None = None) -> None:
-    """Runs a script with a client whose connection is one too many."""
+    """Runs a script with a client on an excess connection."""
 
     async def run() -> None:
         settings = ServerSettings(read_seconds=0.3, max_body=1000, max_connections=1234)
@@ -67,11 +67,11 @@ def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], 
     asyncio.run(run())
 
 
-def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> None:
+def test_an_excess_connection_is_refused_in_the_common_format(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         for reply in (await client.post("/fill", {"texts": ["the [MASK]"]}), await client.get("/absent")):
             assert (reply.status, reply.json["error"]["type"]) == (503, "overloaded_error")
-            assert reply.error == "1,234 clients are connected, which is as many as are served; try again in 5 s"
+            assert reply.error == "the limit of 1,234 connections is reached; try again in 5 s"
             assert (reply.headers["retry-after"], reply.headers["connection"]) == ("5", "close")
             assert "content-security-policy" in reply.headers
         counted = (await client.get("/metrics")).body.decode()
@@ -83,7 +83,7 @@ def test_one_too_many_is_refused_as_all_others_are(models: dict[str, Model]) -> 
     serve(models, script)
 
 
-def test_whoever_watches_is_answered_however_many_are_connected(models: dict[str, Model]) -> None:
+def test_monitoring_is_answered_at_any_number_of_connections(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         for path, status in (("/health", 200), ("/ready", 200), ("/metrics", 401), ("/models", 503)):
             reply = await client.get(path)
@@ -106,7 +106,7 @@ def test_a_body_is_read_before_it_is_refused_so_that_the_refusal_is_read(models:
 
 def test_a_body_that_never_ends_is_refused_in_time(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
-        # The last chunk is not the end: then nothing comes any more.
+        # The last chunk is not the end of the body, but nothing follows.
         assert (await client.send("POST", "/fill", [b"x"], JSON, ends=False)).status == 503
 
     serve(models, script)

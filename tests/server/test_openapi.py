@@ -1,4 +1,4 @@
-"""Whatever fits the OpenAPI document, or nearly fits it, gets a reply that the document knows, and never a 500."""
+"""Requests that match the OpenAPI document, or nearly do, get a documented reply and never a 500."""
 
 import json
 import urllib.request
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from bertsmith.library import Model
+from bertsmith import Model
 from bertsmith.server.app import create_app
 from bertsmith.server.documents import EXAMPLES
 from bertsmith.server.settings import ServerSettings
@@ -29,11 +29,11 @@ def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], example
         schema = schemathesis.openapi.from_url(f"{address}/openapi.json")
         for result in schema.get_all_operations():
             operation = result.ok()
-            # A request without a body has nothing that could be wrong.
+            # A request without a body cannot be invalid.
             modes = list(schemathesis.GenerationMode)[: 2 if operation.method == "post" else 1]
             for mode in sorted(modes, key=lambda mode: mode.value):
                 tried.setdefault(operation.label, set()).update(statuses(operation, mode, examples))
-        # Few random texts have a [MASK], or fit the first model; the examples of the document do.
+        # Few random texts have a [MASK] or suit the first model; the examples of the document do.
         answered = {f"POST {path}" for path, example in EXAMPLES.items() if post(f"{address}{path}", example) == 200}
     assert len(tried) == 14, "every operation was asked"
     assert all(tried[label] == {200} for label in tried if label.startswith("GET")), tried
@@ -43,7 +43,7 @@ def test_no_request_of_the_document_gets_a_500(models: dict[str, Model], example
 
 
 def post(url: str, body: Mapping[str, Any]) -> int:
-    """The status of an answer; HTTPError where there is a refusal."""
+    """The status of a reply; raises HTTPError for a refusal."""
     data = json.dumps({key: value for key, value in body.items() if key != "model"}).encode()
     request = urllib.request.Request(url, data, {"content-type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as reply:
@@ -51,7 +51,7 @@ def post(url: str, body: Mapping[str, Any]) -> int:
 
 
 def statuses(operation: Any, mode: Any, examples: int) -> set[int]:
-    """The statuses of random requests, which all are as the document says."""
+    """The statuses of random requests, all of which match the document."""
     from schemathesis.checks import not_a_server_error
     from schemathesis.specs.openapi.checks import (
         content_type_conformance,

@@ -1,4 +1,4 @@
-"""The page in a real browser, before a server whose answers are written down, and before the real one."""
+"""The page in a real browser, with a server that gives fixed answers, and with the real one."""
 
 import contextlib
 import functools
@@ -16,12 +16,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith import load
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.library import load
 from bertsmith.model.heads import EncoderForTask
-from bertsmith.server.attention_view import attention_of
 from bertsmith.tasks.kinds import task_for
 from server.page_stub import MODELS, PAGE, StubServer, stub_server, vector_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
@@ -35,7 +34,7 @@ PICTURED = "BERTSMITH_PICTURED_MODELS"  # models, as NAME=FOLDER or FOLDER, join
 FILES = sorted(PAGE.iterdir())
 HTML = (PAGE / "index.html").read_text(encoding="utf-8")
 
-# Of every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
+# For every element with text of its own: its words, the colour of the text, and the colours behind it, nearest first.
 COLOURS = """() => [...document.querySelectorAll("body *")].filter((e) =>
     e.checkVisibility({opacityProperty: true, visibilityProperty: true}) && !e.closest(".unseen, .skip, option")
     && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())
@@ -56,7 +55,7 @@ NAMELESS = """() => [...document.querySelectorAll("input, textarea, select, butt
 
 
 @pytest.mark.parametrize("file", [file for file in FILES if file.suffix != ".svg"], ids=lambda file: file.name)
-def test_the_page_asks_nobody_else(file: Path) -> None:
+def test_the_page_contacts_no_other_server(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert not re.search(r"(https?:)?//[\w.-]+\.\w", re.sub(r"^\s*//.*$", "", text, flags=re.M)), "an address elsewhere"
     assert "@import" not in text
@@ -98,7 +97,7 @@ def stub(running_stub: StubServer) -> StubServer:
 
 
 class Visit:
-    """A browser window on a server; what goes wrong in it is kept in `mistakes`, what it asks for in `asked`."""
+    """A browser window on a server; its errors are recorded in `mistakes`, its requests in `asked`."""
 
     def __init__(
         self, browser: Any, address: str, *, viewport: dict[str, int] = DESKTOP, scheme: str = "light"
@@ -175,10 +174,10 @@ def test_only_what_the_models_can_do_is_offered(visit, stub):
     assert visit.page.locator("h1:visible").inner_text() == "Classify"
     stub.models = []
     visit.page.reload()
-    visit.page.get_by_text("no model that this page could show").wait_for()
+    visit.page.get_by_text("no model that this page can show").wait_for()
 
 
-def test_a_gap_is_filled_with_bars(visit, stub):
+def test_a_mask_is_filled_with_bars(visit, stub):
     section = visit.run("fill")
     assert _lines(section, ".answer .text") == ["The doctor shook his head and left the room."]
     assert _lines(section, ".bars li") == ["head 62.0%", "##room 20.0%", "town 1.0%"]
@@ -189,8 +188,8 @@ def test_a_gap_is_filled_with_bars(visit, stub):
         "/fill",
         {"model": "novels", "texts": ["The doctor shook his [MASK] and left the room."], "top": 5},
     )
-    section.get_by_role("button", name="Two gaps").click()
-    section.get_by_role("heading", name="Gap 2").wait_for()
+    section.get_by_role("button", name="Two masks").click()
+    section.get_by_role("heading", name="Mask 2").wait_for()
     assert _lines(section, ".answer mark") == ["head", "head"]
 
 
@@ -208,7 +207,7 @@ def test_labels_have_percentages_and_each_model_its_examples(visit, stub):
     section = visit.run("classify")
     assert _lines(section, ".verdict") == ["positive"]
     assert _lines(section, ".bars li") == ["positive 100.0%", "negative <0.1%"]
-    assert _lines(section, ".facts") == ["Its labels: negative, positive"]
+    assert _lines(section, ".facts") == ["Labels: negative, positive"]
     section.get_by_label("Model").select_option("mails")
     assert "CONGRATULATIONS" in section.get_by_label("Text").input_value()
     section.get_by_role("button", name="Classify").click()
@@ -251,7 +250,7 @@ def test_percentages_of_a_whole_add_up(visit, shares, told):
     assert visit.page.evaluate("async (shares) => (await import('/page/parts.js')).percents(shares)", shares) == told
 
 
-def test_an_answer_is_marked_where_it_stands(visit):
+def test_an_answer_is_marked_in_its_context(visit):
     section = visit.run("answer")
     assert _lines(section, ".answer mark") == ["Roald Amundsen"]
     assert _lines(section, ".rows button") == ["Roald Amundsen 80.0%", "Robert Falcon Scott 15.0%"]
@@ -291,38 +290,41 @@ def test_similar_texts_and_ranked_passages(visit):
 def test_pieces_appear_while_one_writes(visit, stub):
     section = visit.run("pieces")
     section.get_by_label("Text").press_sequentially("tokenization, 東京", delay=5)
-    section.get_by_text("1 word the vocabulary cannot spell").wait_for()
+    section.get_by_text("1 word that the vocabulary cannot spell").wait_for()
     section.get_by_label("Text").fill("tokenization")
     section.get_by_text("2 pieces", exact=True).wait_for()
     assert _lines(section, ".tagged") == ["token 100", "##ization 101"]
     assert len(stub.asked) < 8, "not a request for each key"
 
 
-def test_what_was_cut_is_told(visit):
+def test_truncated_tokens_are_shown(visit):
     section = visit.run("classify")
-    assert _lines(section, ".usage")[0].startswith("12 tokens came in, none was cut")
+    assert _lines(section, ".usage")[0].startswith("12 tokens received, none truncated")
     section.get_by_label("Text").fill("long")
     section.get_by_role("button", name="Classify").click()
     section.locator(".usage.cut").wait_for()
     told = _lines(section, ".usage")[0]
-    assert told.startswith("612 tokens came in, 512 were read, 100 were cut. The model reads at most 512 at once.")
+    assert told.startswith("612 tokens received, 512 read, 100 truncated. The model reads at most 512 tokens at once.")
     section = visit.open("compare")
     section.get_by_label("Texts").fill("long\nshort")
     section.get_by_role("button", name="Compare").click()
     section.locator(".usage.cut").wait_for()
-    assert "16 were cut. The model reads at most 128 of each text." in _lines(section, ".usage")[0]
+    assert "16 truncated. The model reads at most 128 tokens of each text." in _lines(section, ".usage")[0]
     section = visit.open("answer")
     section.get_by_label("Question").fill("long")
     section.get_by_role("button", name="Answer").click()
     section.locator(".usage.cut").wait_for()
-    assert "10 were cut. The model reads at most 64 of a question, and the whole text." in _lines(section, ".usage")[0]
+    assert (
+        "10 truncated. The model reads at most 64 tokens of a question, and the whole text."
+        in _lines(section, ".usage")[0]
+    )
 
 
 def test_each_request_is_shown_as_a_command(visit):
     section = visit.open("fill")
     section.get_by_label("Text").fill("it's [MASK]")
     section.get_by_role("button", name="Fill").click()
-    section.get_by_text("The same as a request").click()
+    section.get_by_text("The same request with curl").click()
     command = section.locator("pre").inner_text()
     assert command.startswith(f"curl -s {visit.address}fill")
     body = command.partition("-d '")[2].removesuffix("'").replace("'\\''", "'")
@@ -343,7 +345,7 @@ def test_a_piece_shows_where_it_looks(visit):
     assert section.locator(".head").count() == 12
     assert set(shares) == {0.0}
     spots.nth(5).hover()
-    assert _lines(section, ".told")[0].startswith("Layer 1, in head 1: the looks most at the ")
+    assert _lines(section, ".told")[0].startswith("Layer 1, head 1: the attends most to the ")
     shares = _shares(section, ".to .spot")
     assert shares.index(max(shares)) == 5
     assert sum(shares) == pytest.approx(1, abs=1e-3)
@@ -354,12 +356,12 @@ def test_a_piece_shows_where_it_looks(visit):
     visit.page.mouse.move(2, 2)
     shares = _shares(section, ".to .spot")
     assert shares.index(max(shares)) == 3, "head 3 looks two back"
-    section.get_by_text("is looked at by").click()
+    section.get_by_text("is attended to by").click()
     shares = _shares(section, ".to .spot")
     assert shares.index(max(shares)) == 7
-    section.get_by_text("looks at", exact=True).click()
+    section.get_by_text("attends to", exact=True).click()
     section.get_by_label("Head", exact=True).select_option("mean")
-    assert "on the mean of all heads" in _lines(section, ".told")[0]
+    assert "mean of all heads" in _lines(section, ".told")[0]
     assert sum(_shares(section, ".to .spot")) == pytest.approx(1, abs=1e-3)
     section.locator("label", has_text=re.compile("^text$")).click()
     assert section.locator("canvas").count() == 12, "no lines"
@@ -374,7 +376,7 @@ def test_lines_are_drawn_from_pieces_to_pieces(visit):
     assert section.locator(".columns canvas").evaluate(drawn)
     assert all(section.locator(".head canvas").evaluate_all(f"(all) => all.map({drawn})"))
     section.get_by_label("Text", exact=True).fill("word " * 60)
-    section.get_by_role("button", name="Look").click()
+    section.get_by_role("button", name="Show").click()
     section.locator(".running").wait_for()  # two columns of so many would be long
     assert section.locator(".running .spot").count() == 62
 
@@ -409,7 +411,7 @@ def test_everything_can_be_done_with_the_keyboard(visit):
     section.locator("button.spot").first.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    assert "cup looks most at" in _lines(section, ".told")[0]
+    assert "cup attends most to" in _lines(section, ".told")[0]
     section.locator(".head").first.focus()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("End")
@@ -432,7 +434,7 @@ def test_everything_has_a_name_and_can_be_read(browser, stub, scheme):
 
 
 def _contrasts(found: list[Any]) -> Iterator[tuple[str, float]]:
-    """The contrast of each text to what is behind it, by the formula of WCAG 2."""
+    """The contrast of each text to its background, by the formula of WCAG 2."""
 
     def over(front: list[float], back: list[float]) -> list[float]:
         share = front[3] / 255
@@ -466,7 +468,7 @@ def test_nothing_is_wider_than_a_phone(browser, stub):
 def test_a_finger_shows_where_a_piece_looks(browser, stub):
     with _visit(browser, stub.address, viewport=PHONE) as visit:
         section = visit.open("attention")
-        section.get_by_role("button", name="Look").tap()
+        section.get_by_role("button", name="Show").tap()
         visit.answered(section)
         section.get_by_role("button", name="Layer 3, head 3").tap()
         for tapped in (5, 9):
@@ -491,8 +493,8 @@ def test_colours_follow_the_system_and_the_switch(browser, stub):
         visit.page.emulate_media(color_scheme="dark")
         dark = visit.page.evaluate(shown)
         assert dark != light
-        switch = visit.page.get_by_role("button", name="Dark colours")
-        visit.page.get_by_role("button", name="Dark colours", pressed=True).wait_for()
+        switch = visit.page.get_by_role("button", name="Dark mode")
+        visit.page.get_by_role("button", name="Dark mode", pressed=True).wait_for()
         switch.click()
         assert (visit.page.evaluate(shown), switch.get_attribute("aria-pressed")) == (light, "false")
         visit.page.reload()
@@ -512,7 +514,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("view", ["fill", "attention"])
-def test_what_the_server_refuses_is_told_in_its_words(browser, stub, view):
+def test_a_refusal_shows_the_message_of_the_server(browser, stub, view):
     visit = Visit(browser, stub.address)
     section = visit.open(view)
     for *refusal, sentence in REFUSALS:
@@ -531,7 +533,7 @@ def test_a_server_that_is_gone_and_a_field_that_is_empty(browser, stub):
     section = visit.open("fill")
     section.get_by_label("Text").fill(" ")
     section.get_by_role("button", name="Fill").click()
-    assert section.get_by_role("alert").inner_text() == "Write something under “Text” first."
+    assert section.get_by_role("alert").inner_text() == "Fill in “Text” first."
     assert stub.asked == []
     section.get_by_label("Text").fill("a [MASK]")
     visit.context.set_offline(True)
@@ -544,9 +546,9 @@ def test_a_server_with_a_key_asks_for_it(browser, stub):
     visit = Visit(browser, stub.address)
     stub.key = "secret"
     visit.page.goto(stub.address)
-    visit.page.get_by_label("This server asks for a key.").fill("wrong")
+    visit.page.get_by_label("This server requires a key.").fill("wrong")
     visit.page.get_by_role("button", name="Unlock").click()
-    visit.page.get_by_label("This server asks for a key.").fill("secret")
+    visit.page.get_by_label("This server requires a key.").fill("secret")
     visit.page.get_by_role("button", name="Unlock").click()
     visit.page.locator("nav a").first.wait_for()
     assert not visit.page.locator("#unlock").is_visible()
@@ -577,7 +579,7 @@ def _real_server(models: dict[str, Any]) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def tiny_models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A model for each ability, untrained."""
+    """An untrained model for each ability."""
     folder = tmp_path_factory.mktemp("models")
     write_base_model(folder / "base")
     for kind in ("single", "pair", "number", "choice", "tags", "answer or none"):
@@ -603,9 +605,9 @@ def test_every_view_works_on_the_real_server(browser, tiny_models):
         for view in VIEWS:
             section = visit.run(view)
             assert section.get_by_role("alert").count() == 0, section.get_by_role("alert").inner_text()
-            assert re.match(r"[\d,]+ tokens came in, ", _lines(section, ".usage")[0]), view
+            assert re.match(r"[\d,]+ tokens received, ", _lines(section, ".usage")[0]), view
         section.get_by_label("Text", exact=True).fill("word " * 200)
-        section.get_by_role("button", name="Look").click()
+        section.get_by_role("button", name="Show").click()
         assert "shorten the text" in section.get_by_role("alert").inner_text()
         visit.mistakes.clear()  # the browser notes that a request was refused
 
@@ -669,7 +671,7 @@ def test_vectors_pieces_and_attention_are_those_of_the_library(browser, tiny_mod
         section = visit.open("attention")
         section.get_by_label("Model").select_option("base")
         visit.answered(section)
-        looked = attention_of(tiny_models["base"], *_written(section, "Text"))
+        looked = tiny_models["base"].attention(*_written(section, "Text")).to_dict()
         assert _lines(section, ".from .piece") == looked["pieces"]
         for layer, head, at in ((0, 0, 3), (1, 1, 5), (0, 1, 0)):
             section.get_by_role("button", name=f"Layer {layer + 1}, head {head + 1}").click()

@@ -1,4 +1,4 @@
-"""The server as a process: the command, clients that behave and others, and that SIGTERM loses nothing."""
+"""The server process: the command, well-behaved and other clients, and shutdown without lost requests."""
 
 import contextlib
 import http.client
@@ -48,7 +48,7 @@ class Server(NamedTuple):
 
 @contextlib.contextmanager
 def started(*arguments: object) -> Iterator[Server]:
-    # Where the tests run in the background, SIGINT is ignored, and a child inherits that.
+    # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     program += "from bertsmith.cli.app import main; main()"
     command = [sys.executable, "-c", program, "serve", "--port", "0", *map(str, arguments)]
@@ -107,7 +107,7 @@ def test_the_client_of_openai_gets_its_vectors(server: Server) -> None:
             client.embeddings.create(model="novels", input=[])
 
 
-def test_a_key_is_asked_for(paths: dict[str, Path], tmp_path: Path) -> None:
+def test_a_key_is_required(paths: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("0123456789abcdef\n", encoding="utf-8")
     with started("--model", paths["novels"], "--api-key-file", file) as server:
@@ -148,13 +148,13 @@ def test_what_is_not_http_is_refused(server: Server, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /fill HT", b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-type: a\r\n"])
-def test_a_client_that_does_not_finish_its_request_is_hung_up_on(server: Server, sent: bytes) -> None:
+def test_an_unfinished_request_is_disconnected(server: Server, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(sent)
         assert connection.recv(100) == b""
 
 
-def test_a_client_that_does_not_finish_its_body_is_told(server: Server) -> None:
+def test_an_unfinished_body_gets_a_reply(server: Server) -> None:
     head = b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(head + b'{"texts":')
@@ -164,7 +164,7 @@ def test_a_client_that_does_not_finish_its_body_is_told(server: Server) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux ends such connections, and shows them")
-def test_a_client_that_never_reads_is_cut_off_and_hurts_nobody(server: Server) -> None:
+def test_a_client_that_never_reads_is_disconnected_and_affects_no_other(server: Server) -> None:
     body = json.dumps({"texts": ["the " * 49_000]}).encode()
     head = f"POST /tokenize HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
     with socket.socket() as connection:
@@ -179,7 +179,7 @@ def test_a_client_that_never_reads_is_cut_off_and_hurts_nobody(server: Server) -
 
 
 def _unread_bytes(port: int, client: int) -> int:
-    """What a server has sent to a client that has not taken it; 0 where they are no longer connected."""
+    """The bytes sent by a server that its client has not read; 0 if they are no longer connected."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, state, queues = line.split()[:5]
         if (int(local.split(":")[1], 16), int(remote.split(":")[1], 16), state) == (port, client, "01"):
@@ -194,7 +194,7 @@ def _until(condition: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def test_a_connection_too_many_is_told_so_and_the_others_go_on(paths: dict[str, Path]) -> None:
+def test_an_excess_connection_is_refused_and_the_others_continue(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"], "--max-connections", "2") as server, contextlib.ExitStack() as stack:
         first, second, third = (
             stack.enter_context(contextlib.closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)))
@@ -214,18 +214,18 @@ def test_a_connection_too_many_is_told_so_and_the_others_go_on(paths: dict[str, 
 
 
 def _fill(connection: http.client.HTTPConnection) -> int:
-    """The status of a request, whose refusal has the agreed form."""
+    """The status of a request; checks the format of a refusal."""
     connection.request("POST", "/fill", json.dumps({"texts": ["the [MASK]"]}), {"content-type": "application/json"})
     reply = connection.getresponse()
     body = json.loads(reply.read())
     if reply.status == 503:
         assert body["error"]["type"] == "overloaded_error"
-        assert body["error"]["message"].startswith("2 clients are connected, which is as many as are served; try again")
+        assert body["error"]["message"].startswith("the limit of 2 connections is reached; try again")
         assert int(reply.getheader("retry-after")) > 0
     return reply.status
 
 
-def test_connections_that_say_nothing_are_bounded_and_keep_nobody_from_asking(paths: dict[str, Path]) -> None:
+def test_idle_connections_are_limited_and_do_not_block_others(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"], "--max-connections", "4") as server, contextlib.ExitStack() as stack:
         silent = [
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30)) for _ in range(12)
@@ -295,7 +295,7 @@ def test_what_is_being_computed_when_sigterm_comes_is_still_answered(paths: dict
     assert (code, err) == (0, "")
 
 
-def test_nobody_can_fill_the_log(paths: dict[str, Path]) -> None:
+def test_clients_cannot_fill_the_log(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"]) as server:
         upgrade = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
         for request, status in ((upgrade, b"200"), (b"no HTTP\r\n\r\n", b"400"), (b"\x16\x03\x01\x02", b"400")):
@@ -326,17 +326,17 @@ def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_an_address_that_is_taken_is_one_line(paths: dict[str, Path]) -> None:
+def test_an_address_in_use_is_one_line(paths: dict[str, Path]) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         result = run("--model", paths["novels"], "--port", other.getsockname()[1])
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
-    assert "expected to listen at 127.0.0.1" in result.stderr
+    assert "expected to listen on 127.0.0.1" in result.stderr
     assert "Address already in use" in result.stderr
 
 
-def test_a_model_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_model_is_one_line(tmp_path: Path) -> None:
     result = run("--model", tmp_path / "absent")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "absent" in result.stderr

@@ -1,4 +1,4 @@
-"""The way through a model: what is merged, what is dropped, and that nothing is lost or waits for ever."""
+"""The request queue: what is batched, what is dropped, and that nothing is lost or waits forever."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ from server.models import FakeModel
 
 
 def serve(model: FakeModel, script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
-    """What a script with a client gives, on a server of one model."""
+    """The result of a script with a client, on a server with one model."""
 
     async def run() -> Any:
         app = create_app({"fake": model.as_model()}, ServerSettings(**limits))
@@ -34,14 +34,14 @@ def vectors(reply: Reply) -> list[float]:
 
 
 async def begun(model: FakeModel) -> None:
-    """Returns when the model has begun with a batch."""
+    """Waits until the model has started on a batch."""
     await until(lambda: model.began.acquire(blocking=False))
 
 
 async def behind_a_closed_door(
     client: Client, model: FakeModel, requests: list[tuple[str, ...]]
 ) -> list["asyncio.Future[Reply]"]:
-    """Requests that have all arrived while the model is busy with the first of them."""
+    """Requests that all arrived while the model was busy with the first of them."""
     model.let.clear()
     asked = [asyncio.ensure_future(embed(client, *requests[0]))]
     await begun(model)
@@ -63,7 +63,7 @@ def aborted(client: Client) -> float:
     return sample(client, 'bertsmith_dropped_requests_total{model="fake",reason="aborted"}')
 
 
-def test_an_idle_model_begins_at_once_and_what_comes_meanwhile_goes_together() -> None:
+def test_an_idle_model_starts_at_once_and_later_requests_are_batched() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -88,7 +88,7 @@ def test_a_batch_is_as_large_as_the_budget_of_tokens() -> None:
     assert model.calls == [["a"], ["bbb", "ccc"], ["ddd"], ["e" * 20], ["f"]]
 
 
-def test_a_large_request_does_not_keep_small_ones_waiting() -> None:
+def test_a_large_request_does_not_delay_small_ones() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -101,7 +101,7 @@ def test_a_large_request_does_not_keep_small_ones_waiting() -> None:
     assert model.calls == [["a"], ["xxxx"] * 2, ["bb", "cc", "xxxx"], ["xxxx"] * 2, ["xxxx"]]
 
 
-def test_too_many_waiting_texts_are_refused_with_when_to_come_back() -> None:
+def test_too_many_waiting_texts_get_429_with_retry_after() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -118,7 +118,7 @@ def test_too_many_waiting_texts_are_refused_with_when_to_come_back() -> None:
     serve(model, script, max_waiting=4)
 
 
-def test_what_a_client_no_longer_waits_for_is_never_computed() -> None:
+def test_abandoned_requests_are_never_computed() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -141,7 +141,7 @@ def test_what_a_client_no_longer_waits_for_is_never_computed() -> None:
     assert model.calls == [["first"], ["kept"]]
 
 
-def test_a_client_that_goes_away_in_the_middle_drops_the_rest_of_its_texts() -> None:
+def test_a_client_that_disconnects_drops_the_rest_of_its_texts() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -159,7 +159,7 @@ def test_a_client_that_goes_away_in_the_middle_drops_the_rest_of_its_texts() -> 
 async def computed_together(
     model: FakeModel, asked: list[tuple[Client, tuple[str, ...]]]
 ) -> list["asyncio.Future[Reply]"]:
-    """Requests with which the model has begun, all at once; it goes on when it is let."""
+    """Requests that the model has started on as one batch; it continues when allowed."""
     client = asked[0][0]
     model.let.clear()
     model.one_by_one = True
@@ -174,7 +174,7 @@ async def computed_together(
     return replies
 
 
-def test_nothing_more_is_computed_when_all_who_asked_are_gone() -> None:
+def test_computation_stops_when_all_clients_are_gone() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -192,7 +192,7 @@ def test_nothing_more_is_computed_when_all_who_asked_are_gone() -> None:
     assert model.passes == ["before", "next"]
 
 
-def test_what_is_computed_together_goes_on_while_one_client_waits() -> None:
+def test_a_batch_continues_while_one_client_waits() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -208,7 +208,7 @@ def test_what_is_computed_together_goes_on_while_one_client_waits() -> None:
     assert model.passes == ["before", "kept", "lost"]
 
 
-def test_a_mistake_is_looked_for_only_with_those_who_still_wait() -> None:
+def test_after_an_error_only_wanted_requests_are_retried() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -224,7 +224,7 @@ def test_a_mistake_is_looked_for_only_with_those_who_still_wait() -> None:
     assert model.calls == [["before"], ["wrong", "lost"], ["wrong"]]
 
 
-def test_a_server_that_stops_waits_for_one_pass_and_not_for_a_whole_text_that_nobody_wants(
+def test_a_stopping_server_waits_for_one_pass_and_not_for_a_whole_abandoned_text(
     models: dict[str, Any],
 ) -> None:
     model, passes, let = models["names"], [], threading.Event()
@@ -235,7 +235,7 @@ def test_a_server_that_stops_waits_for_one_pass_and_not_for_a_whole_text_that_no
 
     async def run() -> None:
         async with asyncio.timeout(60), running(create_app({"names": model})) as client:
-            # A long text is read in many windows, a few of them in each pass.
+            # A long text is read in many windows, a few per pass.
             asked = asyncio.ensure_future(client.post("/tag", {"texts": ["the film " * 5000]}))
             await until(lambda: passes)
             client.gone.set()
@@ -250,7 +250,7 @@ def test_a_server_that_stops_waits_for_one_pass_and_not_for_a_whole_text_that_no
     assert len(passes) == 1
 
 
-def test_a_time_out_says_whether_the_model_had_begun() -> None:
+def test_a_timeout_says_whether_the_model_had_started() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -270,7 +270,7 @@ def test_a_time_out_says_whether_the_model_had_begun() -> None:
     assert model.calls == [["begins"], ["next"]]
 
 
-def test_a_mistake_in_one_request_is_told_to_that_one_only() -> None:
+def test_an_error_in_one_request_affects_only_that_one() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -284,7 +284,7 @@ def test_a_mistake_in_one_request_is_told_to_that_one_only() -> None:
     serve(model, script)
 
 
-def test_a_mistake_in_a_later_part_of_a_request_says_from_where_it_is_counted() -> None:
+def test_an_error_in_a_later_part_of_a_request_says_where_counting_starts() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -296,7 +296,7 @@ def test_a_mistake_in_a_later_part_of_a_request_says_from_where_it_is_counted() 
     serve(model, script, batch_tokens=8)
 
 
-def test_a_mistake_of_ours_is_a_500_in_the_agreed_form_and_the_server_goes_on() -> None:
+def test_an_internal_error_is_a_500_in_the_common_format_and_the_server_continues() -> None:
     model = FakeModel()
 
     async def script(client: Client) -> None:
@@ -332,14 +332,14 @@ def test_the_tokens_of_a_request_are_limited() -> None:
     async def script(client: Client) -> None:
         refused = await embed(client, "x" * 6, "y" * 5)
         assert refused.status == 413
-        assert refused.error == "the request has 11 tokens, and may have 10; split it"
+        assert refused.error == "the request has 11 tokens; the limit is 10; split it"
         assert vectors(await embed(client, "x" * 5, "y" * 5)) == [5, 5]
 
     serve(model, script, max_tokens=10)
     assert model.calls == [["xxxxx", "yyyyy"]]
 
 
-def test_many_clients_get_each_what_they_asked_for() -> None:
+def test_many_clients_each_get_their_own_answers() -> None:
     model = FakeModel()
 
     async def one_client(client: Client, number: int) -> None:

@@ -1,4 +1,4 @@
-"""served = library: whatever is asked together with whatever else, each item gets the answer it gets alone."""
+"""The server gives the library's answers: each item gets the same answer as alone, however requests are batched."""
 
 import asyncio
 import base64
@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from bertsmith import Model
 from bertsmith.errors import BertsmithError
-from bertsmith.library import Model
 from bertsmith.randomness import generator
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.app import create_app
-from bertsmith.server.attention_view import attention_of
 from bertsmith.server.settings import ServerSettings
 from server.asgi import Reply, running
 from tasks.task_samples import WORDS
@@ -37,7 +36,7 @@ STRANGE = [
 
 
 class Asked(NamedTuple):
-    """A request, and what the library says to it."""
+    """A request, and the library's answer to it."""
 
     path: str
     body: dict[str, Any]
@@ -107,8 +106,7 @@ class Draw:
         texts = self.some(self.pair if pair else self.text)
 
         def bare() -> Any:
-            found = [getattr(self.models[name], method)([text])[0].to_dict() for text in map(_tuple, texts)]
-            return [{key: value for key, value in one.items() if key != "cut_tokens"} for one in found]
+            return [getattr(self.models[name], method)([text])[0].to_dict() for text in map(_tuple, texts)]
 
         return self._with("/predict", {"model": name, "texts": texts}, _predictions, bare)
 
@@ -129,8 +127,7 @@ class Draw:
         model = self.models["endings"]
 
         def bare() -> Any:
-            found = [model.choose([(one["context"], one["endings"])])[0] for one in questions]
-            return [{"index": one.index, "text": one.text, "probabilities": list(one.probabilities)} for one in found]
+            return [model.choose([(one["context"], one["endings"])])[0].to_dict() for one in questions]
 
         return self._with("/predict", {"questions": questions}, _predictions, bare)
 
@@ -168,7 +165,8 @@ class Draw:
                 spans = [span for span in alone.n_best if span[0]][:n_best]
                 assert [(one["text"], one["begin"], one["end"]) for one in found["answers"]] == [s[:3] for s in spans]
                 close([one["probability"] for one in found["answers"]], [span[3] for span in spans])
-                assert found["has_answer"] == alone.has_answer
+                plain = alone.to_dict()
+                close(found, {**plain, **{name: plain[name][:n_best] for name in ("n_best", "answers")}})
                 assert ("no_answer_probability" in found) == (name == "doubts")
 
         body = {"model": name, "questions": questions, "n_best": n_best}
@@ -186,15 +184,14 @@ class Draw:
         model = self.models["novels"]
 
         def bare() -> Any:
-            found = [model.fill([text], top)[0] for text in texts]
-            return [{"gaps": [[vars(one) for one in gap] for gap in gaps]} for gaps in found]
+            return [model.fill([text], top)[0].to_dict() for text in texts]
 
         return self._with("/fill", {"texts": texts, "top": top}, _predictions, bare)
 
     def _next(self) -> Asked:
         pairs = self.some(self.pair)
         model = self.models["novels"]
-        bare = lambda: [{"probability": model.next_sentence([tuple(pair)])[0].probability} for pair in pairs]  # noqa: E731
+        bare = lambda: [model.next_sentence([tuple(pair)])[0].to_dict() for pair in pairs]  # noqa: E731
         return self._with("/next", {"pairs": pairs}, _predictions, bare)
 
     def _rerank(self, name: str = "pairs") -> Asked:
@@ -239,7 +236,7 @@ class Draw:
                 key: value for key, value in bare.items() if key != "attention"
             }
 
-        return self._with("/attention", {"model": name, "text": text}, check, lambda: attention_of(model, text))
+        return self._with("/attention", {"model": name, "text": text}, check, lambda: model.attention(text).to_dict())
 
     def _with(self, path: str, body: Any, check: Callable[[Any, Any], None], bare: Callable[[], Any]) -> Asked:
         found: list[Any] = []
@@ -260,7 +257,7 @@ def _tuple(text: str | list[str]) -> Any:
 
 
 def _check(asked: Asked, reply: Reply) -> bool:
-    """Whether it was answered; what the library refuses, the server refuses in the same words."""
+    """Whether the request was answered; the server refuses what the library refuses, with the same message."""
     refusal = _refusal(asked)
     if refusal:
         assert reply.status == 422, (asked, reply)
@@ -276,7 +273,7 @@ def _check(asked: Asked, reply: Reply) -> bool:
 
 
 def _refusal(asked: Asked) -> str:
-    """What the library says against a request; nothing if it answers."""
+    """The library's error for a request; empty if there is none."""
     try:
         asked.library()
     except BertsmithError as error:
@@ -285,7 +282,7 @@ def _refusal(asked: Asked) -> str:
 
 
 def _wanted(sentence: str) -> str:
-    """What was expected, without where."""
+    """The expected part of a message, without the place."""
     return sentence[sentence.index("expected") :].split("; found", maxsplit=1)[0].split(" in ", maxsplit=1)[0]
 
 

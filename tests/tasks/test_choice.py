@@ -1,4 +1,4 @@
-"""Choosing among endings: one row an ending, however many there are, and the loss of a plain loop."""
+"""Choosing among endings: one row per ending, whatever their number, and the loss of a plain loop."""
 
 import dataclasses
 import math
@@ -60,7 +60,7 @@ examples = st.lists(
 
 
 @given(examples)
-def test_every_ending_is_a_row_behind_its_context(many: list[ChoiceExample]) -> None:
+def test_every_ending_is_a_row_after_its_context(many: list[ChoiceExample]) -> None:
     features = task().encode(many, TOKENIZER)
     expected = []
     for one in many:
@@ -79,7 +79,7 @@ def test_every_ending_is_a_row_behind_its_context(many: list[ChoiceExample]) -> 
 
 
 def looped_loss(scores: np.ndarray, many: list[ChoiceExample]) -> tuple[float, int]:
-    """Cross-entropy and hits of scores that stand in the order of the endings, one example after another."""
+    """Cross-entropy and correct choices, from scores in the order of the endings, one example after another."""
     loss, hits, row = 0.0, 0, 0
     for one in many:
         mine = scores[row : row + len(one.endings)].tolist()
@@ -139,7 +139,7 @@ def test_decoding_turns_the_scores_of_a_model_into_probabilities_of_each_example
         assert prediction.text == one.endings[prediction.index]
 
 
-def test_the_temperature_softens_probabilities_and_leaves_the_choice() -> None:
+def test_the_temperature_softens_probabilities_but_keeps_the_choice() -> None:
     many = [example("a", "b", "c")]
     warm = ChoiceTask(dataclasses.replace(task().spec, temperature=2.0))
     logits = np.array([[0.0], [2.0]], dtype=np.float32)
@@ -159,7 +159,7 @@ def test_long_texts_are_cut_as_pairs_or_as_single_texts_and_counted() -> None:
     assert task(max_length=9, long_text="tail").encode(many, TOKENIZER).rows.row(2)[0].tolist()[1] == ids("b")[0]
 
 
-def test_a_row_of_exactly_max_length_is_whole_and_one_token_more_is_refused_by_error() -> None:
+def test_a_row_of_exactly_max_length_is_kept_and_one_more_token_is_an_error() -> None:
     strict = task(max_length=8, long_text="error")
     assert strict.encode([example("a b", "c d e", "c")], TOKENIZER).rows.lengths.max() == 8
     assert strict.encode([example("", "c d e f g h", "c")], TOKENIZER).rows.lengths.max() == 8
@@ -172,22 +172,22 @@ def test_a_row_of_exactly_max_length_is_whole_and_one_token_more_is_refused_by_e
 
 def test_windows_are_refused() -> None:
     windowed = task(long_text="windows")
-    with pytest.raises(ConfigError, match="one row an ending; found 'windows'"):
+    with pytest.raises(ConfigError, match="each ending in one row; found 'windows'"):
         windowed.check([], gold=False)
-    with pytest.raises(ConfigError, match="one row an ending; found 'windows'"):
+    with pytest.raises(ConfigError, match="each ending in one row; found 'windows'"):
         windowed.encode([example("a", "b", "c")], TOKENIZER)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (example("a", "b"), "two endings at least in endings.tsv, row 3; found 1"),
+        (example("a", "b"), "at least two endings in endings.tsv, row 3; found 1"),
         (example("a", "b", "c", label=2), "a label from 0 to 1 in endings.tsv, row 3; found 2"),
         (example("a", "b", "c", label=-1), "a label from 0 to 1 in endings.tsv, row 3; found -1"),
         (example("a", "b", "c", label=None), "a label from 0 to 1 in endings.tsv, row 3; found none"),
     ],
 )
-def test_examples_that_cannot_be_learned_from_are_named(wrong: ChoiceExample, message: str) -> None:
+def test_examples_unfit_for_training_are_named(wrong: ChoiceExample, message: str) -> None:
     with pytest.raises(InputError, match=message):
         task().check([example("a", "b", "c"), wrong], gold=True)
 
@@ -198,7 +198,7 @@ def test_examples_without_labels_are_predicted_and_have_no_targets() -> None:
     assert task().encode(many, TOKENIZER).targets is None
 
 
-def test_no_examples_are_no_units() -> None:
+def test_without_examples_there_are_no_units() -> None:
     features = task().encode([], TOKENIZER)
     assert (len(features), features.num_read) == (0, 0)
     assert task().decode([], features, np.zeros((0, 1), np.float32), TOKENIZER) == []
@@ -208,7 +208,7 @@ def said(*indices: int) -> list[ChoicePrediction]:
     return [ChoicePrediction(index=index, probabilities=(0.5, 0.5), text="b") for index in indices]
 
 
-def test_scores_count_the_right_endings_and_a_constant_answer_is_a_collapse() -> None:
+def test_scores_count_correct_endings_and_a_constant_answer_is_a_collapse() -> None:
     many = [example("a", "b", "c", label=label) for label in (0, 1, 1, 0)]
     assert task().score(many, said(0, 1, 0, 0)) == {"accuracy": 0.75}
     assert task().example_scores(many, said(0, 1, 0, 0)).tolist() == [1, 1, 0, 1]
@@ -217,7 +217,7 @@ def test_scores_count_the_right_endings_and_a_constant_answer_is_a_collapse() ->
     assert not task().is_collapsed(said(1, 1), many[1:3])
 
 
-def test_a_prediction_is_plain_values_and_one_line() -> None:
+def test_a_prediction_converts_to_plain_values_and_one_line() -> None:
     prediction = ChoicePrediction(index=0, probabilities=(0.9, 0.1), text="runs\tfar\naway")
     assert prediction.to_dict() == {
         "index": 0, "text": "runs\tfar\naway", "probabilities": [0.9, 0.1], "cut_tokens": 0,

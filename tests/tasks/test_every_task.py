@@ -1,4 +1,4 @@
-"""Every task of the catalogue from its official file to the score of a trained model."""
+"""Every task in the catalogue, from its official file to the score of a trained model."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from bertsmith.datasets.glue import GLUE
 from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import write_base_model
@@ -87,7 +87,7 @@ def table_file(name: str) -> str:
 
 
 def write_file(name: str, folder: Path) -> Path:
-    """A file of the task with a few examples, in its official form."""
+    """A file with a few examples in the task's official format."""
     if name in GLUE:
         suffix, text = "tsv", glue_file(name)
     elif name in named_tasks.QUESTIONS:
@@ -119,7 +119,7 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
     job = FinetuningJob.prepare(base, spec, data, settings, RecipeSettings())
     result = job.train_once(tmp_path / "run", seed=1)
     assert result.steps == 1
-    predictor = Predictor.load(tmp_path / "run" / "model", device="cpu")
+    predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
     scores, predictions = predictor.evaluate(data.dev)
     assert len(predictions) == COUNT
     assert scores.keys() == result.scores.keys() >= {spec.metric, *spec.metrics}
@@ -127,9 +127,9 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
     assert scores == pytest.approx(result.scores, abs=1e-6)
 
 
-def test_the_diagnostic_set_is_read_for_prediction_alone(tmp_path: Path) -> None:
+def test_the_diagnostic_set_is_for_prediction_only(tmp_path: Path) -> None:
     path = tmp_path / "AX.tsv"
     path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
     assert [example.second for example in named_tasks.read_test("ax", path)] == ["the plot"]
-    with pytest.raises(InputError, match="which is for tests only"):
+    with pytest.raises(InputError, match="which is test data only"):
         named_tasks.read_task("ax", path, path)

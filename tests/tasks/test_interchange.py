@@ -14,11 +14,12 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.kinds import task_for
-from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of, write_byte_level
+from tasks.task_samples import SPECS, TOKENIZER, examples_of
 
 CLASSES = {
     "classification": transformers.AutoModelForSequenceClassification,
@@ -30,15 +31,19 @@ CLASSES = {
 KINDS = ["single", "pair", "several labels", "number", "choice", "tags", "answer"]
 
 
-def write_model(path: Path, kind: str, seed: int = 4) -> EncoderForTask:
+EVERY = pytest.mark.parametrize("kind", KINDS)
+EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+
+
+def write_model(path: Path, kind: str, architecture: str = "bert", seed: int = 4) -> EncoderForTask:
     spec = SPECS[kind]
     task = task_for(spec)
-    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=seed)
+    model = EncoderForTask(new_encoder(config_of(architecture)), task.head, seed=seed)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     save_pretrained(
         path,
         model,
-        TOKENIZER,
+        tokenizer_of(architecture),
         ModelMetadata.from_dict(info),
         trained=(task.head.part, *(["pooler"] if task.head.pooled else [])),
     )
@@ -54,7 +59,8 @@ def peer_logits(model: torch.nn.Module, features: Features, kind: str) -> np.nda
         token_ids, segment_ids = (torch.from_numpy(part.astype(np.int64))[None] for part in features.rows.row(row))
         if kind == "choice":
             token_ids, segment_ids = token_ids[None], segment_ids[None]
-        output = model(input_ids=token_ids, token_type_ids=segment_ids)
+        segments = {"token_type_ids": segment_ids} if getattr(model.config, "type_vocab_size", 0) > 1 else {}
+        output = model(input_ids=token_ids, **segments)
         if kind == "answer":
             found.append(torch.stack([output.start_logits[0], output.end_logits[0]], -1).numpy())
         elif kind == "tags":
@@ -66,10 +72,11 @@ def peer_logits(model: torch.nn.Module, features: Features, kind: str) -> np.nda
     return np.concatenate(found)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "ours", kind)
-    features = task_for(SPECS[kind]).encode(examples_of(kind, 6), TOKENIZER)
+@EVERY_ARCHITECTURE
+@EVERY
+def test_our_model_gives_the_same_logits_in_transformers(kind: str, architecture: str, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "ours", kind, architecture)
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 6), tokenizer_of(architecture))
     ours = task_logits(model, features, choose("cpu", "fp32"))
     theirs = CLASSES[SPECS[kind].kind].from_pretrained(tmp_path / "ours", attn_implementation="eager")
     np.testing.assert_allclose(ours, peer_logits(theirs, features, kind), rtol=1e-4, atol=2e-5)
@@ -84,46 +91,50 @@ def test_a_model_of_ours_gives_the_same_logits_in_transformers(kind: str, tmp_pa
         assert theirs.config.problem_type == problem[kind]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_model_of_transformers_answers_here(kind: str, tmp_path: Path) -> None:
+@EVERY_ARCHITECTURE
+@EVERY
+def test_a_transformers_model_makes_predictions_here(kind: str, architecture: str, tmp_path: Path) -> None:
     spec = SPECS[kind]
-    write_model(tmp_path / "ours", kind)
+    write_model(tmp_path / "ours", kind, architecture)
     theirs = CLASSES[spec.kind].from_pretrained(tmp_path / "ours", attn_implementation="eager")
     theirs.save_pretrained(tmp_path / "theirs")
-    TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
-    predictor = Predictor.load(tmp_path / "theirs")
+    if architecture == "roberta":
+        write_byte_level(tmp_path / "theirs")
+    else:
+        TOKENIZER.vocabulary.save(tmp_path / "theirs" / "vocab.txt")
+    predictor = load_predictor(tmp_path / "theirs")
     assert predictor.task.spec.kind == spec.kind
     assert predictor.task.spec.labels == spec.labels
     assert predictor.task.spec.multi_label == spec.multi_label
     examples = examples_of(kind, 6)
-    mine = Predictor.load(tmp_path / "ours").predict(examples)
+    mine = load_predictor(tmp_path / "ours").predict(examples)
     for one, other in zip(mine, predictor.predict(examples), strict=True):
         for name in ("label", "value", "index", "tags", "text"):
             assert one.to_dict().get(name) == other.to_dict().get(name)
 
 
 @pytest.mark.parametrize("kind", ["single", "answer"])
-def test_a_fine_tuned_model_comes_back_from_googles_format(kind: str, tmp_path: Path) -> None:
+def test_a_fine_tuned_model_survives_a_round_trip_through_googles_format(kind: str, tmp_path: Path) -> None:
     write_model(tmp_path / "ours", kind)
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     examples = examples_of(kind, 6)
-    there = Predictor.load(tmp_path / "google").predict(examples)
+    there = load_predictor(tmp_path / "google").predict(examples)
     assert [one.to_dict() for one in there] == [
-        one.to_dict() for one in Predictor.load(tmp_path / "ours").predict(examples)
+        one.to_dict() for one in load_predictor(tmp_path / "ours").predict(examples)
     ]
 
 
-def test_a_google_checkpoint_without_our_passport_still_answers(tmp_path: Path) -> None:
+def test_a_google_checkpoint_without_our_metadata_still_makes_predictions(tmp_path: Path) -> None:
     write_model(tmp_path / "ours", "single")
     convert(tmp_path / "ours", tmp_path / "google", to="google")
     (tmp_path / "google" / "bertsmith.json").unlink()
-    predictor = Predictor.load(tmp_path / "google")
+    predictor = load_predictor(tmp_path / "google")
     assert predictor.task.spec.labels == ("LABEL_0", "LABEL_1")
     assert len(predictor.predict(examples_of("single", 3))) == 3
 
 
-def test_a_model_without_the_head_of_a_task_is_refused(tmp_path: Path) -> None:
+def test_a_model_without_a_task_head_is_refused(tmp_path: Path) -> None:
     from tasks.task_samples import write_base_model
 
     with pytest.raises(CheckpointError, match="fine-tune it first"):
-        Predictor.load(write_base_model(tmp_path / "base"))
+        load_predictor(write_base_model(tmp_path / "base"))

@@ -1,4 +1,4 @@
-"""Tasks by their names: what their files tell before anything is trained."""
+"""Tasks by name: what their files reveal before any training."""
 
 import json
 from pathlib import Path
@@ -12,14 +12,14 @@ SENTENCES = "Anna B-PER\nsings O\n\nOslo B-LOC\n"
 
 
 @pytest.mark.parametrize("tag", ["B_LOC", "b-PER", "NOUN"])
-def test_a_tag_of_no_scheme_is_named_with_its_sentence(tmp_path: Path, tag: str) -> None:
+def test_a_tag_outside_any_scheme_is_named_with_its_sentence(tmp_path: Path, tag: str) -> None:
     path = tmp_path / "train.conll"
     path.write_text(f"{SENTENCES}\nBergen B-LOC\nfjord {tag}\n", encoding="utf-8")
     with pytest.raises(InputError) as error:
         named_tasks.read_task("ner", path, path)
     assert str(error.value) == (
         f"expected a tag such as O, B-PER or I-PER in the sentence at line 6 of '{path}'; found {tag!r}; "
-        "correct the tag, or use --task pos for tags that stand alone"
+        "correct the tag, or use --task pos for plain tags without a scheme"
     )
     spec, _ = named_tasks.read_task("pos", path, path)
     assert (spec.scheme, spec.metric) == ("", "accuracy")
@@ -32,7 +32,7 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
     train.write_text("text,label\na,Spam\nb,Not Spam\nc,Social\n", encoding="utf-8")
     dev.write_text("text,label\na,Spam\nb,Promotion\nc,Promotion\n", encoding="utf-8")
     named_tasks.read_task("spam4", train, dev)
-    message = "warning: never in the training examples, so never learned: Promotion"
+    message = "warning: labels missing from the training examples, so never learned: Promotion"
     assert capsys.readouterr().err == f"{message}; the first in the dev examples is 'Promotion' in line 3 of '{dev}'\n"
     same = tmp_path / "same.csv"
     same.write_text("text,label\na,Spam\nb,Not Spam\nd,Social\n", encoding="utf-8")
@@ -40,16 +40,16 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
     assert capsys.readouterr().err == f"{message}\n"
 
 
-def test_a_tag_that_is_set_aside_as_a_whole_is_named_with_its_sentence(
+def test_a_tag_that_occurs_only_in_held_out_sentences_is_named_with_its_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "train.conll"
-    # Whichever sentence is drawn takes its tag along.
+    # Whichever sentence is held out, its tag is held out with it.
     path.write_text("\n".join(f"word B-{letter}\n" for letter in "ABCDEFGH"), encoding="utf-8")
     _, data = named_tasks.read_task("ner", path, None)
     (aside,) = data.dev
     assert capsys.readouterr().err == (
-        f"warning: never in the training examples, so never learned: {aside.tags[0]}; "
+        f"warning: labels missing from the training examples, so never learned: {aside.tags[0]}; "
         f"the first in the dev examples is {aside.tags[0]!r} in {aside.place}\n"
     )
 
@@ -65,11 +65,13 @@ def test_the_labels_are_those_of_the_whole_file_whatever_the_limit(
     learned = [tag for example in data.train for tag in example.tags]
     assert len(learned) == 2
     missing = ", ".join(label for label in spec.labels if label not in learned)
-    assert f"warning: never in the training examples, so never learned: {missing};" in capsys.readouterr().err
+    assert (
+        f"warning: labels missing from the training examples, so never learned: {missing};" in capsys.readouterr().err
+    )
 
 
 def test_a_limit_draws_from_the_whole_file_and_keeps_its_order(tmp_path: Path) -> None:
-    """A file that is sorted by its label has a single one in its first rows."""
+    """A file sorted by label has only one label in its first rows."""
     path, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
     rows = [f"text {number:03},{'a' if number < 100 else 'b'}" for number in range(200)]
     path.write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
@@ -84,7 +86,7 @@ def test_a_limit_draws_from_the_whole_file_and_keeps_its_order(tmp_path: Path) -
         assert len(named_tasks.read_task("classification", path, dev, limit=limit)[1].train) == 200
 
 
-def test_one_file_to_learn_from_and_to_choose_by_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_using_one_file_for_training_and_dev_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, copy, other = (tmp_path / f"{name}.csv" for name in ("train", "copy", "other"))
     for file in (path, copy):
         file.write_text("text,label\na,x\nb,y\n", encoding="utf-8")
@@ -97,16 +99,16 @@ def test_one_file_to_learn_from_and_to_choose_by_is_told(tmp_path: Path, capsys:
     assert capsys.readouterr().err == ""
 
 
-def test_labels_that_differ_in_case_alone_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_labels_that_differ_only_in_case_warn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "train.csv"
     path.write_text("text,label\na,Spam\nb,spam\nc,ham\n", encoding="utf-8")
     spec = named_tasks.spec_for("classification", named_tasks.read_examples("classification", path).examples)
     assert spec.labels == ("Spam", "ham", "spam")
-    assert capsys.readouterr().err == "warning: 'Spam' and 'spam' differ in case alone, and are different labels\n"
+    assert capsys.readouterr().err == "warning: 'Spam' and 'spam' differ only in case, and are different labels\n"
     tags = tmp_path / "train.conll"
     tags.write_text("Oslo B-LOC\nBergen B-Loc\n", encoding="utf-8")
     named_tasks.spec_for("ner", named_tasks.read_examples("ner", tags).examples)
-    assert capsys.readouterr().err.startswith("warning: 'B-LOC' and 'B-Loc' differ in case alone")
+    assert capsys.readouterr().err.startswith("warning: 'B-LOC' and 'B-Loc' differ only in case")
 
 
 def test_wnli_comes_with_one_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Span answers: windows, labels, loss and answers against slow versions of the original code."""
+"""Span answers: windows, targets, loss and answers, compared with slow versions of the original code."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def question(
 
 
 def labelled(features: Features, row: int) -> list[str]:
-    """The pieces that the targets of a row point at."""
+    """The pieces that a row's targets point at."""
     assert features.targets is not None
     first, last = features.targets[row].tolist()
     return [LETTERS.pieces[id] for id in features.rows.row(row)[0][first : last + 1].tolist()]
@@ -59,7 +59,7 @@ def test_the_label_is_the_part_of_the_word_that_is_the_answer() -> None:
 
 
 @pytest.mark.parametrize("start", [0, 2, 4])
-def test_in_a_text_without_spaces_labels_and_answers_stand_at_their_offset(start: int) -> None:
+def test_in_a_text_without_spaces_labels_and_answers_are_at_their_offset(start: int) -> None:
     tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"789年月日"]))
     asked = question("7年7月7日", "7", text="年", starts=(start,))
     one = task()
@@ -70,12 +70,12 @@ def test_in_a_text_without_spaces_labels_and_answers_stand_at_their_offset(start
     assert (prediction.text, prediction.start, prediction.end) == ("7", start, start + 1)
 
 
-def test_of_several_places_in_an_english_word_the_first_is_the_label_as_in_the_original_code() -> None:
+def test_of_several_matches_in_an_english_word_the_first_is_the_label_as_in_the_original_code() -> None:
     features = task().encode([question("a (18-18) b", "18", starts=(6,))], TOKENIZER)
     assert features.targets[0].tolist() == task().encode([question("a (18-18) b", "18")], TOKENIZER).targets[0].tolist()
 
 
-def test_a_gold_answer_that_the_context_does_not_hold_counts_in_scoring() -> None:
+def test_a_gold_answer_that_is_not_in_the_context_counts_in_scoring() -> None:
     asked = [question("a b c", absent_answers=("d",)), question("a b c", "b", absent_answers=("d",))]
     one = task()
     one.check(asked, gold=True)
@@ -87,7 +87,7 @@ def test_a_gold_answer_that_the_context_does_not_hold_counts_in_scoring() -> Non
         one.check([question("a b c", is_impossible=True)], gold=True)
 
 
-def test_an_answer_within_a_word_without_a_border_takes_the_whole_word() -> None:
+def test_an_answer_inside_a_word_without_a_piece_boundary_is_the_whole_word() -> None:
     features = task().encode([question("a bcd e", "c")], TOKENIZER)
     assert labelled(features, 0) == ["b", "##c", "##d"]
 
@@ -185,7 +185,7 @@ def test_labels_and_answers_equal_the_slow_version(
     sizes: tuple[int, int, int, int],
     seed: int,
 ) -> None:
-    """Logits from a coarse grid are often equal, so that the order of ties counts."""
+    """Logits from a coarse grid are often equal, so the order of ties matters."""
     max_length, stride, max_question, max_answer = sizes
     one = task(
         unanswerable=unanswerable,
@@ -259,7 +259,7 @@ def pointing(features: Features, place: Callable[[int], tuple[int, int]]) -> np.
     return logits
 
 
-def test_the_answer_is_the_words_and_their_characters_as_they_stand_in_the_context() -> None:
+def test_the_answer_has_the_words_and_the_character_span_of_the_context() -> None:
     one, asked = task(), [question("A  (1895-1943)\t B\u202fC d", "1895")]
     features = one.encode(asked, TOKENIZER)
     (found,) = one.decode(asked, features, pointing(features, lambda _: (6, 6)), TOKENIZER)
@@ -271,7 +271,7 @@ def test_the_answer_is_the_words_and_their_characters_as_they_stand_in_the_conte
     assert (found.text, context[found.start : found.end]) == ("A B C", "A\t B\u202fC")
 
 
-def test_no_answer_is_given_above_the_threshold_only() -> None:
+def test_no_answer_is_predicted_only_above_the_threshold() -> None:
     asked = [question("a b c", "b"), question("a b c", is_impossible=True)]
     one = task(unanswerable=True)
     features = one.encode(asked, TOKENIZER)
@@ -285,7 +285,7 @@ def test_no_answer_is_given_above_the_threshold_only() -> None:
         assert [found.text for found in other.decode(asked, features, logits, TOKENIZER)] == texts
 
 
-def test_of_equal_scores_an_answer_comes_before_none() -> None:
+def test_at_equal_scores_an_answer_comes_before_no_answer() -> None:
     one, asked = task(unanswerable=True, n_best=20), [question("a b")]
     features = one.encode(asked, TOKENIZER)
     (found,) = one.decode(asked, features, np.zeros((features.num_read, 2), np.float32), TOKENIZER)
@@ -303,7 +303,7 @@ def test_the_temperature_softens_the_probabilities() -> None:
     assert shares == pytest.approx([np.exp(2) / (np.exp(2) + 2), np.exp(1) / (np.exp(1) + 2)])
 
 
-def test_loss_and_hits_equal_those_of_each_row_by_itself() -> None:
+def test_loss_and_correct_count_equal_those_of_each_row_alone() -> None:
     one = task()
     asked = [question("a b c d e f g h" * count, "b c", text="a" * asked) for count, asked in ((1, 1), (3, 2), (1, 1))]
     features = one.encode(asked, TOKENIZER)
@@ -329,7 +329,7 @@ def test_loss_and_hits_equal_those_of_each_row_by_itself() -> None:
     assert half.dtype == torch.float32
 
 
-def test_a_hit_needs_both_ends() -> None:
+def test_a_correct_span_needs_both_ends() -> None:
     one, asked = task(), [question("a b c d", "b c")]
     features = one.encode(asked, TOKENIZER)
     (batch,) = micro_batches(features, np.arange(1), micro_tokens=100, device="cpu")
@@ -382,12 +382,12 @@ def test_a_small_model_learns_where_the_answer_is() -> None:
         (question("a b", is_impossible=True), True, "a question with an answer in q.json, question 1"),
     ],
 )
-def test_what_cannot_be_encoded_is_refused_with_its_place(example: QuestionExample, gold: bool, message: str) -> None:
+def test_invalid_questions_are_refused_by_name(example: QuestionExample, gold: bool, message: str) -> None:
     with pytest.raises(InputError, match=message):
         task().check([question("a", "a"), example], gold=gold)
 
 
-def test_good_questions_pass_the_check() -> None:
+def test_valid_questions_pass_the_check() -> None:
     task().check([question("a b", "b", "a"), question("é b", "é")], gold=True)
     task().check([question("a b")], gold=False)
     task(unanswerable=True).check([question("a b", is_impossible=True)], gold=True)
@@ -433,16 +433,16 @@ def test_the_threshold_is_the_one_with_the_best_f1() -> None:
     assert spec.threshold is not None
     assert -3 <= spec.threshold < -2
     assert dataclasses.replace(spec, threshold=None) == one.spec
-    # The answers that were withheld count as well as those that were given.
+    # Withheld answers count as well as those given.
     withheld = [answered("", 5.0, "b"), answered("", 8.0, "a"), answered("", 6.0, "c")]
     assert 6 <= one.tuned(asked, withheld).threshold < 8
-    # Where nothing should be answered, nothing is.
+    # If no question has an answer, none is given.
     impossible = [question("a b c", is_impossible=True)] * 2
     assert one.tuned(impossible, found[:2]).threshold < -5
     assert task().tuned(asked[:1], [answered("b")]) == task().spec
 
 
-def test_a_model_that_always_says_the_same_has_collapsed() -> None:
+def test_a_model_that_always_gives_the_same_answer_has_collapsed() -> None:
     asked = [question("a b c", "b"), question("a b c", "c")]
     alike = [question("a b c", "b"), question("a b c", "c", "b")]
     same, different = [answered("b"), answered("b")], [answered("b"), answered("c")]
@@ -453,7 +453,7 @@ def test_a_model_that_always_says_the_same_has_collapsed() -> None:
     assert task(unanswerable=True).is_collapsed([answered("", 1.0), answered("", 2.0)], mixed)
 
 
-def test_a_prediction_is_plain_values_and_one_line() -> None:
+def test_a_prediction_converts_to_plain_values_and_one_line() -> None:
     found = answered("b\u2028c", -1.5)
     assert json.loads(json.dumps(found.to_dict())) == {
         "text": "b\u2028c",
@@ -463,6 +463,8 @@ def test_a_prediction_is_plain_values_and_one_line() -> None:
         "n_best": [{"text": "b\u2028c", "start": 0, "end": 3, "probability": 0.5}],
         "null_score_diff": -1.5,
         "has_answer": True,
+        "answers": [{"text": "b\u2028c", "begin": 0, "end": 3, "probability": 0.5}],
+        "cut_tokens": 0,
     }
     assert found.line() == "b c\t50%"
     assert answered("", 1.0).line() == "(no answer)\t50%"

@@ -1,4 +1,4 @@
-"""The task of models of other tools, from what their configuration says."""
+"""The task of models from other tools, from their configuration."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from tasks.task_samples import CONFIG, TOKENIZER
 
 
 def foreign_spec(path: Path, kind: str, labels: tuple[str, ...]) -> TaskSpec:
-    """The spec of a model without our passport."""
+    """The spec of a model without our metadata."""
     task = task_for(TaskSpec(kind=kind, name=kind, labels=labels))
     parts = (task.head.part, *(["pooler"] if task.head.pooled else []))
     save_pretrained(
@@ -47,7 +47,7 @@ def test_tags_without_a_scheme_are_scored_by_their_accuracy(
     assert (spec.labels, spec.scheme, spec.metric, spec.metrics) == (labels, scheme, metric, (metric,))
 
 
-def test_the_official_spec_keeps_the_order_of_outputs_that_have_the_names_of_the_labels(
+def test_the_official_spec_keeps_the_order_of_outputs_named_like_the_labels(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     named = foreign_spec(tmp_path / "named", "classification", ("ENTAILMENT", "NEUTRAL", "CONTRADICTION"))

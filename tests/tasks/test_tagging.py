@@ -47,7 +47,7 @@ def sentence(words: str, tags: str | None = None, document: int = 0) -> TaggedEx
 
 
 def numbered(piece_counts: list[list[int]], documents: list[int]) -> list[TaggedExample]:
-    """Sentences whose words have so many pieces each, with tags that differ from word to word."""
+    """Sentences whose words have that many pieces each, with tags that differ from word to word."""
     letters, tags = itertools.cycle(LETTERS), itertools.cycle(LABELS)
     return [
         TaggedExample(
@@ -66,7 +66,7 @@ def pieces(*words: str) -> list[int]:
 
 
 def read_words(features: Features) -> list[tuple[int, int]]:
-    """(row, place in its row) of every position that is read."""
+    """(row, position in the row) of every position that is read."""
     rows = np.searchsorted(features.rows.offsets, features.read, side="right") - 1
     return list(zip(rows.tolist(), (features.read - features.rows.offsets[rows]).tolist(), strict=True))
 
@@ -136,7 +136,7 @@ def test_a_sentence_of_exactly_max_length_is_one_row_and_one_piece_more_makes_tw
     assert features.read_per_row.tolist() == [8, 5, 3]
 
 
-def test_a_window_inside_one_long_word_is_left_out() -> None:
+def test_a_window_inside_one_long_word_is_dropped() -> None:
     features = task(max_length=6).encode([sentence("a " + "b" * 30 + " c")], TOKENIZER)
     assert [features.rows.row(row)[0].tolist()[place] for row, place in read_words(features)] == pieces("a", "b", "c")
     assert len(features) == 2
@@ -152,7 +152,7 @@ def test_a_sentence_without_words_has_no_row_and_one_word_has_one() -> None:
 
 
 @pytest.mark.parametrize("context", [False, True])
-def test_no_sentences_are_no_units(context: bool) -> None:
+def test_without_sentences_there_are_no_units(context: bool) -> None:
     features = task(document_context=context).encode([], TOKENIZER)
     assert (len(features), features.num_read, features.targets) == (0, 0, None)
     assert task().decode([], features, np.zeros((0, len(LABELS)), np.float32), TOKENIZER) == []
@@ -165,13 +165,13 @@ def test_a_word_without_pieces_is_read_as_unknown() -> None:
     assert features.targets.tolist() == [0, 1, 2, 0]
 
 
-def test_special_pieces_in_a_text_are_words_like_others() -> None:
+def test_special_pieces_in_a_text_are_ordinary_words() -> None:
     features = task().encode([sentence("[SEP] a")], TOKENIZER)
     assert features.rows.token_ids[1:-1].tolist() == [UNK, UNK, UNK, *pieces("a")]
     assert features.read.tolist() == [1, 4]
 
 
-def test_the_words_around_a_sentence_fill_its_row_from_both_sides_alike() -> None:
+def test_the_words_around_a_sentence_fill_its_row_equally_from_both_sides() -> None:
     document = [sentence("a b c"), sentence("d e"), sentence("f g h i j")]
     features = task(max_length=8, document_context=True).encode(document, TOKENIZER)
     rows = [features.rows.row(row)[0].tolist() for row in range(3)]
@@ -190,7 +190,7 @@ def test_context_ends_at_the_document_and_consists_of_whole_words() -> None:
 
 
 def fitting(words: list[str], most: int) -> list[str]:
-    """The first words that have at most so many pieces together."""
+    """The first words that together have at most that many pieces."""
     taken: list[str] = []
     for word in words:
         if len(pieces(*taken, word)) > most:
@@ -245,7 +245,7 @@ def one_hot(features: Features) -> np.ndarray:
 
 
 @given(piece_counts, max_lengths, st.booleans())
-def test_labels_survive_the_way_to_targets_and_back(counts: list[list[int]], max_length: int, context: bool) -> None:
+def test_labels_survive_the_round_trip_through_targets(counts: list[list[int]], max_length: int, context: bool) -> None:
     sentences = numbered(counts, [0] * len(counts))
     one = task(max_length=max_length, document_context=context)
     features = one.encode(sentences, TOKENIZER)
@@ -256,7 +256,7 @@ def test_labels_survive_the_way_to_targets_and_back(counts: list[list[int]], max
     assert all(chance > 0.99 for prediction in predictions for chance in prediction.probabilities)
 
 
-def test_the_temperature_softens_the_probability_and_leaves_the_tag() -> None:
+def test_the_temperature_softens_the_probability_but_keeps_the_tag() -> None:
     warm = TaggingTask(dataclasses.replace(task(labels=("O", "B-LOC")).spec, temperature=2.0))
     one = [sentence("a")]
     logits = np.array([[0.0, 2.0]], dtype=np.float32)
@@ -265,7 +265,7 @@ def test_the_temperature_softens_the_probability_and_leaves_the_tag() -> None:
     assert prediction.probabilities == pytest.approx((1 / (1 + math.exp(-1)),))
 
 
-def test_a_model_sees_each_word_in_the_same_way_in_whatever_batch() -> None:
+def test_the_logits_of_a_word_do_not_depend_on_the_batch() -> None:
     config = BertConfig(
         vocab_size=len(TOKENIZER.vocabulary),
         hidden_size=32,
@@ -300,7 +300,8 @@ def test_entities_have_their_words_and_their_exact_characters() -> None:
     assert text[8:16] == "New\tYork"
     assert prediction.line() == 'He saw " New/B-LOC York/I-LOC " , d/B-PER ./I-PER'
     assert prediction.to_dict()["entities"][1] == {
-        "type": "PER", "start": 7, "end": 9, "text": "d.", "characters": (19, 21),
+        "type": "PER", "start": 7, "end": 9, "text": "d.", "characters": (19, 21), "words": [7, 9],
+        "probability": min(prediction.probabilities[7:9]),
     }  # fmt: skip
 
 
@@ -314,7 +315,7 @@ def test_entities_of_words_without_a_text_have_no_characters() -> None:
 
 
 @given(st.text(max_size=40) | st.text("ab ,.\"'\t\n博\x01\u200bÉİ\u0301", max_size=40))
-def test_words_of_a_text_stand_at_their_characters_in_order(text: str) -> None:
+def test_words_of_a_text_have_their_character_spans_in_order(text: str) -> None:
     one = words_of(text)
     assert [text[start:end] for start, end in one.offsets] == list(one.words)
     borders = [place for span in one.offsets for place in span]
@@ -337,7 +338,7 @@ def test_scores_are_those_of_entities_or_of_words() -> None:
     assert task().example_scores(gold, predicted).tolist() == [1.0, 0.5]
 
 
-def test_one_tag_for_every_word_is_a_collapse_only_where_gold_has_others() -> None:
+def test_one_tag_for_every_word_is_a_collapse_only_if_gold_has_others() -> None:
     gold = [sentence("a b", "B-LOC O"), sentence("c", "O")]
     assert task().is_collapsed(said("O O", "O"), gold)
     assert task().is_collapsed(said("I-PER I-PER", "I-PER"), gold)
@@ -359,7 +360,7 @@ def test_sentences_that_cannot_be_read_are_named(wrong: TaggedExample, gold: boo
         task().check([sentence("a", "O"), wrong], gold=gold)
 
 
-def test_a_tag_that_is_not_known_is_refused_in_training_and_a_miss_in_scoring(
+def test_an_unknown_tag_is_refused_in_training_and_an_error_in_scoring(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     many = [sentence("a b", "B-LOC O"), sentence("a b c", "B-LOK O B-ORG"), sentence("a", "B-ORG")]
@@ -384,11 +385,11 @@ def test_a_tag_that_is_not_known_is_refused_in_training_and_a_miss_in_scoring(
         task().check(many[2:], gold=True)  # nothing could be right
 
 
-def test_tags_that_break_their_scheme_are_warned_about_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tags_that_violate_their_scheme_cause_one_warning(capsys: pytest.CaptureFixture[str]) -> None:
     many = [sentence("a b", "B-LOC I-LOC"), sentence("a b", "O I-LOC"), sentence("a b", "I-PER O")]
     task().check(many, gold=True)
     assert capsys.readouterr().err.splitlines() == [
-        "warning: 2 of 3 sentences with tags that break IOB2; they are scored as conlleval reads them",
+        "warning: 2 of 3 sentences with tags that violate IOB2; scored as conlleval reads them",
         "warning: names.conll, line 7, word 2: expected 'B-LOC'; found 'I-LOC'",
         "warning: names.conll, line 7, word 1: expected 'B-PER'; found 'I-PER'",
     ]
@@ -398,7 +399,7 @@ def test_tags_that_break_their_scheme_are_warned_about_once(capsys: pytest.Captu
     assert capsys.readouterr().err == ""
 
 
-def test_cutting_is_refused_and_error_refuses_what_is_too_long() -> None:
+def test_truncation_is_refused_and_error_refuses_sentences_that_are_too_long() -> None:
     with pytest.raises(ConfigError, match="keeps every word; found 'head'"):
         task(long_text="head").check([], gold=False)
     with pytest.raises(ConfigError, match="keeps every word; found 'tail'"):
@@ -410,7 +411,7 @@ def test_cutting_is_refused_and_error_refuses_what_is_too_long() -> None:
 
 
 def read_conll(path: Path) -> list[TaggedExample]:
-    """The sentences of a file with a word in the first column, its tag in the last and blank lines between."""
+    """The sentences of a file with words in the first column, tags in the last, and blank lines in between."""
     blocks, lines = [[]], path.read_text(encoding="utf-8").splitlines()
     for line in lines:
         if line.strip():
@@ -437,7 +438,7 @@ def read_conll(path: Path) -> list[TaggedExample]:
         ("bio_scibert/NCBI-disease/train.txt", 5424, {"max_length": 32, "document_context": True}),
     ],
 )
-def test_every_tag_of_a_real_file_is_a_target_and_comes_back(
+def test_every_tag_of_a_real_file_is_a_target_and_is_decoded_back(
     real_data: Path, file: str, count: int, settings: dict[str, int | bool]
 ) -> None:
     sentences = read_conll(real_data / "ner" / file)

@@ -1,4 +1,4 @@
-"""Lines that people type, as examples: plain, JSON and wrong, for every kind of task."""
+"""Typed lines as examples: plain, JSON and invalid lines, for every kind of task."""
 
 import dataclasses
 import json
@@ -56,13 +56,13 @@ WRONG = [
     (
         "tags",
         '{"words": ["John", ""]}',
-        "words that are not empty in line 7 of stdin; found '' as word 2 of 2",
+        "non-empty words in line 7 of stdin; found '' as word 2 of 2",
     ),
-    ("tags", '{"words": [" "]}', "expected words that are not empty in line 7 of stdin; found ' ' as word 1 of 1"),
+    ("tags", '{"words": [" "]}', "expected non-empty words in line 7 of stdin; found ' ' as word 1 of 1"),
     (
         "choice",
         "\r",
-        "expected a context and two endings at least, with tabs between them, in line 7 of stdin; found an",
+        "expected a context and at least two endings, with tabs between them, in line 7 of stdin; found an",
     ),
     ("answer", "", "expected a question, a tab and a context, in line 7 of stdin; found an empty line"),
     ("single", "a\tb", "expected one text, without a tab, in line 7 of stdin; found 2 parts"),
@@ -75,8 +75,8 @@ WRONG = [
     ("tags", '{"words": "Anna"}', "expected a list of words in line 7 of stdin; found 'Anna'"),
     ("tags", '{"words": [1]}', "expected a list of words in line 7 of stdin; found [1]"),
     ("tags", "{}", "expected a text as 'text' in line 7 of stdin; found no such key; give no keys with 'text'"),
-    ("choice", "a\tb", "expected a context and two endings at least, with tabs between them, in line 7 of stdin"),
-    ("choice", '{"context": "a", "endings": ["b"]}', "expected a list of two texts at least as 'endings' in line 7"),
+    ("choice", "a\tb", "expected a context and at least two endings, with tabs between them, in line 7 of stdin"),
+    ("choice", '{"context": "a", "endings": ["b"]}', "expected a list of at least two texts as 'endings' in line 7"),
     ("choice", '{"endings": ["b", "c"]}', "expected a text as 'context' in line 7 of stdin"),
     ("answer", "who ?", "expected a question, a tab and a context, in line 7 of stdin; found 1 part;"),
     ("answer", "who ?\tAnna\t.", "expected a question, a tab and a context, in line 7 of stdin; found 3 parts"),
@@ -90,13 +90,13 @@ def test_a_line_is_an_example(kind: str, line: str, expected: Example) -> None:
 
 
 @pytest.mark.parametrize(("kind", "line", "message"), WRONG)
-def test_a_wrong_line_is_one_clear_error(kind: str, line: str, message: str) -> None:
+def test_an_invalid_line_is_one_clear_error(kind: str, line: str, message: str) -> None:
     with pytest.raises(InputError) as error:
         example_of_line(SPECS[kind], line, 7)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_line_names_what_it_comes_from() -> None:
+def test_an_example_names_the_source_of_its_line() -> None:
     example = example_of_line(SPECS["single"], json.dumps({"text": "a"}), 2, where="'lines.txt'")
     assert (example.id, example.place) == ("2", "line 2 of 'lines.txt'")

@@ -1,4 +1,4 @@
-"""CRC-32C against its definition, bit by bit."""
+"""CRC-32C against its definition, computed bit by bit."""
 
 import numpy as np
 import pytest
@@ -27,24 +27,24 @@ def test_the_published_values(data, value):
 
 
 @given(st.binary(max_size=300))
-def test_short_data_have_the_sum_of_the_definition(data):
+def test_short_data_has_the_checksum_of_the_definition(data):
     assert crc32c(data) == crc32c_bitwise(data)
 
 
 @pytest.mark.parametrize("extra", [-9, -8, -1, 0, 1, 7, 8, 9, 63, 64, 65, 8 * 6293, 8 * 6293 + 8, 8 * 4 * FOLD + 3])
-def test_long_data_have_the_sum_of_the_definition(extra):
+def test_long_data_has_the_checksum_of_the_definition(extra):
     data = np.random.default_rng(extra + 100).integers(0, 256, 8 * FOLD + extra, dtype=np.uint8).tobytes()
     assert crc32c(data) == crc32c_bitwise(data)
 
 
-def test_data_that_do_not_begin_at_a_word_have_the_same_sum():
+def test_unaligned_data_has_the_same_checksum():
     data = np.random.default_rng(0).integers(0, 256, 500_003, dtype=np.uint8)
     whole = data.tobytes()
     for start in (1, 3, 4, 8):
         assert crc32c(data[start:]) == crc32c(whole[start:]) == crc32c(memoryview(whole)[start:])
 
 
-def test_folding_leaves_what_it_was_given():
+def test_folding_does_not_modify_its_input():
     data = np.random.default_rng(0).integers(0, 256, 8 * FOLD * 3, dtype=np.uint8)
     before = data.copy()
     crc32c(data)
@@ -52,7 +52,7 @@ def test_folding_leaves_what_it_was_given():
 
 
 def test_the_four_term_multiple_is_one():
-    """x^(64 FOLD) + the two terms between + 1 is 0 modulo P: what the folding rests on."""
+    """x^(64 FOLD) + the two terms between + 1 is 0 modulo P: folding relies on it."""
 
     def power(words: int) -> int:
         value = 1 << 31
@@ -69,20 +69,20 @@ def test_the_four_term_multiple_is_one():
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_a_stored_sum_comes_back(value):
+def test_a_masked_checksum_is_unmasked(value):
     assert unmask(mask(value)) == value
     assert 0 <= mask(value) < 2**32
 
 
 @given(st.binary(min_size=1, max_size=200), st.data())
-def test_one_flipped_bit_changes_the_sum(data, draw):
+def test_one_flipped_bit_changes_the_checksum(data, draw):
     place = draw.draw(st.integers(0, len(data) * 8 - 1))
     other = bytearray(data)
     other[place // 8] ^= 1 << place % 8
     assert crc32c(bytes(other)) != crc32c(data)
 
 
-def test_the_sum_of_two_parts_is_joined_from_theirs():
+def test_the_checksum_of_two_parts_follows_from_theirs():
     first, second = b"to be or not", b"to be, that is the question" * 9
     joined = module._shift(crc32c(first), len(second)) ^ crc32c(second)
     assert joined == crc32c(first + second)

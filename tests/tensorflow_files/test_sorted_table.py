@@ -1,4 +1,4 @@
-"""The sorted table of an index: written as TensorFlow writes it, read without trust."""
+"""The sorted table of an index is written as TensorFlow writes it, and read without trusting it."""
 
 import struct
 
@@ -22,7 +22,7 @@ def sealed(content: bytes, compression: int = 0) -> bytes:
 
 
 def block(*entries: tuple[int, bytes, bytes], restarts: tuple[int, ...] = (0,)) -> bytes:
-    """A block of (shared, rest of the key, value), as it is, sound or not."""
+    """A block of (shared, rest of the key, value), valid or not."""
     body = b"".join(varint(s) + varint(len(k)) + varint(len(v)) + k + v for s, k, v in entries)
     return body + struct.pack(f"<{len(restarts) + 1}I", *restarts, len(restarts))
 
@@ -40,14 +40,14 @@ def table_of(content: bytes, *, upper: bytes = b"z", compression: int = 0, handl
 
 
 @given(TABLES)
-def test_a_table_comes_back_and_a_plain_reader_reads_the_same(table):
+def test_a_table_is_read_back_and_a_plain_reader_agrees(table):
     data = write_table(sorted(table.items()))
     assert read_table(data) == table == read_table_simply(data)
 
 
 @given(TABLES)
 @settings(max_examples=30)
-def test_a_table_of_many_blocks_comes_back(table):
+def test_a_table_of_many_blocks_is_read_back(table):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sorted_table, "BLOCK_BYTES", 64)
         data = write_table(sorted(table.items()))
@@ -55,14 +55,14 @@ def test_a_table_of_many_blocks_comes_back(table):
     assert list(read_table(data)) == sorted(table)
 
 
-def test_the_last_bytes_are_those_of_a_real_index():
+def test_the_last_bytes_equal_those_of_a_real_index():
     """TensorFlow wrote them after 4,411 bytes of entries, the last of which was `global_step`."""
     data = table_of(b"\0" * 4411, upper=b"h")
     assert data[-48:] == bytes.fromhex("c0 22 08 cd 22 0f".replace(" ", "")).ljust(40, b"\0") + MAGIC
     assert data[-48 - 20 : -48] == bytes.fromhex("0001036800bb220000000001000000" + "00dd d30adc".replace(" ", ""))
 
 
-def test_keys_are_cut_short_in_the_index_as_leveldb_does():
+def test_keys_in_the_index_are_shortened_as_in_leveldb():
     assert sorted_table._between(b"bert/abc", b"bert/azz") == b"bert/ac"
     assert sorted_table._between(b"ab", b"abc") == b"ab"
     assert sorted_table._between(b"a\xff", b"b") == b"a\xff"
@@ -81,7 +81,7 @@ def test_entries_share_keys_in_runs_of_sixteen():
     [
         (block((0, b"a", b"1"), (0, b"a", b"2")), "ascending"),
         (block((0, b"b", b"1"), (0, b"a", b"2")), "ascending"),
-        (block((0, b"zz", b"1")), "beyond its place"),
+        (block((0, b"zz", b"1")), "beyond its key"),
         (block(), "empty"),
         (block((1, b"a", b"1")), "lengths do not fit"),
         (block((0, b"a", b"1"), (2, b"b", b"2")), "lengths do not fit"),
@@ -96,12 +96,12 @@ def test_entries_share_keys_in_runs_of_sixteen():
         (struct.pack("<II", 0, 0), "0 restarts"),
     ],
 )
-def test_a_block_that_lies_is_refused(content, reason):
+def test_an_invalid_block_is_refused(content, reason):
     with pytest.raises(WireError, match=reason):
         read_table(table_of(content))
 
 
-def test_a_sound_block_of_the_same_make_is_read():
+def test_a_valid_block_built_the_same_way_is_read():
     assert read_table(table_of(block((0, b"a", b"1"), (1, b"b", b"2")))) == {b"a": b"1", b"ab": b"2"}
 
 
@@ -115,7 +115,7 @@ def test_compressed_blocks_are_refused_by_name():
 @pytest.mark.parametrize(
     "handle", [varint(0) + varint(2**40), varint(2**63) + varint(5), varint(7), b"", varint(0) + varint(12) + b"x"]
 )
-def test_a_place_outside_the_file_is_refused(handle):
+def test_a_location_outside_the_file_is_refused(handle):
     with pytest.raises(WireError):
         read_table(table_of(block((0, b"a", b"1")), handle=handle))
 
@@ -143,7 +143,7 @@ def test_more_entries_than_any_index_has_are_refused():
 
 
 @given(TABLES.filter(bool), st.data())
-def test_every_flipped_byte_is_noticed(table, draw):
+def test_every_flipped_byte_is_detected(table, draw):
     data = bytearray(write_table(sorted(table.items())))
     place = draw.draw(st.integers(0, len(data) - 1))
     data[place] ^= draw.draw(st.integers(1, 255))
@@ -152,7 +152,7 @@ def test_every_flipped_byte_is_noticed(table, draw):
 
 
 @given(TABLES.filter(bool), st.data())
-def test_every_truncation_is_noticed(table, draw):
+def test_every_truncation_is_detected(table, draw):
     data = write_table(sorted(table.items()))
     with pytest.raises(WireError):
         read_table(data[: draw.draw(st.integers(0, len(data) - 1))])

@@ -1,4 +1,4 @@
-"""TensorFlow's V2 checkpoints: what is written comes back, what lies is refused with one error."""
+"""TensorFlow's V2 checkpoints are read back as written, and invalid ones are refused with one error."""
 
 import dataclasses
 import os
@@ -33,7 +33,7 @@ def entry(**changes: object) -> bytes:
 
 @pytest.fixture
 def prefix(tmp_path: Path) -> Path:
-    """A sound checkpoint of a few variables."""
+    """A valid checkpoint with a few variables."""
     generator = torch.Generator().manual_seed(0)
     tensors = {f"bert/layer_{i}/kernel": torch.randn(3, 4 + i, generator=generator) for i in range(5)}
     tensors |= {"global_step": torch.tensor(20), "empty": torch.zeros(0, 3), "output_bias": torch.ones(2)}
@@ -47,7 +47,7 @@ def prefix(tmp_path: Path) -> Path:
     data=st.data(),
 )
 @SHARED_FOLDER
-def test_tensors_of_every_type_and_shape_come_back_bit_by_bit(tmp_path, names, shards, data):
+def test_tensors_of_every_type_and_shape_are_read_back_bit_by_bit(tmp_path, names, shards, data):
     dtypes = list(DTYPES.values())
     tensors = {}
     for name in names:
@@ -67,7 +67,7 @@ def test_tensors_of_every_type_and_shape_come_back_bit_by_bit(tmp_path, names, s
             assert torch.equal(back.reshape(-1).view(torch.uint8), tensor.reshape(-1).view(torch.uint8))
 
 
-def test_the_header_and_the_first_entry_are_those_that_tensorflow_writes(tmp_path):
+def test_the_header_and_the_first_entry_equal_those_of_tensorflow(tmp_path):
     """The first bytes of a real index: header, then `bert/embeddings/LayerNorm/beta` of width 4."""
     write_bundle(tmp_path / "x", {"bert/embeddings/LayerNorm/beta": torch.zeros(4)})
     data = index_path(tmp_path / "x").read_bytes()
@@ -86,7 +86,7 @@ def test_a_transposed_tensor_is_written_as_it_reads(tmp_path):
     assert torch.equal(TensorBundle(tmp_path / "x").read("a"), tensor)
 
 
-def test_a_type_that_the_format_does_not_know_is_refused(tmp_path):
+def test_a_dtype_that_the_format_does_not_support_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"float8"):
         write_bundle(tmp_path / "x", {"a": torch.zeros(2).to(torch.float8_e4m3fn)})
 
@@ -104,13 +104,13 @@ def test_a_type_that_the_format_does_not_know_is_refused(tmp_path):
         (entry() + number_field(1, 77), "unknown type 77"),
         (entry() + wire.field(7, BYTES, b""), "partitioned variable"),
         (entry() + wire.field(2, BYTES, number_field(3, 1)), "unknown shape"),
-        (entry() + wire.field(5, BYTES, b"16"), "bytes where a number should stand"),
-        (entry() + number_field(2, 3), "a number where a shape should stand"),
+        (entry() + wire.field(5, BYTES, b"16"), "bytes instead of a number"),
+        (entry() + number_field(2, 3), "a number instead of a shape"),
         (entry()[:-1], "where 3 are left"),
         (b"", "unknown type 0"),
     ],
 )
-def test_an_entry_that_lies_is_refused_when_the_index_is_read(tmp_path, value, reason):
+def test_an_invalid_entry_is_refused_when_the_index_is_read(tmp_path, value, reason):
     (tmp_path / "x.data-00000-of-00001").write_bytes(bytes(16))
     write_index(tmp_path / "x", {"v": value})
     with pytest.raises(CheckpointError) as caught:
@@ -129,7 +129,7 @@ def test_an_entry_that_lies_is_refused_when_the_index_is_read(tmp_path, value, r
         (b"\x0f", "kind 7"),
     ],
 )
-def test_a_header_that_lies_is_refused(tmp_path, header, reason):
+def test_an_invalid_header_is_refused(tmp_path, header, reason):
     write_index(tmp_path / "x", {"v": entry()}, header)
     with pytest.raises(CheckpointError, match=reason):
         TensorBundle(tmp_path / "x")
@@ -142,28 +142,28 @@ def test_an_index_without_a_header_is_refused(tmp_path):
 
 
 def test_variables_that_share_bytes_are_refused(tmp_path):
-    """A small file must not claim to hold much."""
+    """A small file must not claim to contain a lot of data."""
     write_index(tmp_path / "x", {"a": entry(), "b": entry(offset=12)})
     with pytest.raises(CheckpointError, match="a and b in the same bytes"):
         TensorBundle(tmp_path / "x")
 
 
 @pytest.mark.parametrize("name", ["a\nb", "a\x1b[2J", "\u202eabc"])
-def test_a_name_that_would_upset_a_terminal_is_refused(tmp_path, name):
+def test_a_name_with_control_characters_is_refused(tmp_path, name):
     write_index(tmp_path / "x", {name: entry()})
     with pytest.raises(CheckpointError, match="the variable name") as caught:
         TensorBundle(tmp_path / "x")
     assert str(caught.value).isprintable()
 
 
-def test_names_that_are_no_text_or_parts_of_a_variable_are_refused(tmp_path):
+def test_names_that_are_not_text_or_name_part_of_a_variable_are_refused(tmp_path):
     for key, reason in ((b"\xff\xfe", "not UTF-8"), (b"\0part", "partitioned")):
         index_path(tmp_path / "x").write_bytes(write_table([(b"", HEADER), (key, entry())]))
         with pytest.raises(CheckpointError, match=reason):
             TensorBundle(tmp_path / "x")
 
 
-def test_types_that_are_no_numbers_are_listed_but_not_read(tmp_path):
+def test_non_numeric_types_are_listed_but_not_read(tmp_path):
     write_index(tmp_path / "x", {"s": number_field(1, 7) + wire.field(2, BYTES, b"") + number_field(5, 3)})
     bundle = TensorBundle(tmp_path / "x")
     assert bundle.entries["s"].kind == "string"
@@ -175,11 +175,11 @@ def test_a_missing_data_file_is_named(prefix):
     data = prefix.with_name("model.ckpt.data-00000-of-00001")
     data.unlink()
     for ask in (TensorBundle(prefix).check_data, lambda: TensorBundle(prefix).read("output_bias")):
-        with pytest.raises(InputError, match="data-00000-of-00001' beside the index; found no such file"):
+        with pytest.raises(InputError, match="data-00000-of-00001' next to the index; found no such file"):
             ask()
 
 
-def test_a_pointer_of_git_lfs_is_recognised(prefix):
+def test_a_git_lfs_pointer_is_recognized(prefix):
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
     data = prefix.with_name("model.ckpt.data-00000-of-00001")
     data.write_bytes(pointer)
@@ -190,7 +190,7 @@ def test_a_pointer_of_git_lfs_is_recognised(prefix):
         TensorBundle(prefix)
 
 
-def test_a_short_data_file_is_refused_before_memory_is_taken(tmp_path):
+def test_a_short_data_file_is_refused_before_memory_is_allocated(tmp_path):
     huge = 2**50
     write_index(tmp_path / "x", {"v": entry(shape=(huge // 4,), size=huge)})
     (tmp_path / "x.data-00000-of-00001").write_bytes(bytes(100))
@@ -209,18 +209,18 @@ def test_missing_empty_and_oversized_indexes_are_refused(tmp_path):
         TensorBundle(tmp_path / "x")
     with open(index_path(tmp_path / "x"), "wb") as file:
         file.truncate(2**34)
-    with pytest.raises(CheckpointError, match="far more than an index has"):
+    with pytest.raises(CheckpointError, match="far more than any index has"):
         TensorBundle(tmp_path / "x")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root can read every file")
 def test_an_unreadable_index_is_refused(prefix):
     index_path(prefix).chmod(0)
     with pytest.raises(InputError, match="permission denied"):
         TensorBundle(prefix)
 
 
-def test_every_flipped_byte_of_the_values_is_noticed(prefix):
+def test_every_flipped_byte_of_the_values_is_detected(prefix):
     data = prefix.with_name("model.ckpt.data-00000-of-00001")
     sound = data.read_bytes()
     bundle = TensorBundle(prefix)
@@ -246,7 +246,7 @@ def read_all(prefix: Path) -> int:
 @given(places=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 255)), min_size=1, max_size=4))
 @SHARED_FOLDER
 def test_a_damaged_index_is_one_error(prefix, places):
-    """Bytes flipped anywhere: refused by a checksum or a bound, never with another exception."""
+    """Flipped bytes anywhere are caught by a checksum or a limit, and never raise another exception."""
     path = index_path(prefix)
     sound = path.read_bytes()
     data = bytearray(sound)
@@ -263,8 +263,8 @@ def test_a_damaged_index_is_one_error(prefix, places):
 
 @given(which=st.integers(0, 8), place=st.integers(0, 10**6), change=st.integers(1, 255), extra=st.binary(max_size=12))
 @settings(parent=SHARED_FOLDER, max_examples=400)
-def test_hostile_entries_under_good_checksums_are_read_or_refused(prefix, which, place, change, extra):
-    """The attacker can compute checksums too: entries are altered inside, then sealed again."""
+def test_hostile_entries_with_correct_checksums_are_read_or_refused(prefix, which, place, change, extra):
+    """An attacker can compute checksums too: entries are altered, then written with correct checksums."""
     path = index_path(prefix)
     sound = path.read_bytes()
     table = read_table(sound)
@@ -283,13 +283,13 @@ def test_hostile_entries_under_good_checksums_are_read_or_refused(prefix, which,
 
 @given(st.binary(max_size=120))
 @SHARED_FOLDER
-def test_any_bytes_are_no_checkpoint(tmp_path, data):
+def test_random_bytes_are_not_a_checkpoint(tmp_path, data):
     index_path(tmp_path / "x").write_bytes(data + struct.pack("<Q", 0xDB4775248B80FB57))
     with pytest.raises(CheckpointError):
         TensorBundle(tmp_path / "x")
 
 
-def test_real_indexes_are_written_again_byte_by_byte(real_data, tmp_path):
+def test_real_indexes_are_reproduced_byte_by_byte(real_data, tmp_path):
     """Three indexes that TensorFlow wrote: 139, 142 and 206 variables."""
     counts = []
     for name in ("keras-bert-test_checkpoint", "google-bert-medium-index-only", "google-chinese-base-index-only"):

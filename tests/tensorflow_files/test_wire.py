@@ -1,4 +1,4 @@
-"""Varints and messages: what is written comes back, and lies are refused."""
+"""Varints and messages are read back as written, and invalid ones are refused."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from bertsmith.tensorflow_files.wire import BYTES, FIXED32, VARINT, WireError, f
 
 
 @given(st.integers(0, 2**64 - 1), st.binary(max_size=5))
-def test_a_number_comes_back_with_the_place_after_it(value, rest):
+def test_a_number_is_read_back_with_the_position_after_it(value, rest):
     data = varint(value) + rest
     assert read_varint(data, 0, len(data)) == (value, len(varint(value)))
 
@@ -26,7 +26,7 @@ def test_nothing_beyond_the_end_is_read():
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(0, 2**64 - 1) | st.binary(max_size=9))))
-def test_a_message_comes_back(message):
+def test_a_message_is_read_back(message):
     data = b"".join(
         field(number, BYTES, value) if isinstance(value, bytes) else field(number, VARINT, varint(value))
         for number, value in message
@@ -45,7 +45,7 @@ def test_a_message_comes_back(message):
         (b"\x08", "cut off"),
     ],
 )
-def test_a_message_that_lies_is_refused(data, reason):
+def test_an_invalid_message_is_refused(data, reason):
     with pytest.raises(WireError, match=reason):
         list(fields(data))
 
@@ -59,8 +59,8 @@ def test_any_bytes_are_a_message_or_refused(data):
     assert all(number > 0 for number, _, _ in parsed)
 
 
-def test_a_field_of_the_other_kind_is_refused():
-    with pytest.raises(WireError, match="bytes where a size should stand"):
+def test_a_field_of_the_wrong_kind_is_refused():
+    with pytest.raises(WireError, match="bytes instead of a size"):
         wire.expect_number(b"", "a size")
-    with pytest.raises(WireError, match="a number where a name should stand"):
+    with pytest.raises(WireError, match="a number instead of a name"):
         wire.expect_bytes(1, "a name")

@@ -1,4 +1,4 @@
-"""Small corpora that the tests of vocabularies share."""
+"""Small corpora shared by the tests of vocabularies."""
 
 from collections import Counter
 
@@ -40,7 +40,7 @@ def random_words(seed: int, number: int = 600) -> Counter[str]:
 
 
 def sources_of_names(num_sources: int = 12) -> list[str]:
-    """Texts that share their common words; each has a name of its own, which it repeats often."""
+    """Texts that share their common words; each often repeats a name of its own."""
     common = " ".join(f"{word} " * 20 for word in ("sailing", "boating", "rowing", "sailor", "boat", "the"))
     names = ["gwendolen", "barnaby", "thaddeus", "philomena", "cornelius", "hortensia"]
     return [f"{common} {f'{name}{number * 7919} ' * 50}" for number, name in enumerate(names * (num_sources // 6), 1)]

@@ -1,4 +1,4 @@
-"""The fast path against the readable one: equal ids on every text, whatever the blocks, threads and memory."""
+"""The fast path against the plain one: equal ids for every text, for any blocks, threads and cache size."""
 
 import itertools
 import threading
@@ -20,7 +20,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 from oracles import wordpiece_oracle
 from text.vocabularies import MIXED_VOCABULARY, all_rules, all_texts
 
-# A text that each step of the fast path treats in another way.
+# Pieces of text that each take another branch of the fast path.
 EVERY_KIND = [
     "",
     "the unable abcdefgabcdefgabcdefg, aaa",
@@ -65,7 +65,7 @@ def test_ids_equal_the_oracle(texts: list[str], rules: TextRules, block_bytes: i
 
 
 @given(st.lists(all_texts, max_size=12), all_rules)
-def test_units_hold_the_tokens_of_the_text_in_order(texts: list[str], rules: TextRules) -> None:
+def test_units_contain_the_tokens_of_the_text_in_order(texts: list[str], rules: TextRules) -> None:
     parts = [text.encode("utf-8", "surrogatepass") for text in texts]
     borders = np.cumsum([0, *map(len, parts)])
     units = UnitFinder(rules).find(np.frombuffer(b"".join(parts), dtype=np.uint8), borders[:-1])
@@ -90,7 +90,7 @@ def test_arrow_arrays_slices_and_nulls_are_read(kind: pa.DataType) -> None:
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["", "", ""], [" "], ["the"], ["", "the", ""]])
-def test_few_and_empty_texts_have_their_rows(texts: list[str]) -> None:
+def test_few_or_empty_texts_keep_their_rows(texts: list[str]) -> None:
     expected = [oracle_ids(text, TextRules()) for text in texts]
     assert rows(fast_encoder().encode(texts)) == expected
     assert rows(WordPieceTokenizer(MIXED_VOCABULARY).encode_batch(texts)) == expected
@@ -98,18 +98,18 @@ def test_few_and_empty_texts_have_their_rows(texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("cache_entries", [0, 5, 1_000_000])
-def test_the_memory_is_bounded_and_changes_nothing(cache_entries: int) -> None:
+def test_the_cache_is_bounded_and_does_not_change_results(cache_entries: int) -> None:
     encoder = fast_encoder(cache_entries=cache_entries)
     texts = [f"ab{number} é{number} {'x' * (number % 40)}ab{number}" for number in range(300)]
     expected = [oracle_ids(text, TextRules()) for text in texts]
     for _ in range(3):
         assert rows(encoder.encode(texts)) == expected
-    # One call may bring in more; the next one begins with the vocabulary alone.
+    # One call may exceed the limit; the next one starts with only the vocabulary.
     encoder.encode(["the"])
     assert (encoder._remembered == 0) == (cache_entries < 100)
 
 
-def test_all_different_words_and_one_enormous_word_are_encoded() -> None:
+def test_distinct_words_and_one_enormous_word_are_encoded() -> None:
     texts = [
         " ".join("".join(letters) for letters in itertools.product("abcdefg", repeat=5)),
         "ab" * 500_000,
@@ -153,12 +153,12 @@ def test_small_and_large_batches_take_different_paths_to_the_same_ids(monkeypatc
     assert tokenizer._fast is not None
 
 
-def test_a_vocabulary_with_hardly_a_piece_makes_all_unknown() -> None:
+def test_a_vocabulary_with_hardly_any_pieces_makes_every_word_unknown() -> None:
     vocabulary = Vocabulary(SPECIAL_PIECES)
     encoded = FastEncoder(vocabulary, TextRules(), cache_entries=10, threads=1).encode(["The end, é!"])
     assert encoded.ids.tolist() == [vocabulary.unk_id] * 5
 
 
-def test_a_text_that_is_no_string_is_refused() -> None:
+def test_a_text_that_is_not_a_string_is_refused() -> None:
     with pytest.raises(TypeError):
         fast_encoder().encode(["the", 5])

@@ -11,7 +11,7 @@ from bertsmith.text.greedy import Segmenter
 from bertsmith.text.keys import LONGEST, PADDING, WIDTHS, KeyTable
 from text.vocabularies import MIXED_VOCABULARY
 
-# Few different bytes, so that strings share beginnings; no zero bytes.
+# Few different bytes, so that strings share prefixes; no zero bytes.
 strings = st.lists(st.binary(min_size=1, max_size=LONGEST).map(lambda b: bytes(1 + x % 3 for x in b)), unique=True)
 
 
@@ -20,7 +20,7 @@ def of_width(some: list[bytes], width: int) -> list[bytes]:
 
 
 @given(strings, strings, st.sampled_from(WIDTHS))
-def test_a_table_finds_what_was_put_in_and_nothing_else(inside: list[bytes], others: list[bytes], width: int) -> None:
+def test_a_table_finds_what_was_inserted_and_nothing_else(inside: list[bytes], others: list[bytes], width: int) -> None:
     inside, others = of_width(inside, width), of_width(others, width)
     table = KeyTable(width)
     half = len(inside) // 2
@@ -34,7 +34,7 @@ def test_a_table_finds_what_was_put_in_and_nothing_else(inside: list[bytes], oth
     assert all(values[place] == known[string] for place, string in enumerate(wanted) if string in known)
 
 
-def test_colliding_hashes_cost_places_and_never_give_wrong_values(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_colliding_hashes_cost_slots_but_never_give_wrong_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "hash_keys", lambda words: np.full(len(words[0]), 7, dtype=np.uint64))
     some = [f"s{number}".encode() for number in range(200)]
     table = KeyTable(1)
@@ -46,7 +46,7 @@ def test_colliding_hashes_cost_places_and_never_give_wrong_values(monkeypatch: p
 
 
 @given(strings, st.sampled_from(WIDTHS))
-def test_keys_are_the_bytes_wherever_they_stand(some: list[bytes], width: int) -> None:
+def test_keys_are_the_bytes_at_any_position(some: list[bytes], width: int) -> None:
     some = of_width(some, width)
     buffer = np.frombuffer(b"".join(some) + b"\0" * PADDING, dtype=np.uint8)
     lengths = np.array([len(string) for string in some], dtype=np.int64)
@@ -57,7 +57,7 @@ def test_keys_are_the_bytes_wherever_they_stand(some: list[bytes], width: int) -
 
 
 @given(st.lists(st.sampled_from([b"a", b"ab", b"abcdefgh", b"abcdefghi", b"b"])))
-def test_distinct_keys_stand_for_all(some: list[bytes]) -> None:
+def test_distinct_keys_represent_all_keys(some: list[bytes]) -> None:
     chosen, number = keys.distinct(keys.keys_of(some, 2))
     assert [some[place] for place in chosen[number]] == some
     assert len({some[place] for place in chosen}) == len(chosen)
@@ -67,7 +67,7 @@ short_words = st.text("abcdefg0", min_size=1, max_size=LONGEST) | st.text("abÃ©Ï
 
 
 @given(st.lists(short_words), st.sampled_from([3, 20, 100]))
-def test_words_cut_together_equal_words_cut_alone(words: list[str], limit: int) -> None:
+def test_words_split_in_a_batch_equal_words_split_alone(words: list[str], limit: int) -> None:
     together = BatchSegmenter(MIXED_VOCABULARY, max_word_characters=limit)
     alone = Segmenter(MIXED_VOCABULARY, max_word_characters=limit)
     assert together.is_usable

@@ -1,4 +1,4 @@
-"""BERT's cleaning and cutting of text, against the published examples and the slow oracle."""
+"""BERT's cleaning and splitting of text, against the published examples and the slow oracle."""
 
 import unicodedata
 
@@ -40,7 +40,7 @@ def oracle_tokens(text: str, rules: TextRules) -> list[str]:
         (" \t\n ", "", ""),
     ],
 )
-def test_the_published_examples_are_cut_as_published(text: str, lower: str, cased: str) -> None:
+def test_the_published_examples_are_split_as_published(text: str, lower: str, cased: str) -> None:
     assert basic_tokens(text, TextRules()) == lower.split()
     assert basic_tokens(text, CASED) == cased.split()
 
@@ -56,7 +56,7 @@ def test_the_published_single_characters_are_classed_as_published() -> None:
     assert [is_cjk(character) for character in "博㐀豈𠀀かハ한a"] == [True] * 4 + [False] * 4
 
 
-def test_the_two_control_rules_differ_in_private_and_half_characters_only() -> None:
+def test_the_two_control_rules_differ_only_in_private_use_and_surrogates() -> None:
     ours, google = TextRules(), TextRules.google()
     differing = {
         unicodedata.category(chr(code))
@@ -68,22 +68,22 @@ def test_the_two_control_rules_differ_in_private_and_half_characters_only() -> N
     assert ours.max_word_characters == 100
 
 
-def test_accents_and_chinese_characters_have_switches_of_their_own() -> None:
+def test_accents_and_chinese_characters_have_separate_switches() -> None:
     assert basic_tokens("Été", TextRules(strip_accents=False)) == ["été"]
     assert basic_tokens("Été", TextRules(lowercase=False, strip_accents=True)) == ["Ete"]
     assert basic_tokens("a博b", TextRules(split_cjk=False)) == ["a博b"]
 
 
-def test_characters_that_python_calls_white_space_are_dropped_where_bert_calls_them_control() -> None:
+def test_python_white_space_that_bert_treats_as_control_is_dropped() -> None:
     assert basic_tokens("a\x0bb\x0cc\x1cd\x1fe\x85f", TextRules()) == ["abcdef"]
     assert basic_tokens("a\x85é\x1cb", CASED) == ["aéb"]
 
 
-def test_line_and_paragraph_separators_split_though_bert_has_no_word_for_them() -> None:
+def test_line_and_paragraph_separators_split_words() -> None:
     assert basic_tokens("a\u2028b\u2029c", TextRules()) == ["a", "b", "c"]
 
 
-def test_a_sigma_at_the_end_of_a_word_becomes_a_final_one() -> None:
+def test_a_sigma_at_the_end_of_a_word_becomes_a_final_sigma() -> None:
     assert basic_tokens("ΟΔΟΣ ΣΑΣ.", TextRules()) == ["οδος", "σας", "."]
 
 
@@ -93,7 +93,7 @@ def test_tokens_equal_the_oracle(text: str, rules: TextRules) -> None:
 
 
 @given(all_texts, all_rules)
-def test_tokens_with_offsets_are_the_same_tokens_from_places_in_order(text: str, rules: TextRules) -> None:
+def test_tokens_with_offsets_are_the_same_tokens_with_ascending_offsets(text: str, rules: TextRules) -> None:
     tokens = basic_tokens_with_offsets(text, rules)
     assert [token.text for token in tokens] == basic_tokens(text, rules)
     previous = 0
@@ -110,7 +110,7 @@ def test_without_normalisation_every_character_is_found_at_its_offset(text: str)
         assert [text[start] for start in token.starts] == list(token.text)
 
 
-def test_characters_that_become_several_keep_their_one_place() -> None:
+def test_a_character_that_becomes_several_keeps_its_offset() -> None:
     found = basic_tokens_with_offsets("İ한ﬁ e\u0301!", TextRules())
     assert [(token.text, token.starts) for token in found] == [
         ("i\u1112\u1161\u11abﬁ", [0, 1, 1, 1, 2]),
@@ -120,7 +120,7 @@ def test_characters_that_become_several_keep_their_one_place() -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 30_000, "É" * 30_000 + "!", "x" * 20_000 + " .." + "ﬁ" * 20_000])
-def test_words_of_any_length_are_the_same_tokens_with_offsets(text: str) -> None:
+def test_words_of_any_length_give_the_same_tokens_with_offsets(text: str) -> None:
     found = basic_tokens_with_offsets(text, TextRules())
     assert [token.text for token in found] == basic_tokens(text, TextRules())
     assert all(len(token.text) == len(token.starts) == len(token.ends) for token in found)
@@ -129,7 +129,7 @@ def test_words_of_any_length_are_the_same_tokens_with_offsets(text: str) -> None
     assert all(end == start + 1 for token in found for start, end in zip(token.starts, token.ends, strict=True))
 
 
-def test_marks_that_are_put_in_another_order_take_their_places_along() -> None:
+def test_reordered_marks_keep_their_offsets() -> None:
     text = "a\u302e\U00016ff0"  # spacing marks of classes 224 and 6, which accent stripping leaves
     (token,) = basic_tokens_with_offsets(text, TextRules())
     assert (token.text, token.starts) == ("a\U00016ff0\u302e", [0, 2, 1])

@@ -1,4 +1,4 @@
-"""Rows: [CLS] A [SEP] B [SEP], truncation by every rule, against loops that do what the papers' code does."""
+"""Rows: [CLS] A [SEP] B [SEP], truncation by every rule, against loops like those in the papers' code."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def rows_of(packed: PackedRows) -> list[list[int]]:
 
 
 def looped_pair(first: list[int], second: list[int], room: int) -> tuple[list[int], list[int]]:
-    """The pair rule as a loop: the longer text loses its last token, at equal lengths the second."""
+    """The rule for pairs as a loop: the longer text loses its last token; if both are equally long, the second does."""
     first, second = list(first), list(second)
     while len(first) + len(second) > room:
         if len(first) > len(second):
@@ -36,7 +36,7 @@ def looped_pair(first: list[int], second: list[int], room: int) -> tuple[list[in
 
 
 @given(pairs, st.lists(st.integers(0, 5), max_size=12), st.integers(5, 12))
-def test_every_row_is_the_one_of_the_different_rows_that_it_is_said_to_be(
+def test_every_row_equals_its_distinct_row(
     given_pairs: list[tuple[list[int], list[int]]], again: list[int], max_length: int
 ) -> None:
     chosen = [*given_pairs, *(given_pairs[number % len(given_pairs)] for number in again)]
@@ -48,14 +48,14 @@ def test_every_row_is_the_one_of_the_different_rows_that_it_is_said_to_be(
     assert kept == [one for number, one in enumerate(every) if one not in every[:number]]
 
 
-def test_rows_of_equal_tokens_in_other_segments_are_different() -> None:
+def test_rows_with_equal_tokens_in_other_segments_are_distinct() -> None:
     tokens = np.array([2, 7, 3, 7, 3] * 2, dtype=np.int32)
     segments = np.array([0, 0, 0, 0, 0, 0, 0, 0, 1, 1], dtype=np.int32)
     rows = PackedRows(tokens, segments, np.array([5, 5], np.int32), np.zeros(2, np.int32))
     assert rows.distinct()[1].tolist() == [0, 1]
 
 
-def test_one_and_two_texts_are_framed_by_the_special_pieces() -> None:
+def test_one_and_two_texts_are_surrounded_by_special_pieces() -> None:
     one = pack_rows([[7, 8]], template=TEMPLATE, max_length=10)
     assert rows_of(one) == [[CLS, 7, 8, SEP]]
     assert one.segment_ids.tolist() == [0, 0, 0, 0]
@@ -107,7 +107,7 @@ def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
     assert (packed.lengths - specials + packed.cut_by_row).tolist() == given_tokens
     assert packed.cut_tokens == sum(max(0, tokens + specials - max_length) for tokens in given_tokens)
     assert packed.truncated == sum(tokens + specials > max_length for tokens in given_tokens)
-    # What is left stands in its old order.
+    # The remaining tokens keep their order.
     for number, (a, b) in enumerate(rows):
         kept = [token for token in packed.row(number)[0].tolist() if token >= 100]
         source = a + b if as_pairs else a
@@ -115,7 +115,7 @@ def test_no_row_is_too_long_and_every_token_is_kept_or_counted(
         assert set(kept) <= set(source)
 
 
-def test_head_tail_and_both_keep_what_they_say() -> None:
+def test_head_tail_and_head_tail_keep_the_documented_tokens() -> None:
     long = list(range(1000, 2000))
 
     def kept(truncation: str, max_length: int = 512) -> list[int]:
@@ -134,14 +134,14 @@ def test_head_tail_and_both_keep_what_they_say() -> None:
     assert kept("head_tail", 257) == long[:64] + long[-191:]
 
 
-def test_a_text_of_exactly_the_room_is_kept_and_one_more_token_is_cut() -> None:
+def test_a_text_that_just_fits_is_kept_and_one_more_token_is_cut() -> None:
     packed = pack_rows([[5] * 6, [5] * 7], template=TEMPLATE, max_length=8)
     assert packed.lengths.tolist() == [8, 8]
     assert packed.cut_by_row.tolist() == [0, 1]
     assert (packed.truncated, packed.cut_tokens) == (1, 1)
 
 
-def test_a_text_that_is_too_long_is_refused_when_nothing_may_be_cut() -> None:
+def test_a_text_that_is_too_long_is_refused_if_truncation_is_an_error() -> None:
     with pytest.raises(InputError, match="at most 6 tokens of text in a row; found 7 in row 1"):
         pack_rows(
             [[5], [5] * 7],
@@ -151,13 +151,13 @@ def test_a_text_that_is_too_long_is_refused_when_nothing_may_be_cut() -> None:
         )
 
 
-def test_a_length_above_the_model_is_refused_with_the_numbers() -> None:
+def test_a_length_above_the_limit_of_the_model_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_length of at most 512, the positions of the model; found 513"):
         pack_rows([[5]], template=TEMPLATE, max_length=513)
     assert len(pack_rows([[5]], template=TEMPLATE, max_length=600, model_limit=1024)) == 1
 
 
-def test_a_length_without_room_and_an_unknown_rule_are_refused() -> None:
+def test_a_length_without_room_and_an_unknown_truncation_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_length of at least 3 for one text; found 2"):
         room_for_text(2, TEMPLATE, texts=1)
     with pytest.raises(ConfigError, match="max_length of at least 5 for two texts; found 4"):
@@ -166,7 +166,7 @@ def test_a_length_without_room_and_an_unknown_rule_are_refused() -> None:
         pack_rows([[5]], template=TEMPLATE, max_length=8, truncation="middle")
 
 
-def test_no_rows_make_no_rows_and_flat_texts_equal_lists() -> None:
+def test_no_texts_give_no_rows_and_flat_texts_equal_lists() -> None:
     assert len(pack_rows([], template=TEMPLATE, max_length=8)) == 0
     lists = [[7, 8, 9], [], [7]]
     flat = pack_rows(Encoded.from_rows(lists), template=TEMPLATE, max_length=4)
@@ -179,5 +179,5 @@ def test_no_rows_make_no_rows_and_flat_texts_equal_lists() -> None:
             [CLS, 7, SEP],
         ]
     )
-    # The input is left as it was.
+    # The input is unchanged.
     assert lists == [[7, 8, 9], [], [7]]

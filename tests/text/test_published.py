@@ -29,7 +29,7 @@ def real_lines(real_data: Path) -> list[str]:
 @pytest.mark.parametrize("lowercase", [True, False])
 @pytest.mark.parametrize("name", VOCABULARIES)
 def test_ids_of_real_lines_equal_the_rust_library(real_data: Path, name: str, lowercase: bool) -> None:
-    """Lines with a capital sigma at the end of a word are left out: see docs/decisions/0009-unicode-tables.md."""
+    """Lines with a capital sigma at the end of a word are skipped: see docs/decisions/0009-unicode-tables.md."""
     path = published(real_data, name)
     tokenizer = WordPieceTokenizer(Vocabulary.load(path), TextRules(lowercase=lowercase))
     peer = tokenizers.BertWordPieceTokenizer(str(path), lowercase=lowercase)
@@ -63,7 +63,7 @@ def test_the_published_uncased_pieces_are_as_recorded(real_data: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_the_characters_on_which_the_rust_library_differs_are_those_of_the_decision_page(lowercase: bool) -> None:
+def test_the_rust_library_differs_exactly_on_the_characters_of_the_decision_page(lowercase: bool) -> None:
     page = Path(__file__).parents[2] / "docs" / "decisions" / "0009-unicode-tables.md"
     recorded = json.loads(page.read_text(encoding="utf-8").split("```json")[1].split("```")[0])
     if unicodedata.unidata_version != recorded["unicode"]:

@@ -1,4 +1,4 @@
-"""Vocabulary files: what is read, what is refused, what is written."""
+"""Vocabulary files: which are read, which are refused, and what is written."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from bertsmith.files import digest_file
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary, casing_mismatch
 
 
-def test_a_piece_has_the_number_of_its_line(tmp_path: Path) -> None:
+def test_the_id_of_a_piece_is_its_line_number(tmp_path: Path) -> None:
     path = tmp_path / "vocab.txt"
     path.write_bytes("[PAD]\nthe\n[UNK]\r\n[CLS]\n[SEP]\n[MASK]\n\u2028\n##\u3000".encode())
     vocabulary = Vocabulary.load(path)
@@ -25,7 +25,7 @@ def test_a_piece_has_the_number_of_its_line(tmp_path: Path) -> None:
     assert len(vocabulary) == 8
 
 
-def test_what_is_saved_is_read_back_and_has_the_digest(tmp_path: Path) -> None:
+def test_a_saved_vocabulary_is_read_back_with_its_digest(tmp_path: Path) -> None:
     vocabulary = Vocabulary([*SPECIAL_PIECES, "é", "##か"])
     vocabulary.save(tmp_path / "vocab.txt")
     assert Vocabulary.load(tmp_path / "vocab.txt") == vocabulary
@@ -37,12 +37,14 @@ def test_what_is_saved_is_read_back_and_has_the_digest(tmp_path: Path) -> None:
     [
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n", r"no \[MASK\] among its 5 pieces"),
         (b"", r"no \[PAD\] \[UNK\] \[CLS\] \[SEP\] \[MASK\] among its 0 pieces"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "'a' in lines 6 and 8"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\na\n", "'a' on lines 6 and 8"),
         (b"[PAD]\n\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n", "an empty line 2"),
         (b"[PAD]\n[UNK]\n\xff\xfe\n", "other bytes at 12"),
     ],
 )
-def test_a_file_that_is_no_vocabulary_is_refused_in_one_line(tmp_path: Path, content: bytes, message: str) -> None:
+def test_a_file_that_is_not_a_vocabulary_is_refused_with_a_one_line_error(
+    tmp_path: Path, content: bytes, message: str
+) -> None:
     path = tmp_path / "vocab.txt"
     path.write_bytes(content)
     with pytest.raises(VocabularyError, match=message) as caught:
@@ -52,7 +54,7 @@ def test_a_file_that_is_no_vocabulary_is_refused_in_one_line(tmp_path: Path, con
 
 
 @pytest.mark.parametrize("piece", ["two\nlines", "\ud800"])
-def test_a_piece_that_no_line_can_hold_is_refused(piece: str) -> None:
+def test_a_piece_that_does_not_fit_on_a_line_is_refused(piece: str) -> None:
     with pytest.raises(VocabularyError, match="as piece 5"):
         Vocabulary([*SPECIAL_PIECES, piece])
 
@@ -62,7 +64,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path / "nowhere.txt")
 
 
-def test_a_mismatch_of_casing_is_told() -> None:
+def test_a_casing_mismatch_is_reported() -> None:
     cased, uncased = Vocabulary([*SPECIAL_PIECES, "Paris"]), Vocabulary([*SPECIAL_PIECES, "paris"])
     assert "never used" in casing_mismatch(cased, lowercase=True)
     assert "become [UNK]" in casing_mismatch(uncased, lowercase=False)

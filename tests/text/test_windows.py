@@ -16,7 +16,7 @@ CLS, SEP = VOCABULARY.cls_id, VOCABULARY.sep_id
 
 
 def looped_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
-    """(start, length) of every window, as the original code walks over a context that is not empty."""
+    """(start, length) of every window, as in the original code's loop over a non-empty context."""
     spans, start = [], 0
     while start < length:
         size = min(length - start, room)
@@ -28,7 +28,7 @@ def looped_spans(length: int, room: int, stride: int) -> list[tuple[int, int]]:
 
 
 def is_best_window(spans: list[tuple[int, int]], current: int, position: int) -> bool:
-    """Whether the window has the most context for the token at `position`, as the original code decides."""
+    """Whether the window has the most context for the token at `position`, by the rule of the original code."""
     best_score, best = None, None
     for number, (start, size) in enumerate(spans):
         end = start + size - 1
@@ -67,7 +67,7 @@ def test_windows_and_their_best_tokens_equal_the_loops(case: tuple[int, int, int
 
 
 @given(cases)
-def test_every_token_stands_in_a_window_and_is_best_in_one(case: tuple[int, int, int, int]) -> None:
+def test_every_token_is_in_a_window_and_best_in_exactly_one(case: tuple[int, int, int, int]) -> None:
     asked, length, max_length, stride = case
     context = list(range(100, 100 + length))
     question = [50] * asked if asked else None
@@ -105,7 +105,7 @@ def test_a_context_that_just_fits_has_one_window_and_one_more_token_makes_two() 
     ("options", "message"),
     [
         ({"max_length": 600}, "max_length of at most 512"),
-        ({"max_length": 13}, "room for context beside the question; found max_length 13 with 10 tokens"),
+        ({"max_length": 13}, "room for context next to the question; found max_length 13 with 10 tokens"),
         ({"stride": 0}, "stride of at least 1; found 0"),
         ({"max_question": 0}, "max_question of at least 1; found 0"),
     ],
@@ -115,7 +115,7 @@ def test_impossible_windows_are_refused(options: dict[str, int], message: str) -
         windows([50] * 10, [7], template=TEMPLATE, **options)
 
 
-def test_the_arrays_are_of_the_types_that_are_promised() -> None:
+def test_the_arrays_have_the_documented_types() -> None:
     found = windows([50], [7] * 30, template=TEMPLATE, max_length=12, stride=3)
     assert (found.starts.dtype, found.ends.dtype, found.has_max_context.dtype) == (np.int64, np.int64, np.bool_)
     assert found.rows.token_ids.dtype == found.rows.segment_ids.dtype == np.int32

@@ -30,24 +30,24 @@ def test_the_published_example_gives_the_published_ids() -> None:
     assert tokenizer.encode("UNwantéd,running").tolist() == [7, 4, 5, 10, 8, 9]
 
 
-def test_a_word_that_cannot_be_cut_is_one_unknown_piece() -> None:
+def test_a_word_that_cannot_be_split_is_one_unknown_piece() -> None:
     vocabulary = Vocabulary([piece for piece in PUBLISHED if piece != ","])
     assert WordPieceTokenizer(vocabulary).tokenize("unwantedX running") == ["[UNK]", "runn", "##ing"]
     assert WordPieceTokenizer(vocabulary).tokenize("") == []
 
 
 @pytest.mark.parametrize(("word", "pieces"), [("tweeting", ["tweet", "##ing"]), ("xanax", ["xa", "##nax"])])
-def test_the_words_of_the_lecture_are_cut_as_there(word: str, pieces: list[str]) -> None:
+def test_the_words_of_the_lecture_are_split_as_in_the_lecture(word: str, pieces: list[str]) -> None:
     assert WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "tweet", "##ing", "xa", "##nax"])).tokenize(word) == pieces
 
 
-def test_japanese_and_korean_text_goes_through() -> None:
+def test_japanese_and_korean_text_is_encoded() -> None:
     vocabulary = Vocabulary([*SPECIAL_PIECES, "日", "本", "語", "で", "##す", "한국", "##어"])
     tokenizer = WordPieceTokenizer(vocabulary, TextRules(lowercase=False))
     assert tokenizer.tokenize("日本語です 한국어") == ["日", "本", "語", "で", "##す", "한국", "##어"]
 
 
-def test_a_word_of_more_than_the_limit_is_one_unknown_piece() -> None:
+def test_a_word_above_the_length_limit_is_one_unknown_piece() -> None:
     tokenizer = WordPieceTokenizer(MIXED_VOCABULARY)
     assert len(tokenizer.encode("a" * 100)) > 1
     assert tokenizer.tokenize("a" * 101) == ["[UNK]"]
@@ -65,7 +65,7 @@ def test_pieces_equal_the_oracle(text: str, rules: TextRules) -> None:
 
 
 @pytest.mark.parametrize("name", ["uncased", "cased"])
-def test_ids_and_offsets_equal_what_transformers_gave(name: str) -> None:
+def test_ids_and_offsets_equal_those_of_transformers(name: str) -> None:
     tokenizer = WordPieceTokenizer(Vocabulary(GOLDEN["vocabulary"]), TextRules(lowercase=name == "uncased"))
     assert len(GOLDEN["cases"]) > 300
     for case in GOLDEN["cases"]:
@@ -96,7 +96,7 @@ def test_the_text_at_the_offsets_of_a_known_word_is_the_word(text: str) -> None:
         assert id == MIXED_VOCABULARY.unk_id or found == piece
 
 
-def test_special_pieces_are_protected_only_when_asked() -> None:
+def test_special_pieces_are_protected_only_on_request() -> None:
     tokenizer = WordPieceTokenizer(MIXED_VOCABULARY)
     text = "the[MASK]ab [SEP]"
     assert tokenizer.tokenize(text, special_tokens=True) == ["the", "[MASK]", "a", "##b", "[SEP]"]
@@ -112,14 +112,14 @@ def test_a_batch_with_special_pieces_equals_its_texts(texts: list[str]) -> None:
 
 
 @given(odd_texts)
-def test_what_is_decoded_is_encoded_to_the_same_ids(text: str) -> None:
+def test_decoded_text_is_encoded_to_the_same_ids(text: str) -> None:
     tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, TextRules(lowercase=False))
     ids = tokenizer.encode(text)
     decoded = tokenizer.decode(ids, skip_special=False)
     assert tokenizer.encode(decoded, special_tokens=True).tolist() == ids.tolist()
 
 
-def test_decoding_joins_pieces_and_leaves_special_ones_out() -> None:
+def test_decoding_joins_pieces_and_skips_special_ones() -> None:
     tokenizer = WordPieceTokenizer(Vocabulary(PUBLISHED))
     ids = np.array([1, 7, 4, 5, 2, 9], dtype=np.int32)
     assert tokenizer.decode(ids) == "unwanteding"
@@ -127,7 +127,7 @@ def test_decoding_joins_pieces_and_leaves_special_ones_out() -> None:
     assert tokenizer.decode([]) == ""
 
 
-def test_remembered_words_are_bounded() -> None:
+def test_the_number_of_cached_words_is_bounded() -> None:
     tokenizer = WordPieceTokenizer(MIXED_VOCABULARY, cache_entries=10)
     words = [f"a{number}" for number in range(100)]
     first = tokenizer.encode(" ".join(words))

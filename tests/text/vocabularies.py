@@ -1,4 +1,4 @@
-"""Small vocabularies, rules and strategies that the tests of text share."""
+"""Small vocabularies, rules and strategies shared by the tests of text."""
 
 from hypothesis import strategies as st
 
@@ -8,7 +8,7 @@ from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 PUBLISHED = [
     "[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa", "un", "runn", "##ing", ",", "[PAD]", "[MASK]",
 ]  # fmt: skip
-# Pieces that overlap, so that the longest match is not always the obvious one; long ones for every width of key.
+# Pieces that overlap, so that the longest match is not always the obvious one; long ones for every key width.
 MIXED = [
     *SPECIAL_PIECES, *"abcdefgxyz0123.,!?'-[]#$", *(f"##{c}" for c in "abcdefg0123éßςσ\u0301가"),
     "the", "un", "una", "##aff", "##able", "##ab", "##bl", "abcdefgh", "abcdefghi", "##cdefgabcd",

@@ -58,7 +58,7 @@ def test_a_budget_in_minutes_is_measured_once_for_a_run_and_its_continuation(tmp
 def test_the_trial_steps_leave_the_model_as_it_was(tmp_path, clock):
     workload = ToyWorkload(clock=clock)
     before = {name: tensor.clone() for name, tensor in model_tensors(workload.model).items()}
-    with pytest.raises(ConfigError, match=r"room for one step; found 0\.1 minutes, where a step takes 1\.0 s"):
+    with pytest.raises(ConfigError, match=r"long enough for one step; found 0\.1 minutes; a step takes 1\.0 s"):
         toy_run(tmp_path / "run", workload, minutes=0.1)
     assert all(torch.equal(before[name], tensor) for name, tensor in model_tensors(workload.model).items())
     assert all(p.grad is None for p in workload.model.parameters())
@@ -70,7 +70,9 @@ def test_evaluation_takes_about_a_tenth_of_a_budget_in_minutes(tmp_path, clock):
     assert workload.evaluations == 3
 
 
-@pytest.mark.parametrize(("minutes", "trials", "words"), [(0.1, 2, "evaluating and saving 2.0 s"), (0.01, 1, "timing")])
+@pytest.mark.parametrize(
+    ("minutes", "trials", "words"), [(0.1, 2, "evaluating and saving take 2.0 s"), (0.01, 1, "timing")]
+)
 def test_a_budget_without_room_for_a_step_says_what_is_needed_and_leaves_nothing(
     tmp_path, clock, minutes, trials, words
 ):

@@ -65,4 +65,4 @@ def test_the_first_signal_sets_a_flag_and_the_second_interrupts(number, capsys):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
-    assert "a checkpoint will be written" in capsys.readouterr().err
+    assert "writing a checkpoint" in capsys.readouterr().err

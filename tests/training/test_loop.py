@@ -115,7 +115,7 @@ def test_a_disk_that_is_full_for_the_model_keeps_the_last_checkpoint(tmp_path, e
 
     settings = toy_settings()
     run = RunFolder.create(tmp_path, {"train": to_dict(settings)})
-    with pytest.raises(TrainingError, match=r"room for the model .* found No space left; free some space and resume"):
+    with pytest.raises(TrainingError, match=r"space for the model .* found No space left; free some space and resume"):
         train(ToyWorkload(), settings, run, write_model=full)
     assert run.last_step() == 20
     results = []
@@ -131,14 +131,14 @@ def test_a_step_that_is_not_a_number_is_not_applied(tmp_path, capsys):
     assert [line["step"] for line in run.metrics("skipped")] == [8]
     assert "loss" not in run.metrics("train")[7]
     assert all(bool(tensor.isfinite().all()) for tensor in model_tensors(workload.model).values())
-    assert "step 8 is not applied: loss nan" in capsys.readouterr().err
+    assert "skipped step 8: loss nan" in capsys.readouterr().err
 
 
 def test_several_steps_in_a_row_that_are_not_numbers_end_the_run(tmp_path, capsys):
     with pytest.raises(TrainingError) as caught:
         toy_run(tmp_path, ToyWorkload(broken=tuple(range(11, 20))), skip_limit=3, save_every=5)
-    assert "3 steps in a row without, up to step 14" in caught.value.found
-    assert "the last good checkpoint is that of step 10" in caught.value.fix
+    assert "3 non-finite steps in a row, up to step 14" in caught.value.found
+    assert "the last good checkpoint is from step 10" in caught.value.fix
 
 
 def test_a_jump_of_the_loss_is_reported_and_recorded(tmp_path, capsys):

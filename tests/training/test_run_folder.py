@@ -33,7 +33,7 @@ def test_a_new_run_records_settings_versions_machine_and_digests(tmp_path):
 
 def test_a_run_in_its_place_is_not_overwritten(tmp_path):
     RunFolder.create(tmp_path, {"train": {}})
-    with pytest.raises(RunError, match="found a run; continue it with --resume or name another folder"):
+    with pytest.raises(RunError, match="found a run; resume it with --resume or name another folder"):
         RunFolder.create(tmp_path, {"train": {}})
 
 
@@ -43,7 +43,7 @@ def test_a_folder_with_other_things_or_a_file_is_refused(tmp_path):
         RunFolder.create(tmp_path, {})
     with pytest.raises(RunError, match=r"found the file '.*letter\.txt'"):
         RunFolder.create(tmp_path / "letter.txt", {})
-    with pytest.raises(RunError, match=r"a folder '.*' to write to"):
+    with pytest.raises(RunError, match=r"a writable folder '.*'"):
         RunFolder.create(tmp_path / "letter.txt" / "run", {})
 
 
@@ -55,7 +55,7 @@ def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path):
     with pytest.raises(RunError, match=r"found no settings\.json"):
         RunFolder.resume(tmp_path, {})
     (tmp_path / "settings.json").write_text("[]")
-    with pytest.raises(RunError, match=r"found another settings\.json"):
+    with pytest.raises(RunError, match=r"found a different settings\.json"):
         RunFolder.resume(tmp_path, {})
     (tmp_path / "settings.json").write_text("{")
     with pytest.raises(InputError, match="restore the file"):
@@ -122,14 +122,14 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys, nam
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path, capsys):
     toy_run(tmp_path, ToyWorkload())
     (tmp_path / "checkpoints" / "step-00000020" / "model.safetensors").write_bytes(b"")
-    with pytest.raises(CheckpointError, match="found 1 that cannot be used"):
+    with pytest.raises(CheckpointError, match="found 1 unusable"):
         toy_run(tmp_path, ToyWorkload(), resume=True)
     assert checkpoint_steps(tmp_path / "checkpoints") == [20]
 
 
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, capsys):
     toy_run(tmp_path, ToyWorkload())
-    with pytest.raises(CheckpointError, match=r"first\.weight' of the model as \(9, 4\)|the oldest: \(8, 4\)"):
+    with pytest.raises(CheckpointError, match=r"first\.weight' of the model with shape \(9, 4\)|the oldest: \(8, 4\)"):
         toy_run(tmp_path, ToyWorkload(width=9), resume=True)
 
 
@@ -146,7 +146,7 @@ def test_a_disk_that_is_full_while_saving_leaves_the_checkpoint_before(tmp_path,
     with pytest.raises(TrainingError) as caught:
         toy_run(tmp_path, ToyWorkload(), save_every=5)
     assert caught.value.found == "No space left on device"
-    assert "the checkpoint of step 5 is whole" in caught.value.fix
+    assert "the checkpoint of step 5 is intact" in caught.value.fix
     assert [entry.name for entry in (tmp_path / "checkpoints").iterdir()] == ["step-00000005"]
     monkeypatch.setattr(checkpoint_module, "_save", write)
     straight, resumed = ToyWorkload(), ToyWorkload()
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_for_the_log_is_one_line(tmp_path, monkeypatch):
 
     run = RunFolder.create(tmp_path, {})
     monkeypatch.setattr("bertsmith.training.run_folder.append_json_line", full)
-    with pytest.raises(TrainingError, match=r"room for the log .* found No space left on device; free some space"):
+    with pytest.raises(TrainingError, match=r"space for the log .* found No space left on device; free some space"):
         run.log({"step": 1})
 
 
@@ -177,9 +177,9 @@ def test_a_file_size_limit_of_the_system_ends_a_run_with_one_line(tmp_path):
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (65536, resource.RLIM_INFINITY)),
     )
     assert result.returncode == 1
-    assert result.stderr.startswith("error: expected room for a checkpoint")
+    assert result.stderr.startswith("error: expected space for a checkpoint")
     assert "File too large" in result.stderr
-    assert "no checkpoint was written before" in result.stderr
+    assert "there is no earlier checkpoint" in result.stderr
     assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
 
 

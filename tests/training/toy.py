@@ -15,7 +15,7 @@ from bertsmith.errors import BertsmithError
 from bertsmith.randomness import generator
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
-from bertsmith.training import RunFolder, StepPlan, TrainSettings, process_group, train
+from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
 
 ROWS = 8  # of a step
 
@@ -49,7 +49,7 @@ class Clock:
         return self.now
 
 
-class ToyWorkload:
+class ToyWorkload(Workload):
     """Rows with a linear target. `broken` steps have a loss that is not a number, that of `jumps` is high.
 
     With a `clock` a micro-batch takes one second of it and an evaluation two.
@@ -73,9 +73,6 @@ class ToyWorkload:
         self.clock = clock
         self.told: list[int] = []
         self.evaluations = 0
-
-    def rate_factor(self, name: str) -> float:
-        return 1.0
 
     def fix_steps(self, total: int) -> None:
         self.told.append(total)

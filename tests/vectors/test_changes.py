@@ -1,4 +1,4 @@
-"""Changes of vectors: what they do to their own set, to another one, and in a file."""
+"""Changes of vectors: applied to their own set, to another set, and stored in a file."""
 
 from pathlib import Path
 
@@ -32,13 +32,13 @@ def vectors() -> np.ndarray:
     return values.astype(np.float32)
 
 
-def test_centring_takes_the_mean_away(vectors: np.ndarray) -> None:
+def test_centring_subtracts_the_mean(vectors: np.ndarray) -> None:
     changed = fit_change(vectors, ChangeSettings(center=True)).apply(vectors)
     assert changed.dtype == np.float32
     assert np.allclose(changed, vectors - vectors.mean(axis=0), atol=1e-4)
 
 
-def test_whitening_equals_that_of_scikit_learn_up_to_signs(vectors: np.ndarray) -> None:
+def test_whitening_equals_scikit_learns_up_to_signs(vectors: np.ndarray) -> None:
     for dimensions in (None, 3):
         change = fit_change(vectors, ChangeSettings(whiten=True, dimensions=dimensions))
         expected = PCA(n_components=dimensions, whiten=True).fit_transform(vectors.astype(np.float64))
@@ -47,13 +47,13 @@ def test_whitening_equals_that_of_scikit_learn_up_to_signs(vectors: np.ndarray) 
         assert np.allclose(np.abs(change.apply(vectors)), np.abs(expected), atol=1e-3)
 
 
-def test_whitened_vectors_are_uncorrelated_and_equally_wide(vectors: np.ndarray) -> None:
+def test_whitened_vectors_are_uncorrelated_with_equal_variance(vectors: np.ndarray) -> None:
     changed = fit_change(vectors, ChangeSettings(whiten=True)).apply(vectors)
     assert np.allclose(np.cov(changed, rowvar=False, bias=True), np.eye(8), atol=1e-4)
     assert describe(vectors).mean_cosine > 0.3 > abs(describe(changed).mean_cosine)
 
 
-def test_the_top_directions_are_gone_and_the_others_stay(vectors: np.ndarray) -> None:
+def test_the_top_directions_are_removed_and_the_others_kept(vectors: np.ndarray) -> None:
     """Mu and Viswanath (2018), algorithm 1, with the directions of scikit-learn."""
     changed = fit_change(vectors, ChangeSettings(remove_top=2)).apply(vectors)
     centred = vectors.astype(np.float64) - vectors.mean(axis=0)
@@ -62,13 +62,13 @@ def test_the_top_directions_are_gone_and_the_others_stay(vectors: np.ndarray) ->
     assert np.abs(changed @ top.T).max() < 1e-3
 
 
-def test_removing_and_whitening_together_keep_the_directions_behind_the_removed_ones(vectors: np.ndarray) -> None:
+def test_removing_and_whitening_together_keep_the_directions_after_the_removed_ones(vectors: np.ndarray) -> None:
     both = fit_change(vectors, ChangeSettings(remove_top=1, whiten=True, dimensions=2)).apply(vectors)
     whole = fit_change(vectors, ChangeSettings(whiten=True)).apply(vectors)
     assert np.allclose(both, whole[:, 1:3], atol=1e-5)
 
 
-def test_unit_length_comes_last_and_zeros_stay(vectors: np.ndarray) -> None:
+def test_normalization_comes_last_and_zeros_stay_zeros(vectors: np.ndarray) -> None:
     change = fit_change(vectors, ChangeSettings(center=True, normalize=True))
     changed = change.apply(np.concatenate([vectors, change.mean[None].astype(np.float32)]))
     assert np.allclose(np.linalg.norm(changed[:-1], axis=1), 1, atol=1e-6)
@@ -83,7 +83,7 @@ def test_a_change_is_fitted_on_one_set_and_applied_to_another(vectors: np.ndarra
     assert change.apply(vectors[:0]).shape == (0, 8)
 
 
-def test_a_change_comes_back_from_its_file(vectors: np.ndarray, tmp_path: Path) -> None:
+def test_a_change_survives_a_round_trip_through_its_file(vectors: np.ndarray, tmp_path: Path) -> None:
     for settings in (ChangeSettings(whiten=True, dimensions=4, normalize=True), ChangeSettings(center=True)):
         change = fit_change(vectors, settings)
         change.save(tmp_path / "changes.safetensors")
@@ -139,7 +139,7 @@ def test_a_table_without_vectors_is_refused(tmp_path: Path) -> None:
 def test_vectors_that_vary_in_too_few_directions_are_refused(vectors: np.ndarray) -> None:
     flat = np.outer(np.arange(20.0), np.ones(8))
     for settings in (ChangeSettings(whiten=True, dimensions=2), ChangeSettings(remove_top=1)):
-        with pytest.raises(InputError, match="2 directions or more; found 20 vectors that vary in 1"):
+        with pytest.raises(InputError, match="at least 2 directions; found 20 vectors that vary in 1"):
             fit_change(flat, settings)
     assert fit_change(flat, ChangeSettings(whiten=True)).width == 1, "only what varies"
     with pytest.raises(InputError, match="found none"):
@@ -162,7 +162,7 @@ def test_numbers_that_are_not_finite_are_refused_with_their_row(
         require_finite(vectors, "'x'")
 
 
-def test_another_width_and_impossible_settings_are_refused(vectors: np.ndarray) -> None:
+def test_another_width_and_invalid_settings_are_refused(vectors: np.ndarray) -> None:
     with pytest.raises(InputError, match="vectors of width 8"):
         fit_change(vectors, ChangeSettings(center=True)).apply(vectors[:, :5])
     for wrong in ({"remove_top": -1}, {"dimensions": 3}, {"whiten": True, "dimensions": 0}):
@@ -180,7 +180,7 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
             read_vectors(path)
     for array in (np.ones(3), np.ones((2, 2), dtype=np.int64)):
         np.save(path, array)
-        with pytest.raises(InputError, match="floating-point numbers on two axes"):
+        with pytest.raises(InputError, match="two-dimensional array of floating-point numbers"):
             read_vectors(path)
     with pytest.raises(InputError, match="saved vector changes"):
         VectorChange.load(path)
@@ -188,7 +188,7 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
         VectorChange.load(tmp_path / "absent")
 
 
-def test_a_change_that_was_fitted_on_as_many_vectors_as_they_are_wide_warns(vectors: np.ndarray) -> None:
+def test_a_change_fitted_on_no_more_vectors_than_dimensions_warns(vectors: np.ndarray) -> None:
     width = vectors.shape[1]
     for settings in (ChangeSettings(whiten=True), ChangeSettings(remove_top=1)):
         assert f"fitted on {width} vectors of width {width}" in fit_change(vectors[:width], settings).warning

@@ -1,4 +1,4 @@
-"""One vector a text: what it is the mean of, that nothing around it changes it, and what is counted."""
+"""One vector per text: pooling, independence of the other texts, and counts."""
 
 import importlib.util
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch
@@ -15,8 +16,9 @@ from bertsmith.model.encoder import Trace
 from bertsmith.model.heads import Head
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.vocabulary import SPECIAL_PIECES
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 from model.examples import shake
+from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of
 from tasks.task_samples import CONFIG, TOKENIZER, WORDS
 
 TEXTS = ["the good film was it", "anna", "", "a plot of rome in one film", "the good film was it", "who ? anna ."]
@@ -33,7 +35,7 @@ def folder(tmp_path_factory) -> Path:
 
 def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
     """The hidden states of one text alone, L+1 tensors [T, D]."""
-    loaded = load_for_task(folder, Head(part="classifier", outputs=1, pooled=False), keep_head=False)
+    loaded = load_for_task(load_any(folder), Head(part="classifier", outputs=1, pooled=False), keep_head=False)
     vocabulary = loaded.tokenizer.vocabulary
     ids = np.array([vocabulary.cls_id, *loaded.tokenizer.encode(text), vocabulary.sep_id])
     trace = Trace()
@@ -44,7 +46,7 @@ def hidden_states(folder: Path, text: str) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler"])
 def test_a_vector_is_the_pooling_of_the_hidden_states_of_its_text_alone(folder, pooling):
-    embedder = Embedder.load(folder, pooling=pooling, device="cpu")
+    embedder = load_embedder(folder, pooling=pooling, device="cpu")
     vectors = embedder.embed(TEXTS)
     assert vectors.dtype == np.float32
     assert vectors.shape == (len(TEXTS), embedder.width)
@@ -57,7 +59,7 @@ def test_a_vector_is_the_pooling_of_the_hidden_states_of_its_text_alone(folder, 
 @pytest.mark.parametrize("layers", ["embeddings", "second-to-last", "sum-all", "-1,0", "1,2"])
 def test_layers_are_mixed_before_they_are_pooled(folder, layers):
     for pooling in ("mean", "cls"):
-        embedder = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu")
+        embedder = load_embedder(folder, pooling=pooling, layers=layers, device="cpu")
         vectors = embedder.embed(TEXTS)
         for text, vector in zip(TEXTS, vectors, strict=True):
             first, second, third, _ = hidden_states(folder, text)
@@ -77,22 +79,22 @@ def test_layers_are_mixed_before_they_are_pooled(folder, layers):
 @pytest.mark.parametrize("layers", ["embeddings", "second-to-last", "last", "-1,0"])
 def test_lower_precision_changes_little_whatever_the_layers(folder, precision, layers):
     for pooling in ("cls", "mean"):
-        plain = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu")
-        coarse = Embedder.load(folder, pooling=pooling, layers=layers, device="cpu", precision=precision)
+        plain = load_embedder(folder, pooling=pooling, layers=layers, device="cpu")
+        coarse = load_embedder(folder, pooling=pooling, layers=layers, device="cpu", precision=precision)
         wanted, found = plain.embed(TEXTS), coarse.embed(TEXTS)
         assert found.dtype == np.float32
         assert np.abs(found - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
-def test_normalized_vectors_have_the_length_one(folder):
-    plain = Embedder.load(folder, device="cpu").embed(TEXTS)
-    unit = Embedder.load(folder, normalize=True, device="cpu").embed(TEXTS)
+def test_normalized_vectors_have_length_one(folder):
+    plain = load_embedder(folder, device="cpu").embed(TEXTS)
+    unit = load_embedder(folder, normalize=True, device="cpu").embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(unit, axis=1), 1, atol=1e-6)
     np.testing.assert_allclose(unit, plain / np.linalg.norm(plain, axis=1, keepdims=True), atol=1e-6)
 
 
 def test_equal_texts_are_computed_once_and_the_order_is_kept(folder):
-    embedder = Embedder.load(folder, device="cpu")
+    embedder = load_embedder(folder, device="cpu")
     alone = np.concatenate([embedder.embed([text]) for text in TEXTS])
     rows = []
     embedder.encoder.model.register_forward_pre_hook(lambda _, batch: rows.append(batch[0].num_rows))
@@ -108,18 +110,18 @@ def test_equal_texts_are_computed_once_and_the_order_is_kept(folder):
 
 
 def test_long_texts_lose_their_end_and_empty_ones_are_counted(folder):
-    embedder = Embedder.load(folder, max_length=4, device="cpu")
+    embedder = load_embedder(folder, max_length=4, device="cpu")
     vectors = embedder.embed(["the good film was it", "the good", "  ", "the good film was it"])
     np.testing.assert_array_equal(vectors[0], vectors[1])
     assert (embedder.texts, embedder.cut_texts, embedder.cut_tokens, embedder.empty_texts) == (4, 2, 6, 1)
     embedder.embed(["one film it was"])
     assert (embedder.texts, embedder.cut_texts, embedder.cut_tokens, embedder.empty_texts) == (5, 3, 8, 1)
-    longest = Embedder.load(folder, device="cpu")
+    longest = load_embedder(folder, device="cpu")
     longest.embed(["film " * 62, "film " * 63])
     assert (longest.max_length, longest.cut_texts, longest.cut_tokens) == (64, 1, 1)
 
 
-def test_impossible_settings_are_refused(folder, tmp_path):
+def test_invalid_settings_are_refused(folder, tmp_path):
     for settings, found in (
         ({"pooling": "median"}, "median"),
         ({"pooling": "pooler", "layers": "sum-all"}, "sum-all"),
@@ -128,25 +130,29 @@ def test_impossible_settings_are_refused(folder, tmp_path):
         ({"layers": "last-but-three"}, "last-but-three"),
     ):
         with pytest.raises(ConfigError) as caught:
-            Embedder.load(folder, device="cpu", **settings)
+            load_embedder(folder, device="cpu", **settings)
         assert found in caught.value.found
     bare = tmp_path / "bare"
     save_pretrained(bare, untrained(CONFIG, 1), TOKENIZER, ModelMetadata.from_dict({}), trained=())
-    assert Embedder.load(bare, pooling="cls", device="cpu").embed(["anna"]).shape == (1, 32)
+    assert load_embedder(bare, pooling="cls", device="cpu").embed(["anna"]).shape == (1, 32)
     with pytest.raises(CheckpointError, match="trained pooler"):
-        Embedder.load(bare, pooling="pooler", device="cpu")
+        load_embedder(bare, pooling="pooler", device="cpu")
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize(("pooling", "max_length"), [("mean", None), ("cls", 6), ("max", 20)])
-def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there(tmp_path, pooling, max_length):
+def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_library(
+    tmp_path, pooling, max_length, architecture
+):
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is not installed"
     )
     modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
-    model = untrained(CONFIG, seed=5)
+    model = untrained(config_of(architecture), seed=5)
     shake(model)
-    save_pretrained(tmp_path / "base", model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+    tokenizer = tokenizer_of(architecture)
+    save_pretrained(tmp_path / "base", model, tokenizer, ModelMetadata(), trained=["pooler"])
     parts = [
         modules.Transformer(str(tmp_path / "base"), max_seq_length=max_length),
         modules.Pooling(CONFIG.hidden_size, pooling),
@@ -154,9 +160,9 @@ def test_a_folder_of_sentence_transformers_gives_the_vectors_that_it_gives_there
     parts += [modules.Normalize()] if pooling == "mean" else []
     oracle = sentence_transformers.SentenceTransformer(modules=parts, device="cpu")
     oracle.save(str(tmp_path / "sentences"))
-    texts = [*TEXTS, " ".join(WORDS), "good [SEP] film [MASK]", "Ünknown Straße ##s"]
+    texts = [*TEXTS, " ".join(WORDS), "good [SEP] film [MASK]", "good </s> film <mask>", "Ünknown Straße ##s"]
     wanted = oracle.encode(texts, show_progress_bar=False)
-    embedder = Embedder.load(tmp_path / "sentences", device="cpu")
+    embedder = load_embedder(tmp_path / "sentences", device="cpu")
     assert embedder.normalize == (pooling == "mean")
     np.testing.assert_allclose(embedder.embed(texts), wanted, atol=1e-5)
     if max_length == 6:
@@ -174,7 +180,7 @@ def test_a_published_sentence_encoder_gives_its_vectors(real_data):
     folder = Path(package.submodule_search_locations[0]) / "model"
     lines = (real_data / "glue" / "SST-2" / "dev.tsv").read_text().splitlines()[1:60]
     texts = [*(line.split("\t")[0] for line in lines), "", "word " * 300, f"a {SPECIAL_PIECES[3]} b"]
-    embedder = Embedder.load(folder, device="cpu")
+    embedder = load_embedder(folder, device="cpu")
     wanted = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(texts)
     np.testing.assert_allclose(embedder.embed(texts), wanted, atol=1e-5)
     assert (embedder.max_length, embedder.cut_texts, embedder.empty_texts) == (256, 1, 1)

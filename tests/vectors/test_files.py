@@ -1,4 +1,4 @@
-"""Files of vectors: what is in them, and that work that stops at any point ends in the same bytes."""
+"""Files of vectors: their contents, and that interrupted work ends in the same bytes."""
 
 import errno
 import json
@@ -22,7 +22,7 @@ def columns(number: int) -> dict[str, pa.Array]:
 
 
 def write(path: Path, upto: int = 3, *, finish: bool = True, index: bool = True, **flags: bool) -> None:
-    """Writes blocks from where the file was left; stops, as if killed, behind block `upto`."""
+    """Writes blocks from where the file was left; stops, as if killed, after block `upto`."""
     with VectorFile(path, MADE_OF, 3, index=index, **flags) as file:
         for number in range(file.done.get("blocks", 0), upto):
             file.append(BLOCKS[number], columns(number) if index else None)
@@ -38,7 +38,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("half", [False, True])
-def test_a_npy_file_holds_the_vectors_and_the_columns_lie_beside_it(tmp_path, half):
+def test_a_npy_file_has_the_vectors_and_the_columns_are_in_a_file_next_to_it(tmp_path, half):
     path = tmp_path / "new" / "x.npy"
     write(path, half=half)
     found = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -62,7 +62,7 @@ def test_a_parquet_file_has_a_column_of_lists_of_fixed_size(tmp_path, half):
 
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
 @pytest.mark.parametrize("upto", [0, 1, 2, 3])
-def test_work_that_was_killed_ends_in_the_same_bytes(tmp_path, name, upto):
+def test_killed_work_resumes_to_the_same_bytes(tmp_path, name, upto):
     write(tmp_path / "whole" / name)
     path = tmp_path / "killed" / name
     write(path, upto, finish=False)
@@ -73,7 +73,7 @@ def test_work_that_was_killed_ends_in_the_same_bytes(tmp_path, name, upto):
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.parquet"])
-def test_a_crash_while_the_file_moves_to_its_place_is_mended(tmp_path, name, monkeypatch):
+def test_a_crash_while_the_file_is_moved_into_place_is_repaired(tmp_path, name, monkeypatch):
     write(tmp_path / "whole" / name)
     path = tmp_path / "killed" / name
     writer = NpyWriter if name == "x.npy" else ParquetWriter
@@ -117,7 +117,7 @@ def test_a_full_disk_costs_one_block(tmp_path, name, monkeypatch):
     assert content(tmp_path / "full") == content(tmp_path / "whole")
 
 
-def test_a_whole_file_is_not_touched_when_its_work_is_asked_to_go_on(tmp_path):
+def test_resuming_does_not_touch_a_complete_file(tmp_path):
     write(tmp_path / "x.npy")
     before = content(tmp_path)
     with VectorFile(tmp_path / "x.npy", MADE_OF, 3, index=True, resume=True) as file:
@@ -126,7 +126,7 @@ def test_a_whole_file_is_not_touched_when_its_work_is_asked_to_go_on(tmp_path):
     assert content(tmp_path) == before
 
 
-def test_other_settings_are_refused_by_their_name(tmp_path):
+def test_other_settings_are_refused_by_name(tmp_path):
     for name, finish in (("x.npy", True), ("y.npy", False), ("z.parquet", False)):
         write(tmp_path / name, finish=finish)
         before = content(tmp_path)
@@ -142,7 +142,7 @@ def test_other_settings_are_refused_by_their_name(tmp_path):
         assert content(tmp_path) == before
 
 
-def test_an_existing_file_needs_a_word_to_be_replaced(tmp_path):
+def test_an_existing_file_is_replaced_only_on_request(tmp_path):
     path = tmp_path / "x.npy"
     write(path, index=False)
     first = path.read_bytes()
@@ -159,7 +159,7 @@ def test_an_existing_file_needs_a_word_to_be_replaced(tmp_path):
 
 @pytest.mark.parametrize("beside", ["x.tokens.jsonl", "x.npy.json"])
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_file_beside_the_vectors_needs_a_word_to_be_replaced(tmp_path, beside, resume):
+def test_a_file_next_to_the_vectors_is_replaced_only_on_request(tmp_path, beside, resume):
     (tmp_path / beside).write_text("mine\n")
     with pytest.raises(RunError, match=rf"no file at '.*{beside}'.*--replace"):
         write(tmp_path / "x.npy", resume=resume)
@@ -172,7 +172,7 @@ def test_a_file_beside_the_vectors_needs_a_word_to_be_replaced(tmp_path, beside,
         write(tmp_path / "y.npy", resume=resume)
 
 
-def test_an_index_goes_with_the_vectors_that_it_belongs_to(tmp_path):
+def test_an_index_is_replaced_with_its_vectors(tmp_path):
     path, tokens = tmp_path / "x.npy", tmp_path / "x.tokens.jsonl"
     write(path)
     write(path, 1, finish=False, index=False, replace=True)
@@ -187,7 +187,7 @@ def test_an_index_goes_with_the_vectors_that_it_belongs_to(tmp_path):
     assert np.load(path).shape == (12, 3), "a damaged record is replaced with its file"
 
 
-def test_what_is_lost_in_closing_a_full_disk_hides_no_error(tmp_path, monkeypatch):
+def test_an_error_in_closing_a_file_on_a_full_disk_hides_no_other_error(tmp_path, monkeypatch):
     writer = NpyWriter(tmp_path / "x.npy", 3)
     writer.begin({})
     file = writer._files[0]
@@ -203,21 +203,21 @@ def test_what_is_lost_in_closing_a_full_disk_hides_no_error(tmp_path, monkeypatc
     assert writer._files == []
 
 
-def test_the_beginning_of_a_file_needs_a_word_too(tmp_path):
+def test_a_partial_file_is_also_replaced_only_on_request(tmp_path):
     write(tmp_path / "x.parquet", 1, finish=False)
     with pytest.raises(RunError, match="--resume"):
         write(tmp_path / "x.parquet")
 
 
-def test_a_beginning_that_is_gone_is_missed(tmp_path):
+def test_a_missing_partial_file_is_detected(tmp_path):
     for name, partial in (("x.npy", "x.npy.partial"), ("y.parquet", "y.parquet.partial/part-000000.parquet")):
         write(tmp_path / name, 2, finish=False)
         (tmp_path / partial).unlink()
-        with pytest.raises(RunError, match="which were whole"):
+        with pytest.raises(RunError, match="completed bytes in"):
             write(tmp_path / name, resume=True)
 
 
-def test_a_file_of_other_origin_or_a_damaged_state_is_refused(tmp_path):
+def test_a_foreign_file_or_a_damaged_state_is_refused(tmp_path):
     np.save(tmp_path / "x.npy", BLOCKS[0])
     with pytest.raises(RunError, match=r"x\.npy\.json"):
         VectorFile(tmp_path / "x.npy", MADE_OF, 3, resume=True)
@@ -227,7 +227,7 @@ def test_a_file_of_other_origin_or_a_damaged_state_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x", "x.npz", "x.csv", ".npy"])
-def test_an_ending_without_a_format_is_refused(tmp_path, name):
+def test_an_unknown_file_extension_is_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="ends in"):
         VectorFile(tmp_path / name, MADE_OF, 3)
 

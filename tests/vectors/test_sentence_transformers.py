@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers says of its vectors, in its old and its new form."""
+"""Recipes of sentence-transformers folders, in the old and the new form."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,7 @@ def folder_of(path: Path, modules: list[dict[str, str]], pooling: object, **file
     return path
 
 
-def test_a_folder_of_another_kind_says_nothing(tmp_path):
+def test_a_folder_of_another_kind_has_no_recipe(tmp_path):
     assert read_recipe(tmp_path) is None
     assert read_recipe(tmp_path / "absent") is None
 
@@ -48,7 +48,7 @@ def test_the_new_form_names_the_pooling(tmp_path, named):
     assert recipe == SentenceRecipe(encoder=folder, pooling=named if isinstance(named, str) else "max")
 
 
-def test_the_new_form_has_the_length_at_the_tokenizer(tmp_path):
+def test_in_the_new_form_the_length_is_in_the_tokenizer_configuration(tmp_path):
     folder = folder_of(
         tmp_path,
         [ENCODER, POOLING],
@@ -59,7 +59,7 @@ def test_the_new_form_has_the_length_at_the_tokenizer(tmp_path):
     assert read_recipe(folder).max_length == 10
 
 
-def test_the_encoder_may_lie_in_a_folder_of_its_own(tmp_path):
+def test_the_encoder_may_be_in_its_own_folder(tmp_path):
     (tmp_path / "0_Transformer").mkdir()
     (tmp_path / "0_Transformer" / "sentence_bert_config.json").write_text(
         '{"max_seq_length": 7, "do_lower_case": true}'
@@ -69,7 +69,7 @@ def test_the_encoder_may_lie_in_a_folder_of_its_own(tmp_path):
     assert (recipe.encoder, recipe.max_length, recipe.lowercase) == (folder / "0_Transformer", 7, True)
 
 
-def test_the_prompt_is_the_one_that_is_the_default(tmp_path):
+def test_the_prompt_is_the_default_one(tmp_path):
     prompts = {"prompts": {"query": "query: ", "document": ""}, "default_prompt_name": "query"}
     folder = folder_of(tmp_path, [ENCODER, POOLING], OLD_MEAN, config_sentence_transformers=prompts)
     assert read_recipe(folder).prompt == "query: "
@@ -83,14 +83,14 @@ def test_the_prompt_is_the_one_that_is_the_default(tmp_path):
     [
         ([ENCODER, POOLING, {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}], OLD_MEAN, "Dense"),
         ([ENCODER, NORMALIZE], OLD_MEAN, "none"),
-        ([ENCODER, POOLING], {**OLD_MEAN, "pooling_mode_cls_token": True}, "cls beside mean"),
+        ([ENCODER, POOLING], {**OLD_MEAN, "pooling_mode_cls_token": True}, "cls and mean"),
         ([ENCODER, POOLING], {"pooling_mode": "lasttoken"}, "lasttoken"),
         ([ENCODER, POOLING], {"pooling_mode": 3}, "3"),
         ([{**ENCODER, "path": "../other"}, POOLING], OLD_MEAN, "../other"),
         ([], OLD_MEAN, "something else"),
     ],
 )
-def test_what_is_not_computed_here_is_refused_in_one_line(tmp_path, modules, pooling, named):
+def test_unsupported_modules_are_refused_in_one_line(tmp_path, modules, pooling, named):
     with pytest.raises(CheckpointError) as caught:
         read_recipe(folder_of(tmp_path, modules, pooling))
     assert named in caught.value.found

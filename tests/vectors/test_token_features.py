@@ -1,4 +1,4 @@
-"""Vectors of words and pieces: which piece stands for a word, what a long text is read with, where tokens stand."""
+"""Vectors of words and pieces: which piece represents a word, the context in long texts, and token positions."""
 
 import dataclasses
 import functools
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.text.offsets import OffsetEncoder
@@ -22,7 +23,7 @@ from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vectors import token_features
-from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder, load_token_features
 from bertsmith.vectors.token_features import TokenFeatures, TokenVectors
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
@@ -41,7 +42,7 @@ def folder(tmp_path_factory) -> Path:
 
 @functools.cache
 def encoder_of(folder: Path) -> FrozenEncoder:
-    return FrozenEncoder.load(folder, device="cpu")
+    return load_frozen_encoder(folder, device="cpu")
 
 
 def everything(features: TokenFeatures, texts: list[str], first_line: int = 0) -> TokenVectors:
@@ -63,7 +64,7 @@ def vectors_of(folder: Path, ids: np.ndarray, layers: str = "last") -> np.ndarra
 
 
 WIDE = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *"abσςi", *(f"##{letter}" for letter in "abσςi"), "!", "。"]))
-# Accents that stand alone, signs, the two small forms of one letter, spaces of several kinds, what is dropped.
+# Stand-alone accents, symbols, two lower-case forms of one letter, several kinds of spaces, removed characters.
 ODD = st.text(st.sampled_from("abABΣσiİ !。中\u0301\u0345\u00a0\u200b\t\x00é") | st.characters(), max_size=20)
 
 
@@ -81,7 +82,7 @@ def test_pieces_of_many_texts_are_those_of_each_text(texts):
 
 @pytest.mark.parametrize("layers", ["last", "second-to-last", "sum-all", "embeddings", "-1,0"])
 def test_pieces_have_the_hidden_states_of_their_text_and_their_characters(folder, layers):
-    found = everything(TokenFeatures.load(folder, layers=layers, unit="pieces", device="cpu"), TEXTS, first_line=7)
+    found = everything(load_token_features(folder, layers=layers, unit="pieces", device="cpu"), TEXTS, first_line=7)
     row = 0
     for number, text in enumerate(TEXTS):
         pieces = TOKENIZER.encode_with_offsets(text)
@@ -99,9 +100,9 @@ def test_pieces_have_the_hidden_states_of_their_text_and_their_characters(folder
 
 
 def test_a_word_is_its_first_piece_or_the_mean_of_its_pieces(folder):
-    first = everything(TokenFeatures.load(folder, unit="first", device="cpu"), TEXTS)
-    mean = everything(TokenFeatures.load(folder, unit="mean", device="cpu"), TEXTS)
-    pieces = everything(TokenFeatures.load(folder, unit="pieces", device="cpu"), TEXTS)
+    first = everything(load_token_features(folder, unit="first", device="cpu"), TEXTS)
+    mean = everything(load_token_features(folder, unit="mean", device="cpu"), TEXTS)
+    pieces = everything(load_token_features(folder, unit="pieces", device="cpu"), TEXTS)
     assert first.token == ["The", "good", "-", "films", "was", "Äited", "romes", "annas", "it", "?", "plots"]
     for found in (first, mean):
         assert found.token == first.token
@@ -124,7 +125,7 @@ def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
     """Each piece comes from the window where it has the most context, on every side a quarter of a row."""
     text = " ".join(["romes", "it", "good", "films", "?"] * 10)
     pieces = TOKENIZER.encode_with_offsets(text)
-    features = TokenFeatures.load(folder, unit=unit, max_length=max_length, device="cpu")
+    features = load_token_features(folder, unit=unit, max_length=max_length, device="cpu")
     found = everything(features, ["anna", text, "bert"])
     assert " ".join(found.token[1:-1]).replace(" ##", "") == text
     assert features.long_texts == 1
@@ -145,9 +146,9 @@ def test_no_word_of_a_long_text_is_lost(folder, unit, max_length):
 
 
 @pytest.mark.parametrize("unit", ["first", "mean", "pieces"])
-def test_how_much_is_in_memory_changes_no_vector(folder, unit, monkeypatch):
+def test_the_chunk_size_changes_no_vector(folder, unit, monkeypatch):
     texts = [" ".join(["romes", "it", "films"] * 9), *TEXTS, "annas" + "s" * 20]
-    features = TokenFeatures.load(folder, unit=unit, max_length=7, device="cpu")
+    features = load_token_features(folder, unit=unit, max_length=7, device="cpu")
     whole = everything(features, texts)
     for pieces in (1, 2, 5):
         monkeypatch.setattr(token_features, "CHUNK_BYTES", 4 * features.width * pieces)
@@ -162,7 +163,7 @@ def test_how_much_is_in_memory_changes_no_vector(folder, unit, monkeypatch):
 def test_equal_texts_are_computed_once_and_have_equal_vectors(folder, unit):
     long = " ".join(["romes", "it", "films"] * 9)
     texts = ["it was good", long, "annas plots", long, "it was good", "", "annas plots", "it was good"]
-    features = TokenFeatures.load(folder, unit=unit, max_length=9, device="cpu")
+    features = load_token_features(folder, unit=unit, max_length=9, device="cpu")
     once = everything(features, [texts[0], long, texts[2]])
     rows = []
     features.encoder.model.register_forward_pre_hook(lambda _, batch: rows.append(batch[0].num_rows))
@@ -175,19 +176,19 @@ def test_equal_texts_are_computed_once_and_have_equal_vectors(folder, unit):
 
 
 def test_equal_pieces_cut_into_other_words_have_the_vectors_of_their_own_words(folder):
-    features = TokenFeatures.load(folder, unit="first", max_length=9, device="cpu")
+    features = load_token_features(folder, unit="first", max_length=9, device="cpu")
     together, apart = features.word_vectors([["good-films"], ["good", "-", "films"]])
     assert (together.shape[0], apart.shape[0]) == (1, 3)
     assert torch.equal(together[0], apart[0])
 
 
-def test_a_word_whose_pieces_lie_in_two_windows_is_whole(folder, monkeypatch):
+def test_a_word_whose_pieces_are_in_two_windows_is_whole(folder, monkeypatch):
     """Ten pieces of one word in rows of four."""
     word = "plot" + "s" * 9
-    features = TokenFeatures.load(folder, unit="mean", max_length=6, device="cpu")
+    features = load_token_features(folder, unit="mean", max_length=6, device="cpu")
     monkeypatch.setattr(token_features, "CHUNK_BYTES", 1)
     found = everything(features, [f"it {word} was"])
-    pieces = everything(TokenFeatures.load(folder, unit="pieces", max_length=6, device="cpu"), [f"it {word} was"])
+    pieces = everything(load_token_features(folder, unit="pieces", max_length=6, device="cpu"), [f"it {word} was"])
     assert found.token == ["it", word, "was"]
     np.testing.assert_allclose(
         found.vectors[1], pieces.vectors[1:-1].mean(0), rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE
@@ -195,7 +196,7 @@ def test_a_word_whose_pieces_lie_in_two_windows_is_whole(folder, monkeypatch):
 
 
 def test_texts_without_a_piece_have_no_row_and_are_counted(folder):
-    features = TokenFeatures.load(folder, device="cpu")
+    features = load_token_features(folder, device="cpu")
     assert list(features.read(["", " \t"])) == []
     assert features.empty_texts == 2
     assert list(features.read([])) == []
@@ -203,8 +204,8 @@ def test_texts_without_a_piece_have_no_row_and_are_counted(folder):
 
 @pytest.mark.parametrize("unit", ["first", "mean"])
 def test_given_words_have_one_vector_each(folder, unit):
-    """A batch of words in, as many vectors out, whatever the words are made of."""
-    features = TokenFeatures.load(folder, unit=unit, device="cpu")
+    """As many vectors as words, whatever characters the words have."""
+    features = load_token_features(folder, unit=unit, device="cpu")
     sentences = [["The", "films", "was", "good-plots"], [], ["\u0301", "anna"], ["it"] * 200]
     found = features.word_vectors(sentences)
     assert [tuple(vectors.shape) for vectors in found] == [(4, 32), (0, 32), (2, 32), (200, 32)]
@@ -222,7 +223,7 @@ def test_given_words_have_one_vector_each(folder, unit):
 
 
 @pytest.mark.parametrize("modules", [[], ["Pooling"], ["Pooling", "Dense"]])
-def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_reads(tmp_path, modules):
+def test_a_sentence_transformers_folder_says_where_its_encoder_is_and_how_it_reads(tmp_path, modules):
     model = untrained(CONFIG, seed=3)
     shake(model)
     rules = dataclasses.replace(TOKENIZER.rules, lowercase=False, strip_accents=False)
@@ -230,30 +231,30 @@ def test_a_folder_of_sentence_transformers_says_where_its_encoder_is_and_how_it_
         tmp_path / "inside", model, WordPieceTokenizer(TOKENIZER.vocabulary, rules), ModelMetadata.from_dict({})
     )
     text = "The FILM was good"
-    cased = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text])
+    cased = everything(load_token_features(tmp_path / "inside", device="cpu"), [text])
     listed = [{"path": "inside", "type": "x.Transformer"}]
     listed += [{"path": f"{number}_{kind}", "type": f"x.{kind}"} for number, kind in enumerate(modules, 1)]
     (tmp_path / "modules.json").write_text(json.dumps(listed))
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text("{}")
     (tmp_path / "inside" / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
-    features = TokenFeatures.load(tmp_path, device="cpu")
+    features = load_token_features(tmp_path, device="cpu")
     found = everything(features, [text])
     assert found.token == text.split()
-    lower = everything(TokenFeatures.load(tmp_path / "inside", device="cpu"), [text.lower()])
+    lower = everything(load_token_features(tmp_path / "inside", device="cpu"), [text.lower()])
     np.testing.assert_allclose(found.vectors, lower.vectors, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
     assert np.abs(found.vectors - cased.vectors).max() > 0.01
     if modules == ["Pooling"]:
-        embedder = Embedder.load(tmp_path, device="cpu")
+        embedder = load_embedder(tmp_path, device="cpu")
         assert embedder.encoder.settings(embedder.choice) == features.encoder.settings(features.choice)
 
 
-def test_impossible_settings_are_refused(folder):
+def test_invalid_settings_are_refused(folder):
     with pytest.raises(ConfigError, match="unit"):
-        TokenFeatures.load(folder, unit="last", device="cpu")
+        load_token_features(folder, unit="last", device="cpu")
     with pytest.raises(ConfigError, match="max_length"):
-        TokenFeatures.load(folder, max_length=65, device="cpu")
+        load_token_features(folder, max_length=65, device="cpu")
     with pytest.raises(ConfigError, match="max_length"):
-        TokenFeatures.load(folder, max_length=2, device="cpu")
+        load_token_features(folder, max_length=2, device="cpu")
     with pytest.raises(ConfigError, match="unit"):
-        TokenFeatures.load(folder, unit="pieces", device="cpu").word_vectors([["it"]])
+        load_token_features(folder, unit="pieces", device="cpu").word_vectors([["it"]])

@@ -1,4 +1,4 @@
-"""What a piece saves or costs is what cutting all words anew says."""
+"""The savings and costs of a piece equal those of splitting all words again."""
 
 from collections.abc import Mapping
 
@@ -21,19 +21,19 @@ def names(candidates: Candidates) -> list[str]:
 
 
 def without_two_in_one_word(counts: Mapping[str, int]) -> dict[str, int]:
-    """Words in which no stretch of letters occurs twice, so that the values of single pieces are exact."""
+    """Words in which no substring occurs twice, so the values of single pieces are exact."""
     return {word: count for word, count in counts.items() if len(set(word)) == len(word)}
 
 
 def test_candidates_are_the_frequent_beginnings_and_continuations() -> None:
     found = names(candidates_of({"walking": 3, "talking": 2, "walk": 1}))
     assert found[:9] == ["t", "w", "##a", "##g", "##i", "##k", "##l", "##n", *found[8:9]]
-    # `wa` is always followed by `l`, and `##alk` is not: once it ends the word.
+    # `wa` is always followed by `l`; `##alk` is not, since it also ends a word.
     assert "wa" not in found
     assert {"walk", "walking", "talking", "##alk", "##alking", "##ing", "##ng"} <= set(found)
 
 
-def test_what_is_too_rare_or_too_long_is_no_candidate_but_every_character_is() -> None:
+def test_rare_and_overlong_substrings_are_no_candidates_but_all_characters_are() -> None:
     long = "abcdefghijklmnopqrstuvwxyzabc"
     found = names(candidates_of({"walk": 3, "zebu": 1, long: 5}, least_weight=2))
     assert "zebu" not in found
@@ -52,7 +52,7 @@ def test_a_stranger_has_only_candidates_that_occur_elsewhere() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_words_are_cut_as_the_oracle_cuts_them(seed: int) -> None:
+def test_words_are_split_as_by_the_oracle(seed: int) -> None:
     counts = random_words(seed)
     candidates = candidates_of(counts)
     is_chosen = np.random.default_rng(seed).random(len(candidates)) < 0.3
@@ -66,7 +66,7 @@ def test_words_are_cut_as_the_oracle_cuts_them(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", [3, 4])
-def test_losses_and_gains_are_what_cutting_anew_says(seed: int) -> None:
+def test_losses_and_gains_equal_those_of_splitting_again(seed: int) -> None:
     counts = without_two_in_one_word(random_words(seed, number=150))
     candidates = candidates_of(counts)
     is_chosen = np.random.default_rng(seed).random(len(candidates)) < 0.4
@@ -86,7 +86,7 @@ def test_losses_and_gains_are_what_cutting_anew_says(seed: int) -> None:
 
 
 @pytest.mark.parametrize("keys", [[], [0], [7, 3, 7, 0], [5, 1 << 40, 5, 2, 1 << 40]])
-def test_numbers_are_places_among_the_different_keys(keys: list[int]) -> None:
+def test_numbers_are_positions_among_the_distinct_keys(keys: list[int]) -> None:
     different, places = numbered(np.array(keys, dtype=np.int64))
     assert different.tolist() == sorted(set(keys))
     assert different[places].tolist() == keys

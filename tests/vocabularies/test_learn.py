@@ -27,15 +27,15 @@ JAPANESE = (
 KOREAN = "나는 학교에 갑니다. 학교에서 공부합니다. 친구는 집에 갑니다. 집에서 공부했습니다. 나는 친구와 갑니다."
 
 
-def test_tweeting_and_xanax_are_cut_as_on_the_slides() -> None:
-    """In a corpus where the words are frequent, and with a size that leaves no room for them as a whole."""
+def test_tweeting_and_xanax_are_split_as_on_the_slides() -> None:
+    """In a corpus where the words are frequent, with a size that leaves no room for the whole words."""
     tokenizer = WordPieceTokenizer(learn_vocabulary(english(), 108))
     assert tokenizer.tokenize("tweeting xanax") == ["tweet", "##ing", "xa", "##nax"]
 
 
 @pytest.mark.parametrize("size", [48, 77, 130, 250, 1000])
 def test_the_size_is_kept_exactly(size: int) -> None:
-    """D is respected, also where the corpus cannot fill it."""
+    """Even if the corpus cannot fill it."""
     vocabulary = learn_vocabulary(english(), size)
     assert len(vocabulary) == len(set(vocabulary.pieces)) == size
 
@@ -111,7 +111,7 @@ def test_neither_hash_seed_nor_threads_nor_the_order_of_files_matter(tmp_path: P
     assert len(digests) == 1
 
 
-def test_japanese_and_korean_go_through() -> None:
+def test_japanese_and_korean_are_supported() -> None:
     for text in (JAPANESE, KOREAN):
         counter = WordCounter(TextRules())
         counter.add([text] * 3)
@@ -127,11 +127,11 @@ def test_japanese_and_korean_go_through() -> None:
         )
 
 
-def test_too_little_room_for_the_characters_is_refused_with_the_size_that_is_needed() -> None:
+def test_too_little_room_for_the_characters_is_refused_with_the_required_size() -> None:
     with pytest.raises(VocabularyError) as caught:
         learn_vocabulary(english(), 20)
     assert str(caught.value).startswith("expected room for the 43 characters")
-    needed = int(caught.value.fix.split()[4].rstrip(","))
+    needed = int(caught.value.fix.split()[3].rstrip(","))
     assert len(learn_vocabulary(english(), needed)) == needed
     with pytest.raises(VocabularyError, match="room for the 43 characters"):
         learn_vocabulary(english(), needed - 1)
@@ -143,7 +143,7 @@ def test_counts_without_a_usable_word_are_refused(counts: dict[str, int]) -> Non
         learn_vocabulary(counts, 100)
 
 
-def test_rare_characters_give_way_where_they_would_take_most_of_the_room() -> None:
+def test_rare_characters_are_left_out_if_they_would_take_most_of_the_room() -> None:
     counts = Counter(english())
     rare = [chr(code) for code in range(0x3041, 0x3041 + 80)]
     counts.update(dict.fromkeys(rare, 1))
@@ -156,7 +156,7 @@ def test_rare_characters_give_way_where_they_would_take_most_of_the_room() -> No
     assert set(rare) <= set(learn_vocabulary(counts, 300).pieces)
 
 
-def test_a_name_that_one_source_repeats_is_no_piece() -> None:
+def test_a_name_repeated_in_only_one_source_is_not_a_piece() -> None:
     texts = sources_of_names()
     counter = WordCounter()
     for text in texts:
@@ -172,14 +172,14 @@ def test_a_name_that_one_source_repeats_is_no_piece() -> None:
     assert {"sailing", "rowing", "sailor"} <= set(knowing)
 
 
-def test_the_words_to_learn_from_can_be_limited() -> None:
+def test_the_number_of_words_to_learn_from_can_be_limited() -> None:
     counts = {"walking": 50, "talking": 40, "zebra": 5}
     pieces = learn_vocabulary(counts, 40, max_words=2).pieces
     assert "walking" in pieces
     assert "zebra" not in pieces
 
 
-def test_counts_of_few_sources_count_as_they_are() -> None:
+def test_counts_of_few_sources_are_used_as_they_are() -> None:
     counter = WordCounter()
     counter.add(sources_of_names()[:3])
     assert counter.counts.num_sources < LEAST_SOURCES
@@ -191,7 +191,7 @@ def test_counts_of_few_sources_count_as_they_are() -> None:
     st.dictionaries(st.text("abcあ한é", min_size=1, max_size=8), st.integers(1, 50), min_size=1, max_size=30),
     st.integers(20, 60),
 )
-def test_any_counts_give_a_vocabulary_that_knows_every_word(counts: dict[str, int], size: int) -> None:
+def test_any_counts_give_a_vocabulary_that_covers_every_word(counts: dict[str, int], size: int) -> None:
     vocabulary = learn_vocabulary(counts, size)
     assert len(vocabulary) == size
     assert unknown(counts, vocabulary.pieces) == 0

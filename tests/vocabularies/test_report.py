@@ -1,4 +1,4 @@
-"""The report of a vocabulary counts what the tokenizer does."""
+"""The figures of the vocabulary report match the tokenizer."""
 
 from bertsmith.settings import to_dict
 from bertsmith.text.normalize import basic_tokens
@@ -33,12 +33,12 @@ def test_the_figures_are_those_of_the_tokenizer() -> None:
     assert report.total.name == TOTAL
 
 
-def test_longest_spare_unused_and_missing_are_told() -> None:
+def test_longest_spare_unused_and_missing_pieces_are_reported() -> None:
     report = vocabulary_report(VOCABULARY, {name: count_words(texts) for name, texts in TEXTS.items()})
     assert report.total.longest == ("tweet", "talk", "##ing", "##s", "##t")
     assert report.texts[1].longest == ("talk", "##s")
     assert (report.size, report.spare, report.never_used) == (14, 2, 0)
-    # Of `the`, `'` and `s` only the `t` is a piece of its own; in `tweeting` and `talks` the letters within are none.
+    # Of `the`, `'` and `s` only the `t` is a piece of its own; the inner letters of `tweeting` and `talks` are not.
     assert report.missing_characters["##h"] == 1
     assert report.missing_characters["'"] == 1
     assert next(iter(report.missing_characters)) == "##e"
@@ -58,19 +58,19 @@ def test_words_over_the_limit_are_unknown() -> None:
     assert vocabulary_report(VOCABULARY, {"x": counts}).total.unknown == 0
 
 
-def test_the_lines_are_a_table_with_one_row_for_each_text_and_the_total() -> None:
+def test_the_lines_are_a_table_with_one_row_per_text_and_the_total() -> None:
     report = vocabulary_report(VOCABULARY, {name: count_words(texts) for name, texts in TEXTS.items()})
     lines = report.lines()
-    assert [line.split()[0] for line in lines[:4]] == ["text", "one.txt", "two.txt", "in"]
+    assert [line.split()[0] for line in lines[:4]] == ["text", "one.txt", "two.txt", "total"]
     assert lines[1].split() == ["one.txt", "4", "2.3333", "1.7500", "0.0000%", "47.0588%", "25.00%", "tweet"]
     assert "2 spare [unused]" in lines[5]
-    assert "characters that are no piece" in lines[7]
+    assert "characters that are not pieces" in lines[7]
 
 
-def test_one_text_needs_no_total_and_no_text_is_no_error() -> None:
+def test_one_text_has_no_total_and_no_text_is_no_error() -> None:
     lines = vocabulary_report(VOCABULARY, {"x": {"tt": 1}}).lines()
     assert not any(line.startswith(TOTAL) for line in lines)
-    assert not any("no piece" in line for line in lines)
+    assert not any("not pieces" in line for line in lines)
     assert vocabulary_report(VOCABULARY, {}).total.pieces_per_word == 0.0
 
 

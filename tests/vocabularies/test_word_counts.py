@@ -1,4 +1,4 @@
-"""Word counts are those of the readable normaliser, whatever the blocks, threads and order."""
+"""Word counts equal those of the plain normalizer for any blocks, threads and order."""
 
 from collections import Counter
 
@@ -24,7 +24,7 @@ def test_long_words_are_counted_too() -> None:
     assert dict(count_words(texts)) == {text.split()[0]: 3 for text in texts}
 
 
-def test_chunks_are_what_white_space_separates() -> None:
+def test_chunks_are_separated_by_white_space() -> None:
     texts = ["it's a  dog", "", "\n", "a\u00a0b\tc", "x" * 70, "y"]
     assert count_words(texts).chunks == 3 + 0 + 0 + 3 + 1 + 1
 
@@ -41,7 +41,7 @@ def test_blocks_sources_and_threads_do_not_change_the_sums(monkeypatch: pytest.M
     assert set(parted.sources.tolist()) == {2}
 
 
-def test_a_word_counts_less_the_more_often_one_source_repeats_it() -> None:
+def test_repetitions_within_one_source_are_damped() -> None:
     counter = WordCounter()
     for text in ("name " * 100 + "word", "word", "word"):
         counter.add([text])
@@ -83,7 +83,7 @@ def test_many_small_texts_are_one_source() -> None:
     assert counter.counts["small"] == 500
 
 
-def test_nothing_has_no_words() -> None:
+def test_no_texts_have_no_words() -> None:
     counts = count_words([])
     assert (len(counts), counts.total, counts.chunks, counts.num_sources) == (0, 0, 0, 0)
     assert WordCounts.merged([]).total == 0

@@ -1,7 +1,7 @@
 """The architectures that can be loaded, trained, exported and served: one dictionary.
 
-`model_type` of a `config.json` leads to the configuration, the encoder, the names of its parameters in the folders of
-Hugging Face, and the reader of its tokenizer. A new architecture is a module in `model/` and a line here.
+The `model_type` in `config.json` selects the configuration, the encoder, the names of its parameters in Hugging Face
+folders, and the reader of its tokenizer. A new architecture is a module in `model/` and a line here.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ TokenizerReader = Callable[[Path, ModelMetadata], tuple[Tokenizer | None, list[s
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """What there is to know of an architecture.
+    """The classes and functions of one architecture.
 
     Attributes:
         config: its configuration.
-        encoder: its encoder; called with a configuration and the seed of its first parameters.
-        names: its parameters in the folders of Hugging Face.
-        read_tokenizer: reads the tokenizer of a folder, given what `bertsmith.json` says; None where there is no
-            vocabulary. The list holds notes on where the rules come from.
+        encoder: its encoder; called with a configuration and the seed for initialization.
+        names: its parameters in Hugging Face folders.
+        read_tokenizer: reads the tokenizer of a folder, given the content of `bertsmith.json`; returns None if there is
+            no vocabulary, and a list of notes on where the rules come from.
     """
 
     config: type[EncoderConfig]
@@ -54,10 +54,10 @@ def architecture_of(config: EncoderConfig) -> Architecture:
 
 
 def read_config(values: Mapping[str, Any]) -> EncoderConfig:
-    """The configuration in a `config.json`; without a `model_type` it is that of a BERT.
+    """The configuration in a `config.json`; without a `model_type` it is read as a BERT.
 
     Raises:
-        ConfigError: the architecture is unknown, or the configuration impossible.
+        ConfigError: the architecture is unknown, or the configuration invalid.
     """
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
     if kind not in ARCHITECTURES:
@@ -72,6 +72,6 @@ def new_encoder(config: EncoderConfig, *, seed: int | None = None) -> Encoder:
     """An encoder of this shape.
 
     Args:
-        seed: of its first parameters; None leaves them to the caller.
+        seed: seed for initialization; None leaves that to the caller.
     """
     return architecture_of(config).encoder(config, seed=seed)

@@ -1,4 +1,4 @@
-"""A model with its heads, those of pre-training or the one of a task, from any source, and back to a folder."""
+"""Loads a model with its heads (those of pre-training or that of a task) from any source, and saves it to a folder."""
 
 import dataclasses
 from collections.abc import Collection, Mapping
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.huggingface import write_model_folder
-from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.plan import LoadReport
@@ -18,8 +17,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
-from bertsmith.model.parameter_names import OWN_HEAD, part_of
-from bertsmith.text.normalize import TextRules
+from bertsmith.model.our_names import OWN_HEAD, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 
@@ -29,10 +27,10 @@ class Pretrained:
 
     Attributes:
         model: parameters in fp32.
-        tokenizer: vocabulary and rules, or None where the source has no vocabulary.
-        new_heads: the parts (pooler, mlm, nsp) that the source lacks; they stand at their random start.
-        metadata: what the source says of itself.
-        report: what became of every stored name.
+        tokenizer: vocabulary and rules, or None if the source has no vocabulary.
+        new_heads: the parts (pooler, mlm, nsp) that the source lacks; they are randomly initialized.
+        metadata: the metadata of the source.
+        report: how each stored name was handled.
     """
 
     model: EncoderForPreTraining
@@ -43,25 +41,21 @@ class Pretrained:
 
 
 def load_pretrained(
-    source: Path | str | ModelFolder,
+    folder: ModelFolder,
     *,
     seed: int = 0,
-    rules: TextRules | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Pretrained:
     """The model at a path or with a hub id, with both pre-training heads.
 
     Args:
-        source: anything that `load_any` takes, or what it gave.
-        seed: what missing heads are drawn from.
-        rules: how text is cut, in place of what the source says.
-        changes: fields of the configuration to set differently, e.g. the dropout of continued pre-training.
+        folder: the model as it was read.
+        seed: seed for initializing missing heads.
+        changes: fields of the configuration to override, e.g. the dropout of continued pre-training.
 
     Raises:
         ConfigError: `changes` would change the shape of a tensor.
-        InputError, CheckpointError, VocabularyError: as `load_any`.
     """
-    folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     config = dataclasses.replace(folder.config, **(changes or {}))
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
@@ -69,9 +63,9 @@ def load_pretrained(
     for name, tensor in folder.tensors.items():
         if name in state and state[name].shape != tensor.shape:
             raise ConfigError(
-                expected=f"changes that keep {name} at {list(tensor.shape)}",
+                expected=f"changes that keep {name} at shape {list(tensor.shape)}",
                 found=str(list(state[name].shape)),
-                fix="leave the sizes of the model as they are",
+                fix="do not change the sizes of the model",
             )
     taken = {name: tensor for name, tensor in folder.tensors.items() if name in state}
     give_memory(model, taken, seed)
@@ -92,9 +86,9 @@ class TaskModel:
     Attributes:
         model: parameters in fp32.
         tokenizer: vocabulary and rules.
-        new_parts: the parts (pooler, classifier, span) that stand at their random start.
-        left_out: the parts of the source that this model has no place for.
-        metadata: what the source says of itself.
+        new_parts: the parts (pooler, classifier, span) that are randomly initialized.
+        left_out: the parts of the source that this model does not use.
+        metadata: the metadata of the source.
     """
 
     model: EncoderForTask
@@ -105,33 +99,28 @@ class TaskModel:
 
 
 def load_for_task(
-    source: Path | str | ModelFolder,
+    folder: ModelFolder,
     head: Head,
     *,
     keep_head: bool,
     seed: int = 0,
-    rules: TextRules | None = None,
     changes: Mapping[str, Any] | None = None,
     reinit_layers: int = 0,
 ) -> TaskModel:
     """The encoder of any source with the head of a task.
 
     Args:
-        source: anything that `load_any` takes, or what it gave.
+        folder: the model as it was read.
         head: the layer on top.
-        keep_head: take the source's own head, which must then be there; otherwise the head is new.
-        seed: what new parameters are drawn from.
-        rules: how text is cut, in place of what the source says.
-        changes: fields of the configuration to set differently, such as the dropout.
-        reinit_layers: upper encoder layers that start anew, with the pooler.
+        keep_head: keep the head of the source, which must then have one; otherwise the head is new.
+        seed: seed for initializing new parameters.
+        changes: fields of the configuration to override, such as the dropout.
+        reinit_layers: number of top encoder layers to re-initialize, together with the pooler.
 
     Raises:
-        CheckpointError: the source has no vocabulary, or not the head that is needed.
-        ConfigError: the user's head is impossible, see `EncoderForTask`.
-        ConfigError: there are fewer layers than shall start anew.
-        InputError, VocabularyError: as `load_any`.
+        CheckpointError: the source has no vocabulary, or lacks the required head.
+        ConfigError: `reinit_layers` exceeds the number of layers, or the user's head is invalid, see `EncoderForTask`.
     """
-    folder = source if isinstance(source, ModelFolder) else load_any(source, rules=rules)
     tokenizer = folder.require_tokenizer()
     config = dataclasses.replace(folder.config, **(changes or {}))
     layers = config.num_hidden_layers
@@ -157,9 +146,9 @@ def load_for_task(
         name = folder.metadata.own_head or "of an unknown class"
         raise CheckpointError(
             expected=f"the class of the head in '{folder.path}'",
-            found=f"none; the model was fine-tuned with the head {name!r} of the user",
-            fix="give the class: head=... in Python, --head FILE:CLASS on the command line (embed and features work "
-            "without)",
+            found=f"none; the model was fine-tuned with the user's head {name!r}",
+            fix="pass the class: head=... in Python, --head FILE:CLASS on the command line (embed and features work "
+            "without it)",
         )
     elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
@@ -168,7 +157,7 @@ def load_for_task(
                 expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.pooled else ''} in "
                 f"'{folder.path}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
-                fix="name a model that was fine-tuned for this task",
+                fix="use a model that was fine-tuned for this task",
             )
     give_memory(model, taken, seed)
     new = {part for name in state if name not in taken and (part := part_of(name)) is not None}
@@ -194,8 +183,8 @@ def save_pretrained(
     """Writes a model folder.
 
     Args:
-        trained: the parts to write beside the encoder; one that no objective trained is left out.
-        replace: write over an existing folder that holds a model.
+        trained: the parts to write in addition to the encoder; leave out parts that no objective trained.
+        replace: overwrite an existing folder that contains a model.
     """
     tensors = {
         name: tensor.detach().cpu() for name, tensor in model.state_dict().items() if part_of(name) in (None, *trained)
@@ -206,7 +195,7 @@ def save_pretrained(
 
 
 def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
-    """A model at its random start."""
+    """A randomly initialized model."""
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
     give_memory(model, {}, seed)
@@ -214,13 +203,13 @@ def untrained(config: EncoderConfig, seed: int) -> EncoderForPreTraining:
 
 
 def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[str, Tensor], seed: int = 0) -> None:
-    """Gives each parameter of a model on the meta device its memory, in fp32, and its value.
+    """Allocates the parameters of a model on the meta device in fp32, and sets their values.
 
     Args:
-        tensors: values by name, which are copied; what is not among them stands at its random start.
-        seed: of the random start.
+        tensors: values by name, which are copied; the other parameters are randomly initialized.
+        seed: seed for initialization.
     """
-    # `to_empty` and drawing on the meta device would load the compiler of torch, which takes seconds.
+    # `to_empty` and random numbers on the meta device would load the compiler of torch, which takes seconds.
     for name, blank in list(model.named_parameters()):
         owner, _, last = name.rpartition(".")
         values = torch.empty(blank.shape, dtype=torch.float32, device="cpu")
@@ -235,7 +224,7 @@ def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[
 def _require_own_head(
     folder: ModelFolder, head: Head, state: Mapping[str, Tensor], taken: Mapping[str, Tensor]
 ) -> None:
-    """Returns if the folder holds the parameters of the user's head, in the shapes that its class makes.
+    """Checks that the folder contains the parameters of the user's head, in the shapes that its class creates.
 
     Raises:
         CheckpointError: it does not.
@@ -247,11 +236,11 @@ def _require_own_head(
         raise CheckpointError(
             expected=f"a model that was fine-tuned with the head {head.own.__name__!r} in '{folder.path}'",
             found=", ".join(folder.parts) or "no head",
-            fix="leave out the head, or name the model that was fine-tuned with it",
+            fix="omit the head, or name the model that was fine-tuned with it",
         )
     if wanted != found or (head.pooled and "bert.pooler.weight" not in taken):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.path}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",
-            fix="give the class with which the model was fine-tuned",
+            fix="pass the class that the model was fine-tuned with",
         )

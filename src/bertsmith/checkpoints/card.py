@@ -1,10 +1,9 @@
-"""`README.md` of a model folder, its card: what the model is, what it learned from, how it did, how to ask it.
+"""The model card, `README.md` of a model folder: what the model is, its training data, its scores, how to use it.
 
-Every line comes from the model and its metadata, so that a folder explains itself wherever it is copied to. What a
-program cannot know (licence, language, what it should be used for) is left for whoever publishes the model, and the
-card says so.
+Every line comes from the model and its metadata, so a folder explains itself wherever it is copied. What a program
+cannot know (licence, language, intended use) is left to the person who publishes the model, and the card says so.
 
-Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for what a card tells; the header is that of
+Source: Mitchell et al. (2019), "Model Cards for Model Reporting", for the content of a card; the header is that of
 huggingface.co/docs/hub/model-cards.
 """
 
@@ -16,31 +15,31 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import OWN_HEAD, part_of
+from bertsmith.model.our_names import OWN_HEAD, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
-LIBRARIES = {  # as the hub calls them
-    "transformers": "It loads in `transformers` too.",
-    "tf": "Google's BERT code for TensorFlow reads it too.",
-    "onnx": "Ids come from the vocabulary beside it; bertsmith reads the model in its other formats.",
+LIBRARIES = {  # by the hub's names
+    "transformers": "It also loads in `transformers`.",
+    "tf": "Google's BERT code for TensorFlow can read it too.",
+    "onnx": "Token ids come from the vocabulary next to it; bertsmith reads the model in its other formats.",
 }
-_PROGRAMS = "`bertsmith.json` says for programs what this card says for people, with digests of the model's files."
+_PROGRAMS = "`bertsmith.json` has the same information in machine-readable form, with digests of the model's files."
 _SESSION = """import onnxruntime
 
 session = onnxruntime.InferenceSession("model.onnx")
 print([one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()])
 """
 _UNKNOWN = "## What this card does not know"
-_WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that belong to this format and task
+_WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
-_PIPELINES = {  # what the hub calls them
+_PIPELINES = {  # by the hub's names
     "classification": "text-classification",
     "regression": "text-classification",
     "tagging": "token-classification",
     "span": "question-answering",
     "choice": "multiple-choice",
 }
-# What predict reads from a line, and the call of the library for the same; a classification may be of pairs.
+# An input line for `bertsmith predict`, and the equivalent call of the library; a classifier may read pairs.
 _LINES = {
     "classification": "A text.",
     "regression": "A text.",
@@ -65,12 +64,12 @@ def write_card(
     metadata: ModelMetadata,
     library: str,
 ) -> None:
-    """Writes the card of a model beside its files, Markdown with the header that the hub reads.
+    """Writes the card of a model next to its files, as Markdown with the header that the hub reads.
 
     Args:
-        tensors: parameters by our name, those of the encoder with `bert.` in front.
-        metadata: what is known of the model.
-        library: what reads these files beside bertsmith, one of `LIBRARIES`.
+        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
+        metadata: the metadata of the model.
+        library: the library besides bertsmith that reads these files, one of `LIBRARIES`.
     """
     paragraphs = (
         _header(config, tensors, metadata, library),
@@ -80,16 +79,16 @@ def write_card(
         *_training(metadata),
         _use(tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
-        "The licence, the language, what the model should and should not be used for, and whom its mistakes would "
-        "hurt: add them here before you hand it on. A model repeats what its texts say, their prejudices included.",
+        "The licence, the language, what the model should and should not be used for, and who would be harmed by its "
+        "mistakes: add them here before you share it. A model reproduces its training texts, including their biases.",
     )
     write_text(folder / CARD, "\n\n".join(paragraphs) + "\n")
 
 
 def with_additions(card: str, older: str) -> str | None:
-    """A card with what people added to an older one of the same model; None if the older is no card of bertsmith.
+    """A card with the additions people made to an older card of the same model; None if bertsmith did not write that.
 
-    People add below the last heading, and keys to the header, such as the licence.
+    People add text below the last heading, and keys to the header, such as the licence.
     """
     header, text = _parts(older)
     _, found, added = text.partition(_UNKNOWN)
@@ -98,7 +97,7 @@ def with_additions(card: str, older: str) -> str | None:
     new_header, new_text = _parts(card)
     lines, keep = [], False
     for line in header:
-        # What is indented, or an item of a list, belongs to the key above it.
+        # An indented line or a list item belongs to the key above it.
         if not line.startswith((" ", "-")):
             keep = line.split(":")[0] not in _WRITTEN
         lines += [line] if keep else []
@@ -106,7 +105,7 @@ def with_additions(card: str, older: str) -> str | None:
 
 
 def _parts(card: str) -> tuple[list[str], str]:
-    """The lines of the header, and what stands below it."""
+    """The lines of the header, and the text below it."""
     if not card.startswith("---\n") or "\n---" not in card[4:]:
         return [], card
     header, text = card[4:].split("\n---", 1)
@@ -134,11 +133,11 @@ def _what(
     count = sum(tensor.numel() for tensor in tensors.values())
     lines = [
         f"- Encoder: {config.num_hidden_layers} layers, width {config.hidden_size}, {config.num_attention_heads} "
-        f"attention heads; {count:,} parameters in all.",
+        f"attention heads; {count:,} parameters in total.",
     ]
     if tokenizer is not None:
-        kept = "lower-cased" if tokenizer.rules.lowercase else "with its capitals"
-        lines.append(f"- Text: {kept}, in {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
+        kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
+        lines.append(f"- Text: {kept}, with a vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
     lines.append(f"- {_reads(config, metadata)}")
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
@@ -148,11 +147,11 @@ def _what(
 def _reads(config: EncoderConfig, metadata: ModelMetadata) -> str:
     settings = (metadata.spec or {}).get("settings") or {}
     longest = min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
-    reads = f"Reads {longest} tokens at once, special tokens included"
+    reads = f"Reads up to {longest} tokens at once, special tokens included"
     policy = settings.get("long_text")
     if metadata.task in ("span", "tagging") or policy == "windows":
-        return f"{reads}; longer texts by windows."
-    return f"{reads}; longer texts are cut ({policy})." if policy else f"{reads}."
+        return f"{reads}; longer texts in windows."
+    return f"{reads}; longer texts are truncated ({policy})." if policy else f"{reads}."
 
 
 def _scores(metadata: ModelMetadata) -> Iterator[str]:
@@ -162,13 +161,13 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
     rows = [f"| {name} | {value:.4f} |" for name, value in scores.items()]
     table = "\n".join(("| score | value |", "|---|---|", *rows))
     if metadata.task == "pretraining":
-        note = "On documents of the corpus that were held out; losses and entropies in nats."
+        note = "On held-out documents of the corpus; losses and entropies in nats."
     else:
         count = metadata.training.get("dev_examples")
         note = f"On {count:,} labelled examples" if isinstance(count, int) else "On labelled examples"
-        note += ", by which the best evaluation of the best seed was chosen; on others it may do worse."
+        note += ", which were also used to choose the best evaluation of the best seed; on others it may do worse."
         if metadata.training.get("collapsed"):
-            note += " **This model gives one answer for all of them: it has learned nothing.**"
+            note += " **This model gives the same answer for all of them: it has learned nothing.**"
     yield f"## Scores\n\n{table}\n\n{note}"
 
 

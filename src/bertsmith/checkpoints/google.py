@@ -1,8 +1,8 @@
 """Google's BERT checkpoints, read and written without TensorFlow.
 
 A folder holds `bert_config.json`, `vocab.txt` and a checkpoint of TensorFlow 1 (`bert_model.ckpt.index` and
-`bert_model.ckpt.data-00000-of-00001`, or `model.ckpt-1000.*` of a run). Matrices of dense layers lie there as
-[in, out] and are turned; values are never changed, so that a round trip gives the same bytes.
+`bert_model.ckpt.data-00000-of-00001`, or `model.ckpt-1000.*` of a run). Matrices of dense layers are stored there as
+[in, out] and are transposed; values are never changed, so a round trip gives the same bytes.
 """
 
 import dataclasses
@@ -24,7 +24,8 @@ from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig, EncoderConfig
-from bertsmith.model.parameter_names import OWN_HEAD, Match, whole
+from bertsmith.model.our_names import OWN_HEAD, whole
+from bertsmith.model.parameter_names import Match
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
@@ -32,7 +33,7 @@ from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 CONFIG, PREFIX = "bert_config.json", "bert_model.ckpt"
-# The fields that the original code reads; others are written only where they differ from what it assumes.
+# The fields that the original code reads; others are written only if they differ from what it assumes.
 FIELDS = (
     "attention_probs_dropout_prob",
     "hidden_act",
@@ -51,12 +52,12 @@ _OBJECT_GRAPH = ("/.ATTRIBUTES/", "_CHECKPOINTABLE_OBJECT_GRAPH")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizerState:
-    """What Google's optimizer keeps beside the parameters.
+    """The state of Google's optimizer.
 
     Attributes:
         first: running mean of the gradient (`adam_m`), by our parameter name.
         second: running mean of its square (`adam_v`), by our parameter name.
-        step: the global step; None where the checkpoint has none.
+        step: the global step; None if the checkpoint has none.
     """
 
     first: Mapping[str, Tensor]
@@ -72,20 +73,20 @@ def read_google(
     allow_unknown: bool = False,
     verify: bool = True,
 ) -> ModelFolder:
-    """The model of a Google checkpoint.
+    """The model in a Google checkpoint.
 
     Args:
-        source: the folder, or the prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
-        config: the shape of the model, where there is no `bert_config.json` beside it.
-        rules: how its text is cut; by default what the metadata says, or else what fits the vocabulary.
-        allow_unknown: leave out variables whose names mean nothing here, and report them.
+        source: the folder, a prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
+        config: the shape of the model, if there is no `bert_config.json` next to it.
+        rules: text rules; by default those in the metadata, or else those that fit the vocabulary.
+        allow_unknown: skip variables with unknown names, and report them.
         verify: compare every tensor with its checksum.
 
     Raises:
         InputError: a file is missing or unreadable.
-        ConfigError: the configuration describes no BERT that can be built here.
+        ConfigError: the configuration does not describe a BERT that can be built here.
         CheckpointError: the checkpoint is damaged, incomplete, of another shape, or of another kind.
-        VocabularyError: the vocabulary is damaged or not that of the model.
+        VocabularyError: the vocabulary is damaged or does not belong to the model.
     """
     bundle, config, plan = _open(source, config, allow_unknown)
     bundle.check_data()
@@ -105,7 +106,7 @@ def read_google(
 
 
 def inspect_google(source: Path | str, *, config: BertConfig | None = None, allow_unknown: bool = True) -> LoadReport:
-    """What would become of every variable of a checkpoint; only its index and its configuration are read.
+    """How each variable of a checkpoint would be handled; reads only its index and configuration.
 
     Raises:
         InputError, ConfigError, CheckpointError: as for `read_google`.
@@ -114,7 +115,7 @@ def inspect_google(source: Path | str, *, config: BertConfig | None = None, allo
 
 
 def read_optimizer(source: Path | str, *, config: BertConfig | None = None, verify: bool = True) -> OptimizerState:
-    """The optimizer state in a checkpoint, turned like the parameters; empty where it was stripped.
+    """The optimizer state in a checkpoint, transposed like the parameters; empty if it was stripped.
 
     Raises:
         InputError, ConfigError, CheckpointError: as for `read_google`.
@@ -128,8 +129,8 @@ def read_optimizer(source: Path | str, *, config: BertConfig | None = None, veri
                 continue
             if entry.shape != bundle.entries[name].shape:
                 raise CheckpointError(
-                    expected=f"{name}/{slot} of the shape of its parameter in '{bundle.prefix}'",
-                    found=f"{list(entry.shape)} and not {list(bundle.entries[name].shape)}",
+                    expected=f"{name}/{slot} with the shape of its parameter in '{bundle.prefix}'",
+                    found=f"{list(entry.shape)} instead of {list(bundle.entries[name].shape)}",
                     fix="use the checkpoint that the training run wrote",
                 )
             values[ours] = _from_disk(bundle, f"{name}/{slot}", turned, verify)
@@ -152,34 +153,34 @@ def write_google(
     """Writes a model as a folder that Google's code reads: configuration, vocabulary, checkpoint, and our metadata.
 
     Args:
-        tensors: parameters by our name, with or without `bert.` in front of the encoder's.
-        metadata: what else is known of the model, for `bertsmith.json`.
-        optimizer: moments and step, for a checkpoint that training can go on from.
-        replace: write over an existing folder that holds a model.
+        tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
+        metadata: further information on the model, for `bertsmith.json`.
+        optimizer: moments and step, for a checkpoint that training can resume from.
+        replace: overwrite an existing folder that contains a model.
 
     Raises:
-        InputError: the folder exists and `replace` is not given, or it holds no model.
-        ConfigError: the model cannot be said in Google's terms, or has a head of the user's own.
-        CheckpointError: the tensors are not those of the configuration.
+        InputError: the folder exists and `replace` is not given, or it does not contain a model.
+        ConfigError: Google's format cannot represent the model, or its head is the user's.
+        CheckpointError: the tensors do not match the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
     if not isinstance(config, BertConfig):
         raise ConfigError(
             expected="a BERT",
-            found=f"a model_type '{config.model_type}', which Google's code has not",
+            found=f"model_type '{config.model_type}', which Google's code does not support",
             fix="write a Hugging Face folder",
         )
     if config.is_causal:
         raise ConfigError(
             expected="a bidirectional model",
-            found="is_causal, which Google's code has no switch for",
+            found="is_causal, which Google's code does not support",
             fix="write a Hugging Face folder",
         )
     if OWN_HEAD in parts_of(tensors):
         raise ConfigError(
-            expected="a model whose head Google's code has",
-            found=f"the head {metadata.own_head or 'of an unknown class'!r} of the user",
+            expected="a model whose head Google's code supports",
+            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}",
             fix="write a Hugging Face folder, which keeps it",
         )
     ours = {whole(name): tensor for name, tensor in tensors.items()}
@@ -208,7 +209,7 @@ def write_google(
 
 
 def google_config(config: BertConfig) -> dict[str, Any]:
-    """The content of `bert_config.json`: the original fields, and others where this model departs from the usual."""
+    """The content of `bert_config.json`: the original fields, and others that differ from their defaults."""
     values, usual = config.to_dict(), BertConfig().to_dict()
     departures = {name: value for name, value in values.items() if name not in FIELDS and value != usual[name]}
     return {name: values[name] for name in FIELDS} | departures
@@ -217,10 +218,10 @@ def google_config(config: BertConfig) -> dict[str, Any]:
 def find_prefix(source: Path | str) -> Path:
     """The prefix of a checkpoint, given its folder, the prefix itself, or one of its files.
 
-    A folder with several is read at the one that its `checkpoint` file names, or at `bert_model.ckpt`.
+    In a folder with several checkpoints this is the one named in its `checkpoint` file, or `bert_model.ckpt`.
 
     Raises:
-        InputError: there is no checkpoint, or there are several and nothing says which.
+        InputError: there is no checkpoint, or there are several and it is unclear which one is meant.
     """
     source = Path(source)
     for ending in (".index", ".meta"):
@@ -233,7 +234,7 @@ def find_prefix(source: Path | str) -> Path:
     found = sorted(path.name.removesuffix(".index") for path in source.glob("*.index"))
     if not found:
         raise InputError(
-            expected=f"a checkpoint (.index and .data files) in '{source}'", found="none", fix="name another folder"
+            expected=f"a checkpoint (.index and .data files) in '{source}'", found="none", fix="use another folder"
         )
     named = _latest(source / "checkpoint")
     if len(found) == 1 or named in found or PREFIX in found:
@@ -241,12 +242,12 @@ def find_prefix(source: Path | str) -> Path:
     raise InputError(
         expected=f"one checkpoint in '{source}'",
         found=", ".join(found),
-        fix=f"name one, such as '{source / found[-1]}'",
+        fix=f"choose one, such as '{source / found[-1]}'",
     )
 
 
 def _latest(path: Path) -> str | None:
-    """The name in the first line of a `checkpoint` file of TensorFlow."""
+    """The name on the first line of a TensorFlow `checkpoint` file."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -261,7 +262,7 @@ def _open(
     bundle = TensorBundle(find_prefix(source))
     if any(mark in name for name in bundle.entries for mark in _OBJECT_GRAPH):
         raise CheckpointError(
-            expected=f"variables named as in bert/embeddings/word_embeddings in '{bundle.prefix}'",
+            expected=f"variable names such as bert/embeddings/word_embeddings in '{bundle.prefix}'",
             found="an object-graph checkpoint of TensorFlow 2, whose names are paths in the program that wrote it",
             fix="use the TensorFlow 1 checkpoint of the same model, or its Hugging Face folder",
         )
@@ -289,7 +290,7 @@ def _read_tokenizer(
     folder: Path, config: BertConfig, rules: TextRules | None, metadata: ModelMetadata
 ) -> tuple[Tokenizer | None, list[str]]:
     if not (folder / "vocab.txt").exists():
-        return None, ["no vocab.txt beside the checkpoint"]
+        return None, ["no vocab.txt next to the checkpoint"]
     vocabulary = Vocabulary.load(folder / "vocab.txt")
     padding = fit_vocabulary(vocabulary, config, f"'{folder}'")
     notes = [padding] if padding else []

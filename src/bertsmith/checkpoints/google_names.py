@@ -15,7 +15,7 @@ _COUNTERS = ("global_step", "beta1_power", "beta2_power")
 
 
 def from_google(name: str) -> Match | Skip | None:
-    """What a variable of a Google checkpoint means; None for an unknown one. The prefix `bert/` may be absent.
+    """Our name for a variable of a Google checkpoint; None for an unknown one. The prefix `bert/` may be absent.
 
     >>> from_google("bert/encoder/layer_3/output/dense/kernel")
     Match(ours='bert.layers.3.output.weight', transposed=True, copy=False)
@@ -42,7 +42,7 @@ def to_google(ours: str) -> tuple[str, bool]:
     ('bert/encoder/layer_2/intermediate/dense/kernel', True)
 
     Raises:
-        KeyError: the name is none of ours.
+        KeyError: the name is not one of ours.
     """
     row, number = _row(ours)
     return row.google.replace("{i}", number), row.transposed

@@ -1,7 +1,7 @@
-"""Models from the hub, asked for by an id such as `google-bert/bert-base-uncased`, and in no other case.
+"""Models from the hub, fetched only for an id such as `google-bert/bert-base-uncased`.
 
-A path that exists is always a path. What was fetched once is read from the cache when there is no network.
-Importing this module asks nothing of anybody; the client is loaded when it is first needed.
+A path that exists is always treated as a path. Without a network, models are read from the cache. Importing this module
+makes no requests; the client is loaded on first use.
 """
 
 import re
@@ -22,13 +22,13 @@ TEXT_FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    # How sentence-transformers pools; without them its vectors would silently be others.
+    # How sentence-transformers pools; without these files the vectors would silently differ.
     "modules.json",
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
     "[0-9]_*/config.json",
 )
-# The second is asked for only where the first brings nothing.
+# The second is requested only if the first finds nothing.
 WEIGHT_PATTERNS = (
     ("model.safetensors", "model.safetensors.index.json", "model-*-of-*.safetensors"),
     ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*-of-*.bin"),
@@ -36,13 +36,13 @@ WEIGHT_PATTERNS = (
 
 
 def is_hub_id(source: Path | str) -> bool:
-    """True if `source` can only be the id of a model on the hub: owner, slash, name, and no such path here.
+    """True if `source` can only be the id of a model on the hub: owner, slash, name, and no such local path.
 
     >>> is_hub_id("google-bert/bert-base-uncased"), is_hub_id("/tmp/model"), is_hub_id("model")
     (True, False, False)
     """
     text = str(source)
-    # "runs/modle" beside a folder "runs" is a slip of the pen, and no reason to ask a server.
+    # "runs/modle" with an existing folder "runs" is a typo and no reason to contact a server.
     return bool(_ID.fullmatch(text)) and not Path(text).exists() and not Path(text).parent.exists()
 
 
@@ -54,25 +54,25 @@ def resolve(
     revision: str | None = None,
     offline: bool = False,
 ) -> Path:
-    """The local folder of a model: `source` itself if it is a path, else where the hub's files were put.
+    """The local folder of a model: `source` itself if it is a path, otherwise the folder of the fetched files.
 
     Args:
         source: a path, or an id.
-        cache: folder of fetched models; by default the one that all tools of the hub share.
-        endpoint: address of the hub, if it is another one.
+        cache: folder of fetched models; by default the one that all tools for the hub share.
+        endpoint: address of another hub.
         revision: branch, tag or commit; by default the main branch.
         offline: look in the cache only.
 
     Raises:
-        InputError: there is no such path; the hub has no such model, cannot be reached and the cache has no copy;
-            or the model holds no files that can be read here.
+        InputError: the path does not exist; the hub has no such model; the hub cannot be reached and the cache has no
+            copy; or the model has no files that can be read here.
     """
     if Path(source).exists():
         return Path(source)
     if not is_hub_id(source):
         raise InputError(
             expected="a model folder, a checkpoint, or a hub id such as google-bert/bert-base-uncased",
-            found=f"'{source}', and no such path",
+            found=f"'{source}', which does not exist",
             fix="check the path",
         )
     from huggingface_hub import constants
@@ -116,7 +116,7 @@ def _fetch(
             )
         )
     except errors.LocalEntryNotFoundError as error:
-        # Newer clients say so when a copy lacks a file; whether that one is needed is for the caller to see.
+        # Newer clients report when a copy lacks a file; the caller checks whether that file is needed.
         partial = getattr(error, "snapshot_path", None)
         if partial is not None:
             return Path(partial)
@@ -127,9 +127,9 @@ def _fetch(
         ) from None
     except errors.GatedRepoError:
         raise InputError(
-            expected=f"leave to read '{id}'",
-            found="a model that its owner gives out on request",
-            fix="ask on its page, then log in with `hf auth login`",
+            expected=f"permission to read '{id}'",
+            found="a gated model, which its owner shares on request",
+            fix="request access on its page, then log in with `hf auth login`",
         ) from None
     except errors.RevisionNotFoundError:
         raise InputError(
@@ -144,9 +144,9 @@ def _fetch(
     except (errors.HfHubHTTPError, OSError) as error:
         reason = (str(error).splitlines() or [""])[0]
         raise InputError(
-            expected=f"an answer of the hub for '{id}'", found=reason or type(error).__name__, fix="try again later"
+            expected=f"a response from the hub for '{id}'", found=reason or type(error).__name__, fix="try again later"
         ) from None
 
 
 def _how_to_get(id: str) -> str:
-    return f"on a machine with network run `hf download {id}` and copy the files, then give that folder"
+    return f"run `hf download {id}` on a machine with network access, copy the files here, and use that folder"

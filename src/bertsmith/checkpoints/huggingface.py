@@ -1,6 +1,6 @@
-"""Model folders in the layout of Hugging Face, read and written; with `bertsmith.json`, the model's passport.
+"""Reads and writes model folders in Hugging Face's layout, with the metadata in `bertsmith.json`.
 
-What is written here loads in `transformers` with the same numbers and the same token ids, without this package.
+A folder written here loads in `transformers` with the same numbers and the same token ids, without this package.
 """
 
 import dataclasses
@@ -27,11 +27,12 @@ from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weight
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import Match, ParameterNames, whole
+from bertsmith.model.our_names import whole
+from bertsmith.model.parameter_names import Match, ParameterNames
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 
-# The class of `transformers` for a classifier of a kind of task, without what the names of its architecture begin with.
+# The class of `transformers` for a classifier, by kind of task and without the prefix of the architecture.
 _CLASSIFIERS = {
     "tagging": "ForTokenClassification",
     "choice": "ForMultipleChoice",
@@ -42,18 +43,18 @@ _CLASSIFIERS = {
 def read_model_folder(
     path: Path | str, *, rules: TextRules | None = None, allow_unknown: bool = False, verify: bool = False
 ) -> ModelFolder:
-    """The model in a Hugging Face folder, ours or another's.
+    """The model in a Hugging Face folder, written by bertsmith or by other tools.
 
     Args:
-        rules: how its text is cut, in place of what the folder says.
-        allow_unknown: leave out tensors whose names mean nothing here, and report them.
+        rules: text rules to use instead of those of the folder.
+        allow_unknown: skip tensors with unknown names, and report them.
         verify: compare the files with the digests in `bertsmith.json`.
 
     Raises:
         InputError: a file is missing or unreadable.
-        ConfigError: `config.json` describes no BERT that can be built here.
+        ConfigError: `config.json` does not describe a model that can be built here.
         CheckpointError: weights are damaged, missing, of another shape, or unknown.
-        VocabularyError: the vocabulary is damaged or not that of the model.
+        VocabularyError: the vocabulary is damaged or does not belong to the model.
     """
     folder = Path(path)
     source = f"'{folder}'"
@@ -108,16 +109,16 @@ def write_model_folder(
     metadata: ModelMetadata | None = None,
     replace: bool = False,
 ) -> None:
-    """Writes a model as a folder that is whole or not there.
+    """Writes a model folder atomically: it is either complete or absent.
 
     Args:
-        tensors: parameters by our name, with or without `bert.` in front of the encoder's.
-        metadata: what else is known of the model, for `bertsmith.json`.
-        replace: write over an existing folder that holds a model.
+        tensors: parameters by our name, with or without the prefix `bert.` of the encoder.
+        metadata: further information on the model, for `bertsmith.json`.
+        replace: overwrite an existing folder that contains a model.
 
     Raises:
-        InputError: the folder exists and `replace` is not given, or it holds no model.
-        CheckpointError: the tensors are not those of the configuration.
+        InputError: the folder exists and `replace` is not given, or it does not contain a model.
+        CheckpointError: the tensors do not match the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
     """
     folder, metadata = Path(path), metadata or ModelMetadata()
@@ -152,7 +153,7 @@ def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: 
         "dtype": dtype,
         "tie_word_embeddings": True,
     }
-    # A single output needs its one name, or transformers builds two.
+    # A single output needs one label, or transformers builds two outputs.
     labels = metadata.labels or (("LABEL_0",) if metadata.task == "regression" else ())
     if labels:
         values["id2label"] = {str(number): label for number, label in enumerate(labels)}
@@ -167,7 +168,7 @@ def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: 
 
 
 def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None) -> str:
-    """The class of `transformers` that holds these parts.
+    """The class of `transformers` with these parts.
 
     >>> from bertsmith.model.bert import NAMES
     >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
@@ -198,14 +199,14 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _declared(values: dict[str, Any]) -> tuple[str | None, str | None]:
-    """What another tool says of its model's task: the class that holds it, and the kind of problem."""
+    """What another tool says about the task of its model: its class, and the kind of problem."""
     classes, problem = values.get("architectures"), values.get("problem_type")
     first = classes[0] if isinstance(classes, list) and classes else None
     return first if isinstance(first, str) else None, problem if isinstance(problem, str) else None
 
 
 def _labels(values: dict[str, Any], tensors: Mapping[str, Tensor], source: str) -> tuple[str, ...]:
-    """The label names of another tool's classifier, in the order of its rows; none where it names none."""
+    """The labels of another tool's classifier, in the order of its rows; empty if it has none."""
     names = values.get("id2label")
     if not isinstance(names, dict) or "classifier.bias" not in tensors:
         return ()
@@ -223,7 +224,7 @@ def _require_equal_copies(plan: LoadingPlan, stored: Mapping[str, Tensor], sourc
     untied = [copy for first, copy, _ in plan.copies if not torch.equal(stored[first], stored[copy])]
     if untied:
         raise CheckpointError(
-            expected=f"the decoder tied to the word table in {source}",
-            found=f"other values in {', '.join(untied)}",
+            expected=f"a decoder tied to the word table in {source}",
+            found=f"different values in {', '.join(untied)}",
             fix="use a model whose decoder shares the word table, as BERT's does",
         )

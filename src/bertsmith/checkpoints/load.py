@@ -1,4 +1,4 @@
-"""Any model, from wherever it is: a Hugging Face folder, a Google checkpoint, a run, a hub id; and its conversion."""
+"""Loads and converts a model from any source: a Hugging Face folder, a Google checkpoint, a run folder, a hub id."""
 
 from pathlib import Path
 from typing import Literal
@@ -16,7 +16,7 @@ KINDS = ("huggingface", "google")
 
 
 def kind_of(path: Path) -> Kind | None:
-    """What lies at a path: a Hugging Face folder, a Google checkpoint (its folder, prefix or one of its files)."""
+    """The kind of model at a path: Hugging Face folder, or Google checkpoint (folder, prefix or one of its files)."""
     if path.is_dir():
         if any((path / name).exists() for name in WEIGHT_FILES):
             return "huggingface"
@@ -26,7 +26,7 @@ def kind_of(path: Path) -> Kind | None:
 
 
 def load_any(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     *,
     rules: TextRules | None = None,
     allow_unknown: bool = False,
@@ -37,16 +37,18 @@ def load_any(
     """The model at a path or with a hub id.
 
     Args:
-        source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one
-            of its files); or, where no such path exists, an id such as `google-bert/bert-base-uncased`.
-        rules: how text is cut, in place of what the folder says.
-        allow_unknown: leave out tensors whose names mean nothing here, and report them.
-        cache, endpoint, offline: see `hub.resolve`; they matter for an id only.
+        source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
+            its files); or, if no such path exists, an id such as `google-bert/bert-base-uncased`.
+        rules: text rules to use instead of those of the folder.
+        allow_unknown: skip tensors with unknown names, and report them.
+        cache, endpoint, offline: see `hub.resolve`; used only for an id.
 
     Raises:
-        InputError: there is nothing that can be read.
-        ConfigError, CheckpointError, VocabularyError: what is there is damaged or does not fit together.
+        InputError: there is no model that can be read.
+        ConfigError, CheckpointError, VocabularyError: files are damaged or do not belong together.
     """
+    if isinstance(source, ModelFolder):
+        return source
     path = Path(source)
     kind = kind_of(path)
     if kind is None:
@@ -61,9 +63,9 @@ def load_any(
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",
         found=_found(path),
-        fix="give the model it was made from, or run it with onnxruntime"
+        fix="use the model it was exported from, or run it with onnxruntime"
         if _is_onnx(path)
-        else "give the folder that holds these files",
+        else "use the folder that contains these files",
     )
 
 
@@ -76,15 +78,15 @@ def convert(
     allow_unknown: bool = False,
     replace: bool = False,
 ) -> ModelFolder:
-    """Writes a model in another format and returns what was read, with its report.
+    """Writes a model in another format and returns the model that was read, with its report.
 
-    Optimizer state goes along from Google to Google; elsewhere it has no place, and the report counts it as skipped.
+    Optimizer state is copied from Google to Google; otherwise it is dropped, and the report counts it as skipped.
 
     Args:
-        source: anything that `load_any` takes.
+        source: anything that `load_any` accepts.
         to: "huggingface" or "google".
         rules, allow_unknown: see `load_any`.
-        replace: write over an existing folder that holds a model; never over the source.
+        replace: overwrite an existing folder that contains a model, but never the source.
 
     Raises:
         ConfigError: `to` is unknown.

@@ -1,7 +1,7 @@
-"""`bertsmith.json`, the metadata of a model: what it is for, how its text is cut, what its files must be.
+"""`bertsmith.json`, the metadata of a model: its task, its text rules, the digests of its files.
 
-It is stored next to the files that other tools read, which ignore it. A reader here takes the text rules and the labels
-from it before any other file.
+It is stored next to the files that other tools read, which ignore it. Our readers take the text rules and the labels
+from it first, before any other file.
 """
 
 import dataclasses
@@ -27,23 +27,23 @@ RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelMetadata:
-    """What is known of a model besides its weights and its shape.
+    """What is known about a model besides its weights and its shape.
 
     Attributes:
         task: "pretraining" or a kind of task; None for a model of another tool.
-        objective: what it was pre-trained on.
+        objective: the pre-training objective.
         labels: names of the classifier's rows, in their order.
-        spec: the task, as `TaskSpec.to_dict` gives it.
-        own_head: the name of the user's head, where it has one.
+        spec: the task, from `TaskSpec.to_dict`.
+        own_head: the name of the user's head, if it has one.
         trained_on: digests of the data.
-        training: settings and numbers of the training that people want to know.
+        training: settings and results of the training, for people to read.
         steps: optimizer steps of pre-training.
         tokens: tokens of pre-training.
         scores: on held-out documents or dev examples.
-        text_rules: what the ids of a text depend on besides the vocabulary.
-        architecture: the class of `transformers` that another tool names.
-        problem_type: what another tool says a classifier decides.
-        other: everything else in the file, kept as it is.
+        text_rules: the settings besides the vocabulary that determine the ids of a text.
+        architecture: the class of `transformers` in a model of another tool.
+        problem_type: the kind of problem of a classifier, in a model of another tool.
+        other: everything else in the file, unchanged.
     """
 
     task: str | None = None
@@ -72,7 +72,7 @@ class ModelMetadata:
         wrong = not isinstance(labels, list | tuple) or not all(isinstance(label, str) for label in labels)
         if wrong or not isinstance(task, str):
             raise InputError(
-                expected=f"a word as task and a list of words as labels in {where}",
+                expected=f"a string as task and a list of strings as labels in {where}",
                 found=f"{task!r} and {labels!r}"[:120],
                 fix="restore the file",
             )
@@ -87,7 +87,7 @@ class ModelMetadata:
         return ModelMetadata(**{**taken, "labels": tuple(labels), "task": task or None}, other=other)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for `bertsmith.json`; what is not known is left out."""
+        """Plain values for `bertsmith.json`; unknown ones are left out."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         other = values.pop("other")
         # A fine-tuned model lists its labels and scores even if there are none.
@@ -99,14 +99,14 @@ class ModelMetadata:
 
     @property
     def several_labels(self) -> bool:
-        """Whether a text may have several labels, or none."""
+        """Whether a text may have any number of labels, including none."""
         return bool((self.spec or {}).get("multi_label"))
 
     def kept_layers(self, folder: Path) -> tuple[str, ...]:
-        """The linear layers that int8 keeps in higher precision; none where the metadata does not say.
+        """The linear layers that int8 keeps in higher precision; none if the metadata does not list any.
 
         Args:
-            folder: of the model, for errors.
+            folder: the folder of the model, for error messages.
 
         Raises:
             CheckpointError: the note in the metadata is malformed.
@@ -122,10 +122,10 @@ class ModelMetadata:
         return tuple(kept)
 
     def check_labels(self, tensors: "Mapping[str, Tensor]") -> None:
-        """Returns if the labels, where given, name every row of the classifier, where there is one.
+        """Checks that there is one label for each row of the classifier, if there are labels and a classifier.
 
         Raises:
-            CheckpointError: there are more names than rows, or fewer.
+            CheckpointError: there are more or fewer labels than rows.
         """
         bias = tensors.get("classifier.bias")
         if self.labels and bias is not None and len(self.labels) != len(bias):
@@ -143,7 +143,7 @@ def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
         verify: compare the files of the folder with the digests in the metadata.
 
     Raises:
-        InputError: the file is not a JSON object, of a later format, or holds a malformed task or labels.
+        InputError: the file is not a JSON object, has another format version, or a malformed task or labels.
         CheckpointError: a file is missing, or its digest is different or missing.
     """
     path = folder / METADATA
@@ -163,7 +163,7 @@ def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
 
 
 def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
-    """Writes the metadata of a model, with the digests of the files that are in `folder` now."""
+    """Writes the metadata of a model, with the digests of the files that are already in `folder`."""
     values: dict[str, Any] = {"format": METADATA_FORMAT, "bertsmith": bertsmith.__version__}
     values |= {key: value for key, value in metadata.to_dict().items() if key not in RESERVED}
     if tokenizer is not None:
@@ -177,7 +177,7 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
 def _verify(folder: Path, digests: Any) -> None:
     path = folder / METADATA
     if not isinstance(digests, dict) or not digests:
-        raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verifying it")
+        raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verification")
     altered = [
         name
         for name, digest in digests.items()
@@ -187,7 +187,7 @@ def _verify(folder: Path, digests: Any) -> None:
     if altered:
         raise CheckpointError(
             expected=f"the files that '{path}' describes",
-            found=f"others: {', '.join(altered)}",
+            found=f"different ones: {', '.join(altered)}",
             fix="copy the folder again, or remove bertsmith.json if you changed them",
         )
 

@@ -1,37 +1,36 @@
-"""What every reader of checkpoints gives back, and the checks that do not depend on the format."""
+"""The result of every checkpoint reader, and the checks that do not depend on the format."""
 
 import dataclasses
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.plan import LoadReport
+from bertsmith.checkpoints.weights import not_finite
 from bertsmith.errors import CheckpointError, VocabularyError
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.parameter_names import PARTS, part_of
+from bertsmith.model.our_names import PARTS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
-# A model may have a few rows more than pieces, to make the height of its table a round number.
+# A word table may have a few more rows than there are pieces, to make their number a multiple of one of these.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ModelFolder:
-    """A model as it lies on a disk, read.
+    """A model read from disk.
 
     Attributes:
         path: where it was read from.
         config: the shape of the encoder.
-        tensors: parameters by our name, encoder names with `bert.` in front; dtype as stored.
-        tokenizer: vocabulary and rules; None where the folder has no vocabulary.
-        metadata: what `bertsmith.json` says (task, labels), or what other tools say where there is none.
-        report: what became of every stored name.
+        tensors: parameters by our name, those of the encoder prefixed with `bert.`; dtype as stored.
+        tokenizer: vocabulary and rules; None if the folder has no vocabulary.
+        metadata: the content of `bertsmith.json` (task, labels), or what other tools' files say if there is none.
+        report: how each stored name was handled.
     """
 
     path: Path
@@ -43,7 +42,7 @@ class ModelFolder:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The parts beyond embeddings and layers that are there: pooler, mlm, nsp, classifier, span, own_head."""
+        """The parts beyond embeddings and layers that exist: pooler, mlm, nsp, classifier, span, own_head."""
         return parts_of(self.tensors)
 
     def require_tokenizer(self) -> Tokenizer:
@@ -58,7 +57,7 @@ class ModelFolder:
 
 
 def no_vocabulary(place: Path | str) -> CheckpointError:
-    """The error of a model without a vocabulary."""
+    """The error for a model without a vocabulary."""
     return CheckpointError(
         expected=f"a vocabulary next to the model in '{place}'",
         found="no vocab.txt or tokenizer.json",
@@ -77,10 +76,10 @@ def parts_of(tensors: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -> str | None:
-    """None if the vocabulary has a piece for every row of the word table; a note if some rows only fill up.
+    """None if the vocabulary has a piece for every row of the word table; a note if some rows are only padding.
 
     Raises:
-        VocabularyError: the vocabulary is not that of the model.
+        VocabularyError: the vocabulary does not belong to the model.
     """
     pieces, rows = len(vocabulary), config.vocab_size
     if pieces == rows:
@@ -95,27 +94,21 @@ def fit_vocabulary(vocabulary: Vocabulary, config: EncoderConfig, source: str) -
 
 
 def require_numbers(tensors: Mapping[str, Tensor], source: str) -> None:
-    """Returns if all tensors hold floating-point numbers, none of them infinite or no number.
+    """Checks that all tensors contain floating-point numbers, none of them infinite or NaN.
 
     Raises:
-        CheckpointError: some do not, as in a quantised model, or after a training that broke; all of them are named.
+        CheckpointError: some do not, as in a quantised model or after a diverged training; all of them are listed.
     """
     wrong = [f"{name} as {str(tensor.dtype)[6:]}" for name, tensor in tensors.items() if not tensor.is_floating_point()]
     if wrong:
         raise CheckpointError(
             expected=f"floating-point weights in {source}",
             found=", ".join(wrong),
-            fix="use the model before it was quantised",
+            fix="use the model from before quantisation",
         )
-    # A finite sum has only finite terms, and is had far sooner than an answer for each term.
-    broken = [
-        name
-        for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
-    ]
-    if broken:
+    if broken := not_finite(tensors):
         raise CheckpointError(
-            expected=f"weights that are finite numbers in {source}",
-            found=f"others in {', '.join(broken)}",
-            fix="the training broke or the file is damaged; take an earlier checkpoint, or copy it again",
+            expected=f"finite weights in {source}",
+            found=f"infinite or NaN values in {', '.join(broken)}",
+            fix="the training diverged or the file is damaged; use an earlier checkpoint, or copy the file again",
         )

@@ -1,8 +1,8 @@
-"""What is taken from a checkpoint: every name accounted for, every shape compared, before a tensor is read.
+"""Plans the loading of a checkpoint: accounts for every name and checks every shape before any tensor is read.
 
-All that is wrong is said at once. A name is mapped, skipped on purpose (with the reason), or unknown; a parameter is
-there or missing. Unknown names are an error unless the caller allows them, because a model that quietly lost
-its head scores like one that never learned.
+All problems are reported at once. A name is mapped, skipped on purpose (with the reason), or unknown; a parameter is
+present or missing. Unknown names are an error unless the caller allows them, because a model that silently lost its
+head scores like one that never learned.
 """
 
 import dataclasses
@@ -14,25 +14,25 @@ from torch import Tensor
 from bertsmith.errors import CheckpointError
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.layers import sinusoidal_positions
-from bertsmith.model.parameter_names import OWN_HEAD, PARTS, PREFIX, Match, ParameterNames, Skip, part_of
+from bertsmith.model.our_names import OWN_HEAD, PARTS, part_of
+from bertsmith.model.parameter_names import Match, ParameterNames, Skip
 
 Shape = tuple[int, ...]
 
-_WHOLE = (PREFIX, "bert/")  # what the names of an encoder begin with, unless it was saved alone
 POSITIONS = "bert.embeddings.position.weight"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LoadReport:
-    """What became of every name in a checkpoint.
+    """How each name in a checkpoint was handled.
 
     Attributes:
         source: the file or folder.
-        mapped: name there to name here.
-        skipped: name there to the reason why it is left out.
-        unknown: names there that mean nothing here; they are not loaded.
-        missing: parts of the full model that the checkpoint does not hold, such as "mlm".
-        notes: anything else a reader should know.
+        mapped: stored name to our name.
+        skipped: stored name to the reason for skipping it.
+        unknown: stored names that are unknown here; they are not loaded.
+        missing: parts of the full model that are not in the checkpoint, such as "mlm".
+        notes: anything else the user should know.
     """
 
     source: str
@@ -43,7 +43,7 @@ class LoadReport:
     notes: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """The report for people; unknown names are listed one by one, skipped ones are counted by reason."""
+        """The report as lines of text; unknown names are listed one by one, skipped ones are counted by reason."""
         reasons = sorted(set(self.skipped.values()))
         counts = [f"{list(self.skipped.values()).count(reason)} {reason}" for reason in reasons]
         lines = [f"{self.source}: {len(self.mapped)} tensors mapped"]
@@ -63,12 +63,12 @@ class LoadReport:
 
 @dataclasses.dataclass(frozen=True)
 class LoadingPlan:
-    """Which stored tensor fills which parameter.
+    """Which stored tensor provides which parameter.
 
     Attributes:
         take: our name to (stored name, whether to transpose).
-        copies: (stored name, stored name, our name) of tensors that must hold the same values.
-        report: every stored name accounted for.
+        copies: (stored name, stored name, our name) of tensors that must have the same values.
+        report: how each stored name is handled.
     """
 
     take: dict[str, tuple[str, bool]]
@@ -86,25 +86,25 @@ def plan_loading(
     name_there: Callable[[str], str] = str,
     allow_unknown: bool = False,
 ) -> LoadingPlan:
-    """The plan for a checkpoint whose tensors have these names and shapes.
+    """The plan for loading a checkpoint whose tensors have these names and shapes.
 
     Args:
-        stored: names and shapes as they lie on the disk.
-        translate: gives the meaning of a stored name, such as `from_google`.
+        stored: names and shapes as stored.
+        translate: returns the meaning of a stored name, such as `from_google`.
         names: the parameters of the architecture.
-        source: what to call the checkpoint in the report and in errors.
-        name_there: gives the stored name of one of ours, for errors; the same if not given.
-        allow_unknown: report unknown names instead of refusing them.
+        source: the name of the checkpoint in the report and in error messages.
+        name_there: returns the stored name for one of ours, for error messages; by default the same name.
+        allow_unknown: report unknown names instead of raising an error.
 
     Raises:
-        CheckpointError: parameters are missing, have another shape than the configuration says, stand there
-            twice, or are unknown. All of them are named.
+        CheckpointError: parameters are missing, do not have the shape in the configuration, occur twice, or are
+            unknown. All of them are listed.
     """
-    # A configuration is not trusted either: listing the tensors of a billion layers would take all memory.
+    # The configuration is not trusted either: listing the tensors of a billion layers would exhaust memory.
     if config.num_hidden_layers > max(len(stored), 1):
         raise CheckpointError(
             expected=f"the tensors of {config.num_hidden_layers} layers in {source}",
-            found=f"{len(stored)} tensors in all",
+            found=f"{len(stored)} tensors in total",
             fix="check that configuration and weights belong together",
         )
     take: dict[str, tuple[str, bool]] = {}
@@ -139,16 +139,17 @@ def plan_loading(
             mapped[name] = found.ours
 
     shapes, missing = _expected(take, stored, config, names)
-    problems += [f"no {_as_stored(name_there(ours), stored)}" for ours in shapes if ours not in take]
+    prefixes = (names.prefix, "bert/")
+    problems += [f"no {_as_stored(name_there(ours), stored, prefixes)}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
         if ours not in shapes:
-            problems.append(f"{name} belongs to no part of this configuration")
+            problems.append(f"{name} does not belong to any part of this configuration")
             continue
         shape = shapes[ours][::-1] if transposed else shapes[ours]
         if stored[name] != shape:
-            problems.append(f"{name} is {list(stored[name])} and not {list(shape)}")
+            problems.append(f"{name} is {list(stored[name])} instead of {list(shape)}")
     problems += [
-        f"{name} is {list(stored[name])} and not {list(stored[first])}"
+        f"{name} is {list(stored[name])} instead of {list(stored[first])}"
         for first, name, _ in copies
         if stored[first] != stored[name]
     ]
@@ -156,13 +157,13 @@ def plan_loading(
         problems += [f"unknown {name}" for name in unknown]
     if problems:
         raise CheckpointError(
-            expected=f"the {len(shapes)} tensors of a {config.display_name} with {config.num_hidden_layers} layers, width "
-            f"{config.hidden_size} in {source}",
+            expected=f"the {len(shapes)} tensors of a {config.display_name} with "
+            f"{config.num_hidden_layers} layers of width {config.hidden_size} in {source}",
             found="; ".join(problems),
             fix="check that configuration and weights belong together"
             + (
                 " (`bertsmith convert --to huggingface --allow-unknown` writes a folder without the unknown ones; "
-                "in Python allow_unknown=True leaves them out)"
+                "in Python, allow_unknown=True skips them)"
                 if unknown and not allow_unknown
                 else ""
             ),
@@ -172,30 +173,32 @@ def plan_loading(
 
 
 def fixed_positions(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> Tensor:
-    """The positions [P, D] that a model computes or has none of, as a table that other tools can load."""
+    """The position table [P, D] of a model with sinusoidal positions or none, for tools that need a table."""
     word = tensors["bert.embeddings.word.weight"]
     if config.position_embedding_type == "none":
         return word.new_zeros(config.max_position_embeddings, config.hidden_size)
     return sinusoidal_positions(config.max_position_embeddings, config.hidden_size).to(word)
 
 
-def _as_stored(name: str, stored: Iterable[str]) -> str:
-    """The name without the prefix of the encoder where no stored name has it."""
-    is_bare = name.startswith(_WHOLE) and not any(other.startswith(_WHOLE) for other in stored)
-    return name[len(PREFIX) :] if is_bare else name
+def _as_stored(name: str, stored: Iterable[str], prefixes: tuple[str, ...]) -> str:
+    """The name, without the prefix of the encoder if no stored name has it."""
+    is_bare = not any(other.startswith(prefixes) for other in stored)
+    for prefix in prefixes:
+        name = name.removeprefix(prefix) if is_bare else name
+    return name
 
 
 def _expected(
     take: Mapping[str, tuple[str, bool]], stored: Mapping[str, Shape], config: EncoderConfig, names: ParameterNames
 ) -> tuple[dict[str, Shape], tuple[str, ...]]:
-    """The shapes that must be there, given the parts of which anything is there; and the absent parts."""
+    """The required shapes, including those of every part with at least one tensor, and the absent parts."""
     shapes: dict[str, Shape] = dict(names.required_shapes(config))
     present = {part_of(ours) for ours in take}
     for part in names.parts:
         if part in present:
             labels = {stored[take[ours][0]][0] for ours in take if part_of(ours) == part and stored[take[ours][0]]}
-            # Where weight and bias disagree, the larger is expected, so that the other one is named.
+            # If weight and bias disagree, the larger one is expected, so that the other one is reported.
             shapes |= names.part_shapes(part, config, max(labels, default=0))
-    # The shapes of a head that the user wrote are known to its class alone.
+    # Only the class of a user's head knows its shapes.
     shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) == OWN_HEAD}
     return shapes, tuple(part for part in PARTS if part in names.parts and part not in present)

@@ -1,27 +1,27 @@
-"""The published BERT checkpoints: name, hub id, sizes, casing, languages.
+"""The published BERT, DistilBERT and RoBERTa checkpoints: name, hub id, sizes, casing, languages.
 
-A catalogue, not a downloader: `local_copies` tells which of them lie on this machine.
+A catalogue, not a downloader: `local_copies` finds those that are on this machine.
 """
 
 import dataclasses
 from pathlib import Path
 
-import huggingface_hub
-
 from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import InputError
-from bertsmith.model.config import BertConfig
+from bertsmith.model.config import BertConfig, EncoderConfig
+from bertsmith.model.distilbert import DistilBertConfig
+from bertsmith.model.roberta import RobertaConfig
 
 _UNCASED, _CASED, _MULTILINGUAL_CASED, _MULTILINGUAL_UNCASED, _CHINESE = 30522, 28996, 119547, 105879, 21128
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Published:
-    """A checkpoint that Google published.
+    """A checkpoint that Google, Hugging Face or Facebook published.
 
     Attributes:
-        name: Google's name of the archive.
-        hub_id: the same weights on the hub.
+        name: Google's name of the archive; of other models their name on the hub.
+        hub_id: the weights on the hub.
         config: its shape.
         cased: whether capital letters are kept.
         languages: what it was trained on.
@@ -29,17 +29,17 @@ class Published:
 
     name: str
     hub_id: str
-    config: BertConfig
+    config: EncoderConfig
     cased: bool
     languages: str
 
     @property
     def num_parameters(self) -> int:
-        """Parameters of encoder and pooler."""
-        return self.config.num_parameters()
+        """The number of parameters of encoder and pooler."""
+        return self.config.num_parameters(pooler=self.config.has_pooler)
 
     def line(self) -> str:
-        """One line for people.
+        """A one-line description.
 
         >>> find("google-bert/bert-base-cased").line()
         'cased_L-12_H-768_A-12: 12 layers, width 768, 28996 pieces, 108 M parameters, cased, English'
@@ -72,7 +72,12 @@ def _small(layers: int, width: int) -> Published:
     return Published(name=name, hub_id=f"google/bert_{name}", config=config, cased=False, languages="English")
 
 
-CATALOGUE = (
+def _other(hub_id: str, config: EncoderConfig, *, cased: bool = True, languages: str = "English") -> Published:
+    name = hub_id.rpartition("/")[2]
+    return Published(name=name, hub_id=hub_id, config=config, cased=cased, languages=languages)
+
+
+_GOOGLES = (
     _published("uncased_L-12_H-768_A-12", "google-bert/bert-base-uncased", "base", _UNCASED),
     _published("uncased_L-24_H-1024_A-16", "google-bert/bert-large-uncased", "large", _UNCASED),
     _published("cased_L-12_H-768_A-12", "google-bert/bert-base-cased", "base", _CASED, cased=True),
@@ -96,7 +101,7 @@ CATALOGUE = (
         _MULTILINGUAL_UNCASED,
         languages="102 languages",
     ),
-    # Google lists it with the uncased models, the hub keeps capitals; only Latin letters in Chinese text differ.
+    # Google lists it as uncased, the hub keeps capitals; they differ only for Latin letters in Chinese text.
     _published(
         "chinese_L-12_H-768_A-12", "google-bert/bert-base-chinese", "base", _CHINESE, cased=True, languages="Chinese"
     ),
@@ -104,14 +109,30 @@ CATALOGUE = (
         _small(layers, width)
         for layers in (2, 4, 6, 8, 10, 12)
         for width in (128, 256, 512, 768)
-        # Base itself was published again with this series; it stands above.
+        # Base itself was published again with this series; it is listed above.
         if (layers, width) != (12, 768)
     ),
 )
+SUCCESSORS = (
+    _other("distilbert/distilbert-base-uncased", DistilBertConfig(vocab_size=_UNCASED), cased=False),
+    _other("distilbert/distilbert-base-cased", DistilBertConfig(vocab_size=_CASED)),
+    _other(
+        "distilbert/distilbert-base-multilingual-cased",
+        DistilBertConfig(vocab_size=_MULTILINGUAL_CASED),
+        languages="104 languages",
+    ),
+    _other("FacebookAI/roberta-base", RobertaConfig()),
+    _other(
+        "FacebookAI/roberta-large",
+        RobertaConfig(hidden_size=1024, num_hidden_layers=24, num_attention_heads=16, intermediate_size=4096),
+    ),
+    _other("distilbert/distilroberta-base", RobertaConfig(num_hidden_layers=6)),
+)
+CATALOGUE = (*_GOOGLES, *SUCCESSORS)
 
 
 def find(name: str) -> Published | None:
-    """The published checkpoint of a name or hub id; None if there is none.
+    """The published checkpoint with a name or hub id; None if there is none.
 
     >>> find("uncased_L-2_H-128_A-2").num_parameters
     4385920
@@ -124,11 +145,13 @@ def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[
 
     Args:
         folders: where to look for folders with Google's names, such as `DIR/uncased_L-2_H-128_A-2`.
-        cache: folder of fetched models; by default the one that all tools of the hub share.
+        cache: folder of fetched models; by default the one that all tools for the hub share.
 
     Raises:
-        InputError: one of `folders` is no folder.
+        InputError: one of `folders` is not a folder.
     """
+    import huggingface_hub  # takes a moment
+
     for folder in folders:
         if not Path(folder).is_dir():
             found = "a file" if Path(folder).exists() else "nothing"

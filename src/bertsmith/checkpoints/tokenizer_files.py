@@ -1,10 +1,11 @@
-"""The tokenizer files of a Hugging Face folder, written and read without its libraries.
+"""Reads and writes the tokenizer files of a Hugging Face folder without Hugging Face's libraries.
 
-`tokenizer.json` holds the vocabulary again, with the rules as a pipeline; `tokenizer_config.json` names the class
-and its switches. The rules of BERT's later original code (other control characters, 200 characters a word) have no
-switch there: they are written out as a pipeline, and the class becomes the general one that runs it.
+`tokenizer.json` repeats the vocabulary and describes the rules as a pipeline; `tokenizer_config.json` names the class
+and its switches. The rules of BERT's later original code (other control characters, 200 characters per word) have no
+switch there: they are written as a pipeline, with the general class that runs it.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 
 _BYTE_LEVEL = SpecialPieces(pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>")  # as RoBERTa spells them
 
-# Categories Cc and Cf and the replacement character go; then white space becomes spaces. Oniguruma's syntax.
+# Drops categories Cc and Cf and the replacement character; then white space becomes spaces. Oniguruma's syntax.
 _GOOGLE_DROPS = r"[\p{Cc}\p{Cf}\x{FFFD}&&[^\t\n\r]]"
 _GOOGLE_SPACES = r"[\t\n\r\p{Zs}]"
 
@@ -80,7 +81,7 @@ def tokenizer_config(tokenizer: WordPieceTokenizer, config: EncoderConfig) -> di
         "tokenize_chinese_chars": rules.split_cjk,
         "model_input_names": _model_inputs(config),
         "model_max_length": config.max_tokens,
-        # BertTokenizer builds its own pipeline from the switches; the general class takes the one in tokenizer.json.
+        # BertTokenizer builds its own pipeline from the switches; the general class uses the one in tokenizer.json.
         "tokenizer_class": "BertTokenizer" if rules == plain else "PreTrainedTokenizerFast",
     }
 
@@ -89,10 +90,10 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceToke
     """The WordPiece tokenizer of a folder and notes on where its rules come from; None if there is no vocabulary.
 
     Args:
-        metadata: its text rules take precedence over what other files say.
+        metadata: its text rules take precedence over those in other files.
 
     Raises:
-        VocabularyError: the vocabulary is none, or `vocab.txt` and `tokenizer.json` disagree.
+        VocabularyError: the vocabulary is invalid, or `vocab.txt` and `tokenizer.json` disagree.
         InputError, ConfigError: a file is damaged.
     """
     pipeline = _read_object(folder / "tokenizer.json")
@@ -106,7 +107,7 @@ def read_wordpiece(folder: Path, metadata: ModelMetadata) -> tuple[WordPieceToke
 def read_rules(
     folder: Path, pipeline: dict[str, Any], vocabulary: Vocabulary, metadata: ModelMetadata
 ) -> tuple[TextRules, list[str]]:
-    """The rules of a folder: from the metadata, the tokenizer's files, or else from the vocabulary.
+    """The rules of a folder: from the metadata, from the tokenizer's files, or guessed from the vocabulary.
 
     Raises:
         InputError, ConfigError: a file is damaged.
@@ -146,7 +147,7 @@ def read_rules(
 
 
 def guess_rules(vocabulary: Vocabulary) -> tuple[TextRules, list[str]]:
-    """The rules that fit a vocabulary which nothing else is known about, and a note that says so."""
+    """The rules that fit a vocabulary when nothing else is known, and a note that says so."""
     rules = TextRules(lowercase=not vocabulary.is_cased)
     kind = "has capital letters: cased" if vocabulary.is_cased else "has no capital letters: uncased"
     return rules, [f"no file says how text is cleaned; the vocabulary {kind}"]
@@ -156,10 +157,10 @@ def read_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
     """The tokenizer of a folder whose architecture is not known, and notes; None if there is no vocabulary.
 
     Args:
-        metadata: as of `read_wordpiece`.
+        metadata: see `read_wordpiece`.
 
     Raises:
-        BertsmithError: as `read_wordpiece` and `read_pipeline`.
+        BertsmithError: see `read_wordpiece` and `read_pipeline`.
     """
     model = _read_object(folder / "tokenizer.json").get("model")
     is_wordpiece = isinstance(model, dict) and model.get("type") == "WordPiece"
@@ -169,10 +170,10 @@ def read_tokenizer(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | N
 
 
 def read_pipeline(folder: Path, metadata: ModelMetadata) -> tuple[Tokenizer | None, list[str]]:
-    """The tokenizer that a `tokenizer.json` describes, or the `vocab.json` and `merges.txt` of a byte-level BPE.
+    """The tokenizer in `tokenizer.json`, or a byte-level BPE from `vocab.json` and `merges.txt`.
 
     Args:
-        metadata: not asked; the description says everything.
+        metadata: not used; the description is complete.
 
     Raises:
         CheckpointError: the description cannot be run.
@@ -233,10 +234,10 @@ def byte_level_json(ids: dict[str, int], merges: Sequence[str], special: Special
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, config: EncoderConfig) -> None:
-    """Writes the files from which `transformers` makes the same tokenizer.
+    """Writes the files from which `transformers` builds the same tokenizer.
 
     Args:
-        config: of the model, which says what the model is given.
+        config: of the model, which determines its inputs.
     """
     if isinstance(tokenizer, WordPieceTokenizer):
         tokenizer.vocabulary.save(folder / "vocab.txt")
@@ -259,15 +260,28 @@ def with_rules(tokenizer: Tokenizer, rules: TextRules) -> Tokenizer:
     """The same vocabulary with other text rules.
 
     Raises:
-        ConfigError: the tokenizer is not WordPiece, which alone has such rules.
+        ConfigError: the tokenizer is not WordPiece; only WordPiece has such rules.
     """
     if not isinstance(tokenizer, WordPieceTokenizer):
         raise ConfigError(
             expected="text rules (--cased, --uncased) for a WordPiece vocabulary",
-            found="a tokenizer that its tokenizer.json describes",
-            fix="leave the option out; the file says how text is cleaned",
+            found="a tokenizer defined by its tokenizer.json",
+            fix="leave the option out; the file defines how text is cleaned",
         )
     return WordPieceTokenizer(tokenizer.vocabulary, rules)
+
+
+def lowercased(tokenizer: Tokenizer) -> Tokenizer:
+    """The same tokenizer, but for texts that are lower-cased first."""
+    if isinstance(tokenizer, WordPieceTokenizer):
+        before = tokenizer.rules
+        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
+        return WordPieceTokenizer(tokenizer.vocabulary, rules)
+    assert isinstance(tokenizer, PipelineTokenizer), "a tokenizer that can be described"
+    steps = [{"type": "Lowercase"}, tokenizer.description.get("normalizer")]
+    normalizer = {"type": "Sequence", "normalizers": [step for step in steps if step is not None]}
+    description = {**tokenizer.description, "normalizer": normalizer}
+    return PipelineTokenizer(description, tokenizer.vocabulary.special, source=tokenizer.source)
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
@@ -282,7 +296,7 @@ def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
 
 
 def _model_inputs(config: EncoderConfig) -> list[str]:
-    """The arguments of the model in `transformers`; one without several segments has no segment ids."""
+    """The arguments of the model in `transformers`; with fewer than two segments there are no segment ids."""
     segments = ["token_type_ids"] if config.type_vocab_size > 1 else []
     return ["input_ids", *segments, "attention_mask"]
 
@@ -309,7 +323,7 @@ def _read_vocabulary(folder: Path, pipeline: dict[str, Any]) -> Vocabulary | Non
 
 
 def _pieces(pipeline: dict[str, Any], path: Path) -> list[str] | None:
-    """The pieces in a `tokenizer.json` in the order of their ids, added ones included; None if it has no WordPiece."""
+    """The pieces in a `tokenizer.json` in order of their ids, added ones included; None if it is not WordPiece."""
     model = pipeline.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), dict) or model.get("type") != "WordPiece":
         return None
@@ -322,8 +336,8 @@ def _pieces(pipeline: dict[str, Any], path: Path) -> list[str] | None:
     if sorted(by_id) != list(range(len(ids))):
         raise VocabularyError(
             expected=f"ids 0 to {len(ids) - 1}, each once, in '{path}'",
-            found="others",
-            fix="restore the file, or put the vocab.txt of the model beside it",
+            found="other ids",
+            fix="restore the file, or put the vocab.txt of the model next to it",
         )
     return [by_id[id] for id in range(len(ids))]
 

@@ -1,10 +1,11 @@
-"""The weight files of a Hugging Face folder: safetensors or `.bin`, whole or in shards.
+"""The weight files of a Hugging Face folder: safetensors or `.bin`, whole or in shards; the digest of weights.
 
-Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, and refused if it holds
-anything but tensors.
+Nothing in a file is ever executed: a `.bin` is read with `weights_only=True`, and rejected if it contains anything but
+tensors.
 """
 
 import errno
+import math
 import os
 import pickle
 import re
@@ -22,12 +23,12 @@ import torch
 from torch import Tensor
 
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.files import FolderKind, read_json, require_file
+from bertsmith.files import FolderKind, digest_bytes, read_json, require_file
 
 SAFETENSORS, BIN = "model.safetensors", "pytorch_model.bin"
-# In the order in which they are looked for; an index lists the files of a model that is cut into shards.
+# In search order; an index lists the files of a model that is split into shards.
 WEIGHT_FILES = (SAFETENSORS, f"{SAFETENSORS}.index.json", BIN, f"{BIN}.index.json")
-# What a folder of a model holds, so that nothing else is ever replaced by one.
+# The files that identify a model folder, so that no other folder is ever overwritten by one.
 MODEL_FOLDER = FolderKind(
     "a model",
     (
@@ -39,12 +40,12 @@ MODEL_FOLDER = FolderKind(
 )
 OTHER_TOOLS = ("tf_model.h5", "flax_model.msgpack", "model.onnx", "rust_model.ot")
 
-# What a damaged pickle or zip archive makes torch.load raise; weights_only leaves no way to raise anything else.
+# What torch.load raises for a damaged pickle or zip archive; with weights_only it cannot raise anything else.
 _UNREADABLE = (
     pickle.UnpicklingError, zipfile.BadZipFile, struct.error, OSError, EOFError, RuntimeError, ValueError, KeyError,
     TypeError, AttributeError, IndexError, AssertionError, OverflowError, MemoryError,
 )  # fmt: skip
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # how safetensors ends what the system said
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")  # the end of an operating system error in safetensors
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -52,7 +53,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
     Raises:
         InputError: the folder has no weight file that can be read here.
-        CheckpointError: a file is damaged, incomplete or holds something else than tensors.
+        CheckpointError: a file is damaged or incomplete, or contains something other than tensors.
     """
     path = weight_file(folder)
     if not path.name.endswith(".index.json"):
@@ -66,14 +67,14 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
             wrong.append(f"{shard} ({error.found})")
             continue
         absent, extra = sorted(names - set(found)), sorted(set(found) - names)
-        said = [f"{what}: {', '.join(which)}" for what, which in (("lacks", absent), ("has beside", extra)) if which]
+        said = [f"{what}: {', '.join(which)}" for what, which in (("lacks", absent), ("also has", extra)) if which]
         if said:
             wrong.append(f"{shard} ({'; '.join(said)})")
         elif not wrong:
             tensors |= found
     if wrong:
         raise CheckpointError(
-            expected=f"in '{folder}' the files and tensors that '{path.name}' lists",
+            expected=f"'{folder}' to contain the files and tensors listed in '{path.name}'",
             found=", ".join(wrong),
             fix="copy these files again",
         )
@@ -93,15 +94,15 @@ def weight_file(folder: Path) -> Path:
     raise InputError(
         expected=f"{SAFETENSORS} or {BIN} in '{folder}'",
         found=f"only {', '.join(other)}" if other else "neither",
-        fix="convert the model with the tool that wrote it" if other else "give the folder of a model",
+        fix="convert the model with the tool that wrote it" if other else "use the folder of a model",
     )
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Writes tensors in the order of their names; those that share memory are written out each.
+    """Writes tensors in the order of their names; tensors that share memory are written separately.
 
     Raises:
-        OSError: the file cannot be written, as where the disk is full; it names `path`.
+        OSError: the file cannot be written, for example because the disk is full; it names `path`.
     """
     seen: set[int] = set()
     separate: dict[str, Tensor] = {}
@@ -112,7 +113,7 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
             tensor = tensor.clone()
         seen.add(tensor.untyped_storage().data_ptr())
         separate[name] = tensor
-    # The library writes files that nobody else may read; one that is made here has the rights of any other file.
+    # The library creates files that only their owner can read; a file created here gets the usual permissions.
     path.touch()
     rights = stat.S_IMODE(path.stat().st_mode)
     try:
@@ -124,6 +125,32 @@ def write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     path.chmod(rights)
 
 
+def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
+    """`sha256:` and the hexadecimal SHA-256 of named tensors, independent of their order and device.
+
+    Run folders record it, so it stays the same for the same names and bytes.
+    """
+    parts = []
+    for name, tensor in sorted(tensors.items()):
+        numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        parts.append(f"{name} {digest_bytes(numbers.tobytes())}")
+    return digest_bytes("\n".join(parts).encode())
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the tensors with infinite or NaN values, in their order.
+
+    >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
+    ['b']
+    """
+    # A finite sum has only finite terms, and is much faster to compute than a check of each term.
+    return [
+        name
+        for name, tensor in tensors.items()
+        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
+    ]
+
+
 def _read_file(path: Path) -> dict[str, Tensor]:
     require_file(path, "model weights")
     if path.suffix == ".safetensors":
@@ -133,7 +160,7 @@ def _read_file(path: Path) -> dict[str, Tensor]:
             raise _damaged(path, error) from None
     try:
         with warnings.catch_warnings():
-            # Old files are read like new ones; what a warning would say of a damaged one, the error says.
+            # Old files are read like new ones; for damaged ones the error says what a warning would say.
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
     except _UNREADABLE as error:
@@ -142,15 +169,15 @@ def _read_file(path: Path) -> dict[str, Tensor]:
         isinstance(name, str) and _is_plain(tensor) for name, tensor in content.items()
     ):
         raise CheckpointError(
-            expected=f"nothing but named tensors in '{path}'",
+            expected=f"only named tensors in '{path}'",
             found=_kinds(content),
-            fix="save the state_dict of the model alone",
+            fix="save only the state_dict of the model",
         )
     return {name: tensor.detach() for name, tensor in content.items()}
 
 
 def _is_plain(value: Any) -> bool:
-    """True for a tensor whose numbers are all there; a few bytes can claim to be a view of a huge one."""
+    """True for a tensor whose values are all stored; a few bytes can claim to be a view of a huge tensor."""
     if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
         return False
     return value.nbytes <= value.untyped_storage().nbytes()
@@ -164,7 +191,7 @@ def _shards(path: Path) -> dict[str, set[str]]:
         raise CheckpointError(expected=f"a weight_map in '{path}'", found="none", fix="restore the file")
     shards: dict[str, set[str]] = {}
     for name, shard in places.items():
-        # A file name that leads out of the folder is an attack or a mistake.
+        # A file name that points outside the folder is an attack or a mistake.
         if (
             not isinstance(shard, str)
             or Path(shard).name != shard
@@ -191,6 +218,6 @@ def _damaged(path: Path, error: BaseException) -> CheckpointError:
     reason = (str(error).splitlines() or [""])[0][:160]
     return CheckpointError(
         expected=f"readable weights in '{path}'",
-        found=f"a damaged file or one that holds more than tensors ({type(error).__name__}: {reason})",
+        found=f"a damaged file or one that contains more than tensors ({type(error).__name__}: {reason})",
         fix="copy or download it again",
     )

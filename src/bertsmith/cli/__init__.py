@@ -1,5 +1,5 @@
-"""The command line: arguments in, one library call, text out, an exit code.
+"""The command line: each command parses its arguments, calls the library once and prints the result.
 
-Rooms are imported when their command runs, never at the top, so that `bertsmith --help` and the quick commands
-do not wait for torch.
+Packages are imported when a command runs, never at the top, so that `bertsmith --help` and quick commands do not wait
+for torch.
 """

@@ -1,6 +1,6 @@
-"""The application: which commands there are, and what becomes of errors.
+"""The command-line application: the list of commands, and error handling.
 
-Exit codes: 0 done; 1 a mistake that the user can mend, told in one line; 2 wrong usage; 130 stopped by Ctrl-C.
+Exit codes: 0 success; 1 an error that the user can fix, explained in one line; 2 wrong usage; 130 stopped by Ctrl-C.
 """
 
 import errno
@@ -30,13 +30,13 @@ from bertsmith.errors import BertsmithError
 
 
 class Command(NamedTuple):
-    """A command with the example that its help and docs/commands.md show.
+    """A command, with the example shown in its help and in docs/commands.md.
 
     Attributes:
-        settings: a function that returns the settings classes whose fields are further options. It is called when the
-            command is, because the classes may lie in rooms that take a while to import.
-        not_run: why the check of the page leaves the example out; empty where it runs it.
-        misplaced: where an argument too many belongs, such as the file of a command that reads stdin.
+        settings: a function that returns the settings classes whose fields become options. It is only called for the
+            command that runs, because the classes may be in packages that are slow to import.
+        not_run: why the check of the docs skips the example; empty if the example is run.
+        misplaced: what to do with an extra argument, such as a file given to a command that reads stdin.
     """
 
     function: Callable[..., None]
@@ -54,7 +54,7 @@ COMMANDS = (
         text.tokenize,
         "tokenize",
         "echo 'Who was Jim Henson?' | bertsmith tokenize --vocab vocab.txt",
-        misplaced="the lines come from stdin: bertsmith tokenize --vocab vocab.txt < FILE",
+        misplaced="pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
     ),
     Command(text.inputs, "inputs", "bertsmith inputs --vocab vocab.txt 'Who was Jim Henson?' 'He was a puppeteer.'"),
     Command(
@@ -73,7 +73,7 @@ COMMANDS = (
         inference.fill,
         "fill",
         "bertsmith fill --model my-run/model 'The man went to the [MASK] .'",
-        misplaced="put the text into quotes",
+        misplaced="quote the text",
     ),
     Command(
         inference.next_sentence,
@@ -85,27 +85,27 @@ COMMANDS = (
         "finetune",
         "bertsmith finetune --model my-run/model --task spam --seeds 1 --out my-spam-run",
         finetuning.finetune_settings,
-        misplaced="name the files with --train and --dev",
+        misplaced="pass the files with --train and --dev",
     ),
     Command(
         finetuning.evaluate,
         "evaluate",
         "bertsmith evaluate --model my-spam-run/model --data my-mails.csv",
         finetuning.evaluate_settings,
-        misplaced="name the file with --data",
+        misplaced="pass the file with --data",
     ),
     Command(
         finetuning.quantize,
         "quantize",
         "bertsmith quantize --model my-spam-run/model --data my-mails.csv --limit 1",
         finetuning.quantize_settings,
-        misplaced="name the file with --data",
+        misplaced="pass the file with --data",
     ),
     Command(
         finetuning.predict,
         "predict",
         "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
-        misplaced="the lines come from stdin: bertsmith predict --model DIR < FILE",
+        misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE",
     ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(vectors.embed, "embed", "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy"),
@@ -118,7 +118,7 @@ COMMANDS = (
         search.search,
         "search",
         "bertsmith search my-text/village.txt --model my-run/model --query 'the broken gate' --top 3",
-        misplaced="give the question with --query, the passages as the one argument",
+        misplaced="pass the query with --query, and the passages as the only argument",
     ),
     Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
@@ -127,8 +127,8 @@ COMMANDS = (
         "serve",
         "bertsmith serve --model my-run/model --model my-spam-run/model",
         serve.serve_settings,
-        not_run="it serves until it is stopped",
-        misplaced="name each model with --model",
+        not_run="it runs until it is stopped",
+        misplaced="pass each model with --model",
     ),
     Command(
         convert.convert,
@@ -143,9 +143,10 @@ COMMANDS = (
 
 
 def application(chosen: str | None = None) -> typer.Typer:
-    """The command line; the command of the name `chosen` has all its options, others may lack those of settings."""
+    """The command-line application; only the command named `chosen` is sure to have the options from its settings."""
     application = typer.Typer(
-        help="BERT from raw text to a pre-trained model.",
+        help="BERT from raw text to a served model: learn a vocabulary, build a corpus, pre-train, fine-tune, compute "
+        "vectors, search, export and serve.",
         no_args_is_help=True,
         add_completion=False,
         rich_markup_mode=None,
@@ -154,13 +155,13 @@ def application(chosen: str | None = None) -> typer.Typer:
     )
     for command in COMMANDS:
         function = with_settings(command.function, command.settings() if command.name == chosen else ())
-        # The control character keeps the command line as it is when the help is wrapped.
+        # The control character \b keeps the example from being wrapped.
         application.command(command.name, epilog=f"\b\nExample:\n  {command.example}")(function)
 
     @application.callback(invoke_without_command=True)
     def options(
         context: typer.Context,
-        version: bool = typer.Option(False, "--version", help="Print the version and stop."),
+        version: bool = typer.Option(False, "--version", help="Print the version and exit."),
     ) -> None:
         if version:
             typer.echo(__version__)
@@ -188,12 +189,12 @@ def main() -> None:
 
 
 def _system_error(error: OSError) -> str:
-    """One line about what the operating system refused."""
+    """One line about an error of the operating system."""
     place = f"'{error.filename}'" if error.filename else "a file"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"expected room on the disk; found none left for {place}; free some and run the same command again"
+        return f"expected space on the disk; found none left for {place}; free some and run the same command again"
     reason = error.strerror or str(error) or type(error).__name__
-    return f"expected to read or write {place}; found: {reason}; check the path, its rights and the disk"
+    return f"expected to read or write {place}; found: {reason}; check the path, its permissions and the disk"
 
 
 def _fail(line: str, code: int = 1) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Commands on checkpoints: from one format to another, what is inside one, which ones were published."""
+"""Commands for checkpoints: convert between formats, inspect, and list the published ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.finetuning import evaluate_settings
-from bertsmith.cli.options import JsonOption, print_json, print_table, settings_from
+from bertsmith.cli.options import JsonOption, given, print_json, print_table
 
 SourceArgument = Annotated[
     str,
@@ -15,11 +15,11 @@ SourceArgument = Annotated[
         metavar="SRC", help="model folder, run folder, Google checkpoint (folder, prefix or file) or hub id"
     ),
 ]
-UnknownOption = Annotated[bool, typer.Option("--allow-unknown", help="leave out tensors whose names mean nothing here")]
+UnknownOption = Annotated[bool, typer.Option("--allow-unknown", help="skip tensors with unknown names")]
 
 
 def convert_settings() -> Sequence[type]:
-    """The settings classes whose fields are options of `convert`: a labelled file is read as `evaluate` reads it."""
+    """The settings classes whose fields are options of `convert`; labelled files are read as in `evaluate`."""
     return evaluate_settings()
 
 
@@ -28,63 +28,60 @@ def convert(
     destination: Annotated[Path, typer.Argument(metavar="DST", help="a folder that does not exist yet")],
     to: Annotated[str, typer.Option("--to", metavar="FORMAT", help="huggingface, google or onnx")],
     int8: Annotated[
-        bool, typer.Option("--int8", help="with --to onnx: write model_int8.onnx too, with weights of 8 bits")
+        bool, typer.Option("--int8", help="with --to onnx: also write model_int8.onnx, with 8-bit weights")
     ] = False,
     data: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="labelled examples of the model's task to compare on; texts, one a line, for a model without a task "
-            "[sentences that come with bertsmith]",
+            help="labelled examples of the model's task to compare on; texts, one per line, for a model without a task "
+            "[built-in sentences]",
         ),
     ] = None,
     task: Annotated[
         str | None,
-        typer.Option("--task", metavar="NAME", help="with --data: the form of the file [that of the model's task]"),
+        typer.Option("--task", metavar="NAME", help="with --data: format of the file [that of the model's task]"),
     ] = None,
     limit: Annotated[
         float | None,
         typer.Option(
             metavar="X",
-            help="most that outputs may differ, in units of their spread [0.0001]; with --int8: most that the score "
-            "on FILE may lose [0.004], without FILE the mean difference of outputs [0.2]",
+            help="maximum difference of outputs, in standard deviations [0.0001]; with --int8: maximum loss of score "
+            "on FILE [0.004], without FILE maximum mean difference of outputs [0.2]",
         ),
     ] = None,
     cased: Annotated[
         bool | None,
-        typer.Option("--cased/--uncased", help="whether text keeps its capitals [what SRC says]", show_default=False),
+        typer.Option("--cased/--uncased", help="keep or remove upper case [as SRC specifies]", show_default=False),
     ] = None,
     allow_unknown: UnknownOption = False,
-    replace: Annotated[bool, typer.Option("--replace", help="write over DST")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite DST")] = False,
     **values: Any,
 ) -> None:
-    """Write a model in another format, if it says there what it says here.
+    """Convert a model to another format, after checking that its outputs stay the same.
 
-    The weights are read back and are equal bit for bit. The model is then run on examples beside the source: in
-    onnxruntime, in transformers (where it is installed), or as it was read back from Google's format. If outputs differ
-    by more than the limit, or the score on labelled examples falls by more than 0.001 (one changed answer is let pass),
-    DST is not written and the exit code is 1. DST/export.json tells what was compared.
+    The weights are read back and must be equal bit for bit. Then the converted model and the source run on the same
+    examples: in onnxruntime, in transformers (if installed), or as read back from Google's format. If outputs differ by
+    more than the limit, or the score on labelled examples drops by more than 0.001 (one changed answer is tolerated),
+    DST is not written and the exit code is 1. DST/export.json records the comparison.
     """
-    from bertsmith.export.conversion import export
-    from bertsmith.tasks.named_tasks import ColumnSettings
-    from bertsmith.text.normalize import TextRules
+    from bertsmith.library.formats import convert as write_converted
 
-    report, lines = export(
+    converted = write_converted(
         source,
         destination,
         to=to,
         int8=int8,
         data=data,
         task=task,
-        columns=settings_from(ColumnSettings, values),
         limit=limit,
-        rules=None if cased is None else TextRules(lowercase=not cased),
+        cased=cased,
         allow_unknown=allow_unknown,
         replace=replace,
+        **given(values),
     )
-    for line in (*report.lines(), *lines):
+    for line in converted.lines():
         typer.echo(line)
-    typer.echo(f"written: {destination}")
 
 
 def inspect(
@@ -92,14 +89,10 @@ def inspect(
     names: Annotated[bool, typer.Option("--names", help="list every tensor: mapped, skipped or unknown")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Print what a checkpoint holds, and what becomes of each of its tensors here; nothing is written."""
-    from bertsmith.checkpoints import load
-    from bertsmith.checkpoints.google import inspect_google
+    """Print the contents of a checkpoint and how its tensors map to the model; nothing is written."""
+    from bertsmith.library.formats import inspect as inspect_checkpoint
 
-    if load.kind_of(Path(source)) == "google":
-        report = inspect_google(source)
-    else:
-        report = load.load_any(source, allow_unknown=True).report
+    report = inspect_checkpoint(source)
     if json:
         print_json(report.to_dict())
         return
@@ -109,14 +102,14 @@ def inspect(
         rows = [(name, "mapped", ours) for name, ours in report.mapped.items()]
         rows += [(name, "skipped", reason) for name, reason in report.skipped.items()]
         rows += [(name, "unknown", "-") for name in report.unknown]
-        print_table(("tensor", "is", "name here, or reason"), sorted(rows))
+        print_table(("tensor", "status", "name in bertsmith, or reason"), sorted(rows))
 
 
 def models(
-    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR", help="folders to look for them")] = None,
+    folders: Annotated[list[Path] | None, typer.Argument(metavar="DIR", help="folders to search for them")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Print the published checkpoints, and which of them lie on this machine; nothing is fetched."""
+    """List the published checkpoints, and which of them are on this machine; nothing is downloaded."""
     from bertsmith.checkpoints.published_models import CATALOGUE, local_copies
 
     copies = local_copies(*(folders or []))

@@ -1,4 +1,4 @@
-"""Commands on a corpus: build it from text, and look for what is odd about it."""
+"""Commands for corpora: build one from text, and check one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ def corpus_settings() -> Sequence[type]:
 
 def corpus(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; it must not exist yet")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="the corpus folder; must not exist yet")],
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
@@ -34,7 +34,7 @@ def corpus(
     evaluation: EvaluationOption = None,
     **values: Any,
 ) -> None:
-    """Turn text into token shards, and print the doctor's report on them."""
+    """Build a corpus of token shards from text, with a report of the corpus checks."""
     from bertsmith.corpus.build import CorpusSettings, build_corpus
 
     tokenizer = tokenizer_from(vocab, model, cased)
@@ -47,11 +47,11 @@ def check(
     corpus: Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")],
     evaluation: EvaluationOption = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="config.json of the model that the corpus is meant for")
+        Path | None, typer.Option(metavar="FILE", help="config.json of the model that the corpus is for")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Look for what is odd about a corpus: doubles, lonely sentences, unknown pieces, overlap; also its entropy."""
+    """Check a corpus: duplicates, single-sentence documents, unknown pieces, overlap with evaluation texts, entropy."""
     from bertsmith.checkpoints.architectures import read_config
 
     size = None if config is None else read_config(read_json(config)).vocab_size

@@ -1,10 +1,8 @@
-"""Commands on tasks: fine-tuning, evaluation, prediction."""
+"""Commands for tasks: fine-tuning, evaluation, prediction."""
 
-import functools
 import itertools
 import sys
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,19 +14,17 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    given,
     own_head,
     print_json,
     print_table,
-    settings_from,
 )
 from bertsmith.cli.text import count_lines, line_blocks
-from bertsmith.errors import RunError
 from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
-    from bertsmith.datasets.examples import Example
-    from bertsmith.tasks.task import Prediction, TaskSpec
+    from bertsmith.library.labelled import Evaluation, Int8Report
 
 TaskOption = Annotated[
     str,
@@ -55,71 +51,58 @@ def finetune(
     task: TaskOption,
     out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the best model")],
     train: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="training file; presets have examples of their own")
+        Path | None, typer.Option(metavar="FILE", help="training file; presets come with their own examples")
     ] = None,
     dev: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="file to choose by [a tenth of the training examples]")
+        Path | None, typer.Option(metavar="FILE", help="dev file [a tenth of the training examples]")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="trainings with different seeds [3 below 10,000 examples, else 1]")
+        int | None,
+        typer.Option(min=1, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
     ] = None,
     search: Annotated[
-        bool, typer.Option("--search", help="first search the grid of rates, batches and epochs (needs optuna)")
+        bool,
+        typer.Option("--search", help="first search learning rates, batch sizes and epochs (needs optuna)"),
     ] = False,
     trials: Annotated[int, typer.Option(min=1, help="with --search: settings to try")] = 12,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="learn from so many training examples only, drawn alike each time")
+        int | None, typer.Option(min=1, help="use only this many training examples, the same random sample each time")
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="go on with RUN; give the same options again")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
     head: HeadOption = None,
     **values: Any,
 ) -> None:
-    """Fine-tune a model on a task: all its parameters learn, with one layer, or your own head, on top.
+    """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
 
-    The paper's recipe is the default. RUN/report.json has the scores of every seed, their mean and spread, and
-    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume goes on from there.
+    The defaults follow the paper. RUN/report.json has the scores of every seed with their mean and spread, and
+    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
     """
+    from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report
-    from bertsmith.finetuning.run import finetune as run_finetuning
     from bertsmith.finetuning.run import summary_lines
-    from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-    from bertsmith.tasks import named_tasks
-    from bertsmith.tasks.task import TaskSettings
+    from bertsmith.library.training import finetune as run_finetuning
 
-    name = named_tasks.task_name(task)
-    own = own_head(head)
-    settings = settings_from(FinetuningSettings, values)
-    recipe = settings_from(RecipeSettings, values)
-    spec, data = named_tasks.read_task(
-        name,
-        train,
-        dev,
-        columns=settings_from(named_tasks.ColumnSettings, values),
-        settings=settings_from(TaskSettings, values, named_tasks.default_settings(name)),
+    result = run_finetuning(
+        model,
+        task,
+        out,
+        train=train,
+        dev=dev,
+        seeds=seeds,
         limit=limit,
+        search=search,
+        trials=trials,
+        resume=resume,
+        head=own_head(head),
+        **given(values),
     )
-    table = None
-    if search:
-        from bertsmith.files import read_json, write_json
-        from bertsmith.finetuning.tuning import TABLE_FILE, search_settings, table_cells
-
-        beside = out.resolve().with_name(f"{out.resolve().name}-search")
-        if not resume and out.exists() and any(out.iterdir()):
-            raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
-        settings, recipe = search_settings(
-            model, spec, data, beside, settings, recipe, trials=trials, resume=resume, head=own
-        )
+    if result.trials:
+        best = result.trials[0]
         typer.echo(
-            f"search: rate {recipe.learning_rate:g}, batch {settings.batch_size}, epochs {settings.epochs:g}; "
-            f"all trials: {beside / TABLE_FILE}"
+            f"search: learning rate {best['learning_rate']:g}, batch {best['batch_size']}, epochs {best['epochs']:g}; "
+            f"all trials: {out / TABLE_FILE}"
         )
-        table = read_json(beside / TABLE_FILE)
-        print_table(*table_cells(table))
-    # A search that was stopped has no run yet; without a search there must be one to go on with.
-    goes_on = resume and (not search or (out / "settings.json").exists())
-    result = run_finetuning(model, spec, data, out, settings, recipe, seeds=seeds, resume=goes_on, head=own)
-    if table is not None:
-        write_json(out / TABLE_FILE, table)
+        print_table(*table_cells(result.trials))
     for line in summary_lines(result.report):
         typer.echo(line)
     typer.echo(f"model: {out / 'model'}")
@@ -135,9 +118,9 @@ def evaluate_settings() -> Sequence[type]:
 
 def evaluate(
     model: ModelOption,
-    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a form of the model's task")],
+    data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples, in a format of the model's task")],
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
     ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -147,39 +130,16 @@ def evaluate(
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
 
-    The interval of a score says how far it moves when the examples are drawn again with replacement (2,000 draws).
-    A model of another tool does not say what it was trained on: name its task with --task for the official scores.
+    The 95% confidence intervals come from resampling the examples with replacement (2,000 draws). A model from another
+    tool does not record what it was trained on: name its task with --task to get the official scores.
     """
-    from bertsmith.checkpoints.load import load_any
-    from bertsmith.finetuning.predictions import example_lines
-    from bertsmith.finetuning.resampling import intervals
-    from bertsmith.finetuning.run import is_count
-    from bertsmith.inference.predictor import Predictor
-    from bertsmith.tasks.kinds import task_for
-    from bertsmith.tasks.named_tasks import ColumnSettings
-    from bertsmith.tasks.spec_of_model import read_labelled
+    from bertsmith.library.labelled import evaluate as evaluate_on
 
-    folder = load_any(model)
-    predictor = Predictor.load(folder, device=device, precision=precision, head=own_head(head))
-    name, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
-    predictor.task = task_for(spec)
-    scores, predictions = predictor.evaluate(examples)
-    cut = Counter[str]()
-    for prediction in predictions:
-        _count_cut(cut, prediction)
-    _tell_cut(cut)
-    shown = [metric for metric in scores if not is_count(metric)]
-    ends = intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme)
-    precision = predictor.runtime.precision
-    if json:
-        found = {"task": name, "examples": len(examples), "precision": precision, "scores": scores, "intervals": ends}
-        print_json(found)
-        return
-    typer.echo(f"{name}: {counted(len(examples), 'example')}, {precision}")
-    for metric in shown:
-        low, high = ends.get(metric, (None, None))
-        between = "" if low is None else f" (95% interval {low:.4f} to {high:.4f})"
-        typer.echo(f"{metric}: {scores[metric]:.4f}{between}")
+    found = evaluate_on(
+        model, data, task=task, device=device, precision=precision, head=own_head(head), **given(values)
+    )
+    _tell_cut(found.cut_texts, found.cut_tokens)
+    _print(found, json)
 
 
 def quantize_settings() -> Sequence[type]:
@@ -191,47 +151,30 @@ def quantize(
     model: ModelOption,
     data: Annotated[Path, typer.Option(metavar="FILE", help="labelled examples that the model was not trained on")],
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="the form of the file [that of the model's task]")
+        str | None, typer.Option("--task", metavar="NAME", help="format of the file [that of the model's task]")
     ] = None,
-    limit: Annotated[float, typer.Option(min=0, max=1, help="share of the fp32 score that int8 may cost")] = 0.004,
+    limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,
     head: HeadOption = None,
     **values: Any,
 ) -> None:
-    """Measure what int8 costs a fine-tuned model, and note in it which layers must stay higher.
+    """Measure what int8 costs a fine-tuned model, and record which layers to keep in higher precision.
 
-    The weights stay as they are; `--precision int8` of the other commands then keeps to the note.
+    The weights do not change; the record is in the model's metadata, and other commands follow it with
+    `--precision int8`.
     """
-    from bertsmith.checkpoints.load import load_any
-    from bertsmith.inference.quantization import note_kept_layers, require_metadata
-    from bertsmith.inference.quantization import quantize as measure
-    from bertsmith.tasks.kinds import task_for
-    from bertsmith.tasks.named_tasks import ColumnSettings
-    from bertsmith.tasks.spec_of_model import read_labelled
+    from bertsmith.library.labelled import quantize as measure
 
-    folder = load_any(model)
-    require_metadata(folder.path)
-    _, spec, examples = read_labelled(folder, data, task, settings_from(ColumnSettings, values))
-    exact, trials = measure(folder, examples, limit, own_head(head))
-    metric = task_for(spec).selection_metric
-    note_kept_layers(folder.path, metric, exact, trials)
-    if json:
-        print_json({"metric": metric, "fp32": exact, "int8": trials[-1].score, "kept": list(trials[-1].kept)})
-        return
-    typer.echo(f"{metric} in fp32: {exact:.4f}")
-    for trial in trials:
-        kept = f", {' and '.join(trial.kept)} kept higher" if trial.kept else ""
-        typer.echo(f"{metric} in int8{kept}: {trial.score:.4f}")
-    typer.echo(f"noted in {folder.path / 'bertsmith.json'}")
+    _print(measure(model, data, task=task, limit=limit, head=own_head(head), **given(values)), json)
 
 
 def predict(
     model: ModelOption,
     test: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a test file of GLUE, without labels")
+        Path | None, typer.Option(metavar="FILE", help="instead of stdin: a GLUE test file, without labels")
     ] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for a model of mnli")
+        str | None, typer.Option("--task", metavar="NAME", help="with --test: mnli-mm or ax for an MNLI model")
     ] = None,
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
@@ -241,111 +184,65 @@ def predict(
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
 ) -> None:
-    """Read lines from stdin and print what the model says of each, with probabilities.
+    """Print the model's prediction, with probabilities, for each line of stdin.
 
-    A line is a text; texts with a tab between them (a pair; question and context; context and endings); or a JSON
-    object: {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
-    {"context": ..., "endings": [...]}. Answer i is that of line i; an empty line is an empty text, or a sentence
-    without words to tag. A pair, a question or a choice needs all its parts.
+    A line is a text; tab-separated texts (a pair; question and context; context and endings); or a JSON object:
+    {"text": ...}, {"text": ..., "pair": ...}, {"words": [...]}, {"question": ..., "context": ...},
+    {"context": ..., "endings": [...]}. Every line gets one prediction, in order; an empty line is an empty text, or a
+    sentence without words to tag. A pair, a question or a choice needs all its parts.
     """
     from bertsmith.datasets.examples import is_blank
-    from bertsmith.inference.predictor import Predictor
-    from bertsmith.tasks import named_tasks
+    from bertsmith.library import lines
 
-    predictor = Predictor.load(model, device=device, precision=precision, head=own_head(head))
+    own = own_head(head)
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
-            require(value is None, expected=f"--test with {option}", found="none", fix="name the test file")
-        total = count_lines(sys.stdin.buffer)
-        examples = _examples(predictor.task.spec)
+            require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
+        total, typed = count_lines(sys.stdin.buffer), itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
+        answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision, head=own)
+    elif submission is not None:
+        place = lines.write_submission(model, test, submission, task=task, device=device, precision=precision, head=own)
+        typer.echo(str(place))
+        return
     else:
-        name = named_tasks.glue_test(predictor.task.spec, task)
-        read = named_tasks.read_test(name, test)
-        total, examples = len(read), iter(read)
-        if submission is not None:
-            typer.echo(str(named_tasks.submit(name, predictor.stream(examples, total=total), submission)))
-            return
-    told = Counter[str]()
-    for example, prediction in _answered(functools.partial(predictor.stream, total=total), examples):
-        _count_cut(told, prediction)
-        told["empty"] += is_blank(example)
+        answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
+    cut_texts = cut_tokens = empty = 0
+    for example, prediction in answered:
+        cut_texts += prediction.cut_tokens > 0
+        cut_tokens += prediction.cut_tokens
+        empty += is_blank(example)
         if json:
             print_json({"id": example.id, **prediction.to_dict()})
         else:
             typer.echo(prediction.line())
-    _tell_cut(told)
-    if told["empty"]:
-        typer.echo(f"bertsmith: empty texts, whose prediction is that of [CLS] [SEP]: {told['empty']:,}", err=True)
+    _tell_cut(cut_texts, cut_tokens)
+    if empty:
+        typer.echo(f"bertsmith: empty texts, predicted from [CLS] [SEP] alone: {empty:,}", err=True)
 
 
-def _answered(
-    stream: "Callable[[Iterable[Example]], Iterator[tuple[Example, Prediction]]]", examples: "Iterable[Example]"
-) -> "Iterator[tuple[Example, Prediction]]":
-    """Each example with its answer, in order; a sentence without words has an empty one, which no model is asked for.
-
-    Raises:
-        BertsmithError: what `stream` raises, after all examples before the one that cannot be read were answered.
-    """
-    from bertsmith.datasets.examples import TaggedExample
-    from bertsmith.errors import BertsmithError
-    from bertsmith.tasks.tagging import TagsPrediction
-
-    read: deque[Example] = deque()  # and not answered yet
-
-    def with_words() -> "Iterator[Example]":
-        for example in examples:
-            read.append(example)
-            if not is_wordless(example):
-                yield example
-
-    def is_wordless(example: "Example") -> bool:
-        return isinstance(example, TaggedExample) and not example.words
-
-    def without_words() -> "Iterator[tuple[Example, Prediction]]":
-        while read and is_wordless(read[0]):
-            yield read.popleft(), TagsPrediction(words=(), tags=(), probabilities=())
-
-    try:
-        for example, prediction in stream(with_words()):
-            yield from without_words()
-            read.popleft()
-            yield example, prediction
-    except BertsmithError:
-        yield from without_words()
-        raise
-    yield from without_words()
+def _tell_cut(texts: int, tokens: int) -> None:
+    """Reports on stderr how many texts were truncated."""
+    if texts:
+        was = "was" if texts == 1 else "were"
+        typer.echo(f"bertsmith: {counted(texts, 'text')} {was} truncated, {counted(tokens, 'token')} in all", err=True)
 
 
-def _count_cut(cut: Counter[str], prediction: Any) -> None:
-    tokens = getattr(prediction, "cut_tokens", 0)
-    cut["texts"] += tokens > 0
-    cut["tokens"] += tokens
-
-
-def _tell_cut(cut: Counter[str]) -> None:
-    """Says on stderr how many texts were too long for the model."""
-    if cut["texts"]:
-        was = "was" if cut["texts"] == 1 else "were"
-        texts, tokens = counted(cut["texts"], "text"), counted(cut["tokens"], "token")
-        typer.echo(f"bertsmith: {texts} {was} cut, {tokens} in all", err=True)
-
-
-def _examples(spec: "TaskSpec") -> "Iterator[Example]":
-    """The examples on stdin, one a line."""
-    from bertsmith.tasks.typed_examples import example_of_line
-
-    lines = itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
-    for number, line in enumerate(lines, start=1):
-        yield example_of_line(spec, line, number)
+def _print(found: "Evaluation | Int8Report", json: bool) -> None:
+    """Writes a result to stdout, as one line of JSON or as text."""
+    if json:
+        print_json(found.to_dict())
+        return
+    for line in found.lines():
+        typer.echo(line)
 
 
 def glue(
     runs: Annotated[
         list[Path],
-        typer.Argument(metavar="RUN", help="fine-tuning runs of GLUE tasks, or files that `evaluate --json` printed"),
+        typer.Argument(metavar="RUN", help="fine-tuning runs on GLUE tasks, or outputs of `evaluate --json`"),
     ],
 ) -> None:
-    """Print the scores of GLUE runs beside the published ones, and their average with and without WNLI."""
+    """Print the scores of GLUE runs next to the published ones, with averages including and excluding WNLI."""
     from bertsmith.finetuning.glue_table import glue_lines, read_scores
 
     for line in glue_lines(read_scores(runs)):

@@ -1,4 +1,4 @@
-"""What several commands share: common options, and options made from settings classes."""
+"""Options shared by several commands, and options generated from settings classes."""
 
 import dataclasses
 import functools
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings")
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id")]
-CasedOption = Annotated[bool, typer.Option("--cased", help="keep capitals and accents")]
-WorkersOption = Annotated[int | None, typer.Option(help="processes that work side by side; default: one a core")]
-JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object a line instead of text")]
+CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
+WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]
+JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64 or int8 (processor only)")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64 or int8 (CPU only)")]
 HeadOption = Annotated[
     str | None,
     typer.Option(
         "--head",
         metavar="FILE:CLASS",
-        help="your own head: a Python file, which is run, and a subclass of bertsmith.OwnHead in it",
+        help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
     ),
 ]
 TextArguments = Annotated[
@@ -42,15 +42,15 @@ TextArguments = Annotated[
 def with_settings(
     command: Callable[..., None], classes: Sequence[type], fixed: Sequence[str] = ()
 ) -> Callable[..., None]:
-    """The command with one option for each field of the settings classes.
+    """The command, with one option for each field of the settings classes.
 
-    The command takes them as `**values`; `settings_from` makes the settings objects of them. Name, type, default
-    and help of an option are those of the field. A field that several classes have is one option for all of them.
+    The command receives them as `**values`, and `settings_from` turns these into settings objects. An option has the
+    name, type, default and help of its field. A field that several classes share becomes one option for all of them.
 
     Args:
         command: a function; its own parameters stay as they are.
-        classes: settings classes, see `bertsmith.settings`; with none the command just loses its `**values`.
-        fixed: fields that are no options, because the command sets them itself.
+        classes: settings classes, see `bertsmith.settings`; if empty, only `**values` is removed from the signature.
+        fixed: fields that do not become options because the command sets them itself.
     """
 
     @functools.wraps(command)
@@ -76,7 +76,7 @@ def with_settings(
                 made[name] = inspect.Parameter(
                     name,
                     inspect.Parameter.KEYWORD_ONLY,
-                    # None means: not given; the default stays where it is declared.
+                    # None means not given; the default stays in the settings class.
                     default=None,
                     annotation=Annotated[hints[name] | None, option],
                 )
@@ -85,10 +85,10 @@ def with_settings(
 
 
 def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:
-    """A settings object from the options that were given; the others are those of `base`, or keep their defaults.
+    """A settings object from the given options; the others come from `base`, or keep their defaults.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is out of range.
     """
     names = help_lines(settings)
     before = {} if base is None else {name: getattr(base, name) for name in names}
@@ -96,8 +96,13 @@ def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Set
     return settings(**{**before, **given})
 
 
+def given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that were given, without those left at their defaults."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
 def own_head(place: str | None) -> "type[OwnHead] | None":
-    """The class that --head names; None where it was not given.
+    """The class that --head names; None if the option was not given.
 
     Raises:
         ConfigError, InputError: there is no such class or file.
@@ -115,7 +120,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Writes rows to stdout in columns; numbers stand at the right, with commas between thousands."""
+    """Writes rows to stdout in columns; numbers are right-aligned, with commas between thousands."""
     lines = [list(header), *([_cell(value) for value in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(header))]
     right = [
@@ -131,16 +136,16 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def require_new(path: Path, others: Sequence[Path], replace: bool) -> None:
-    """Refuses a place that another file of the command has, or that is taken and may not be replaced.
+    """Returns if an output path is not also an input, and is free or may be replaced.
 
     Raises:
-        InputError: the message names it.
+        InputError: the path is used by another file of the command, or exists and `replace` is False.
     """
-    require_outside(path, others, fix="name another file")
+    require_outside(path, others, fix="choose another file")
     require_file_place(path)
     if path.exists() and not replace:
         raise InputError(
-            expected=f"no file at '{path}'", found="one", fix="name another file, or give --replace to write over it"
+            expected=f"no file at '{path}'", found="one", fix="choose another file, or overwrite it with --replace"
         )
 
 

@@ -1,4 +1,4 @@
-"""Commands on a run: the demo, measuring what a run will be fed, pre-training, its curves."""
+"""Commands for pre-training: the demo, statistics of the rows, pre-training itself, and reports."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,26 +6,26 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import settings_from
+from bertsmith.cli.options import given, settings_from
 from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
 
 
 def demo(
-    minutes: Annotated[float, typer.Option(help="how long it may take")] = 5.0,
+    minutes: Annotated[float, typer.Option(help="time limit in minutes")] = 5.0,
     texts: Annotated[
         list[Path] | None,
         typer.Option(
-            "--text", metavar="PATH", help="files or folders to use instead of the machine's own documentation"
+            "--text", metavar="PATH", help="files or folders to use instead of the documentation on this machine"
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all that is made")] = Path("demo"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all outputs")] = Path("demo"),
 ) -> None:
-    """Show the whole chain: vocabulary, corpus, pre-training, gaps filled, report.html.
+    """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, report.html.
 
-    Without --text it reads the documentation that is on this machine, the docstrings of Python and of the installed
-    packages; nothing is downloaded and nothing of them is run.
+    Without --text it reads the documentation on this machine: the docstrings of Python and of installed packages.
+    Nothing is downloaded, and no code of theirs is run.
     """
     from bertsmith.demo import run_demo
 
@@ -45,7 +45,7 @@ def rates(
     rows: Annotated[int, typer.Option(min=1, help="rows to measure")] = 10_000,
     **values: Any,
 ) -> None:
-    """Print the rates that pre-training rows really have: masks and their three ways, random next, lengths."""
+    """Measure pre-training rows: masked positions and their three treatments, random next sentences, lengths."""
     from bertsmith.corpus.shards import Corpus
     from bertsmith.pretraining.rates import measure_rates
     from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -71,35 +71,26 @@ def pretrain(
     corpus: CorpusArgument,
     out: Annotated[Path, typer.Option(metavar="RUN", help="the run folder; RUN/model/ will be the model")],
     resume: Annotated[
-        bool, typer.Option("--resume", help="go on with RUN; options that are not given are those it was started with")
+        bool,
+        typer.Option("--resume", help="resume RUN; options that are not given keep their values"),
     ] = False,
     **values: Any,
 ) -> None:
-    """Pre-train a BERT on a corpus, or go on from a model with --init; give one of --steps, --tokens and --minutes.
+    """Pre-train a BERT on a corpus, or continue from a model with --init; give one of --steps, --tokens and --minutes.
 
-    Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume goes on from there.
+    Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
     """
-    from bertsmith.pretraining import run
-    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.library.training import pretrain as run_pretraining
     from bertsmith.runtime import Rank
-    from bertsmith.training.settings import TrainSettings
 
-    before = run.settings_of_run(out)[1:] if resume else (None, None, None)
-    result = run.pretrain(
-        corpus,
-        out,
-        settings_from(run.PretrainingRunSettings, values, before[0]),
-        settings_from(PretrainingDataSettings, values, before[1]),
-        settings_from(TrainSettings, values, before[2]),
-        resume=resume,
-    )
+    result = run_pretraining(corpus, out, resume=resume, **given(values))
     if Rank.from_environment().index == 0:
         seconds = counted(round(result.seconds), "second")
         typer.echo(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")
         for name, value in result.metrics.items():
             typer.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value:.4g}")
         if result.skipped:
-            typer.echo(f"bertsmith: steps skipped because their gradient was not finite: {result.skipped}", err=True)
+            typer.echo(f"bertsmith: steps skipped because the gradient was not finite: {result.skipped}", err=True)
         typer.echo(f"model: {out / 'model'}")
         typer.echo(f"report: {out / 'report.html'}")
 
@@ -108,30 +99,19 @@ def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="run folders; several are compared")],
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="the page [RUN/report.html; of several runs ./report-RUN-RUN.html]"),
+        typer.Option(metavar="FILE", help="output file [RUN/report.html; for several runs ./report-RUN-RUN.html]"),
     ] = None,
 ) -> None:
     """Write report.html: curves, settings, machine, digests.
 
-    Pre-training runs show the loss against the unigram line. Fine-tuning runs show scores, confusions, calibration and
-    the worst mistakes; several must have been scored on the same dev examples, and each pair is compared, also on
-    stdout: the difference, its 95% interval, and whether it is more than noise. The page of several runs goes into the
-    current folder, so that each run keeps its own. The last line is the place of the page.
+    For pre-training runs it shows the loss against the unigram entropy. For fine-tuning runs it shows scores,
+    confusions, calibration and the worst errors; several runs must have been scored on the same dev examples, and each
+    pair is compared, also on stdout: the difference, its 95% confidence interval, and whether it exceeds noise. The
+    report of several runs goes into the current folder, so that each run keeps its own. The last line printed is the
+    path of the report.
     """
-    from bertsmith.errors import ConfigError
-    from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
-    from bertsmith.pretraining.report import write_report
+    from bertsmith.library.report import write_report
 
-    kinds = {is_finetuning(run): run for run in runs}
-    if len(kinds) > 1:
-        raise ConfigError(
-            expected="runs of one kind",
-            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is none",
-            fix="write a report of each kind",
-        )
-    if True in kinds:
-        page = write_finetuning_report(runs, out, on_line=typer.echo)
-    else:
-        page = write_report(runs, out=out)
-    # Of a name that the program chose, the user is told where it is.
+    page = write_report(runs, out, on_line=typer.echo)
+    # If the program chose the name, print the full path.
     typer.echo(str(page if out or len(runs) == 1 else page.resolve()))

@@ -1,4 +1,4 @@
-"""The command that answers over HTTP."""
+"""The command that serves models over HTTP."""
 
 import importlib.util
 import os
@@ -24,23 +24,23 @@ def serve_settings() -> Sequence[type]:
 def serve(
     model: Annotated[
         list[str],
-        typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id, or NAME=DIR; once a model"),
+        typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id, or NAME=DIR; repeatable"),
     ],
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes any that is free")] = 8000,
-    host: Annotated[str, typer.Option(help="an address of this machine; 0.0.0.0 lets others in")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free port")] = 8000,
+    host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 allows other machines")] = "127.0.0.1",
     api_key_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="its first line is the key that requests must bear")
+        Path | None, typer.Option(metavar="FILE", help="its first line is the key that requests must send")
     ] = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
     **values: Any,
 ) -> None:
-    """Answer over HTTP with every head of the models, and show a page on which to try them.
+    """Serve models over HTTP, with a web page to try them.
 
-    Routes: /predict /tag /answer /fill /next /rerank /tokenize /attention /v1/embeddings (as OpenAI's clients ask)
-    /models /health /ready /metrics /docs /openapi.json, and / is the page. SIGTERM answers all that was accepted, then
-    exits with code 0.
+    Routes: /predict /tag /answer /fill /next /rerank /tokenize /attention /v1/embeddings (compatible with OpenAI)
+    /models /health /ready /metrics /docs /openapi.json, and / is the page. On SIGTERM it finishes the accepted requests
+    and exits with code 0.
     """
     missing = [package for package in _PACKAGES if importlib.util.find_spec(package) is None]
     if missing:
@@ -50,8 +50,8 @@ def serve(
             fix="pip install 'bertsmith[serve]'",
         )
     if precision == "fp32":
-        # oneDNN keeps a prepared product for each number of tokens that it has met, a hundred megabytes after some
-        # minutes. In fp32 they are as quickly made anew; what a user has set stays.
+        # oneDNN caches a compiled primitive for each number of tokens it has seen: a hundred megabytes after some
+        # minutes. In fp32 creating them again is as fast. A value set by the user is kept.
         os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
     from bertsmith.server import process
     from bertsmith.server.settings import ServerSettings

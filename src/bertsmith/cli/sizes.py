@@ -1,4 +1,4 @@
-"""The command that counts parameters: the published sizes of BERT beside their contemporaries."""
+"""The command that counts parameters, of the published BERT sizes and of earlier models."""
 
 from typing import Annotated
 
@@ -12,13 +12,14 @@ HEADER = ("model", "layers", "hidden", "heads", "feed-forward", "vocabulary", "p
 
 def sizes(
     vocab_size: Annotated[int, typer.Option(help="pieces in the vocabulary of the BERT models")] = 30522,
-    json: Annotated[bool, typer.Option("--json", help="one JSON object a line instead of the table")] = False,
+    json: Annotated[bool, typer.Option("--json", help="one JSON object per line instead of the table")] = False,
 ) -> None:
-    """Print the named sizes with their parameters, beside GPT and the Transformer of 2017.
+    """Print the named sizes with their parameters, next to GPT and the Transformer of 2017.
 
-    A BERT counts with its pooler and without the heads of pre-training. "hidden" is the width of the hidden states; the
-    feed-forward network inside a layer is four times as wide.
+    An encoder counts with its pooler, where it has one, and without the heads of pre-training. "hidden" is the width
+    of the hidden states; the feed-forward network inside a layer is four times as wide.
     """
+    from bertsmith.checkpoints.published_models import SUCCESSORS
     from bertsmith.model.config import BertConfig
 
     rows: list[tuple[str, int, int, int, int, int, int]] = []
@@ -35,6 +36,18 @@ def sizes(
                 config.num_parameters(),
             )
         )
+    rows += [
+        (
+            model.name,
+            model.config.num_hidden_layers,
+            model.config.hidden_size,
+            model.config.num_attention_heads,
+            model.config.intermediate_size,
+            model.config.vocab_size,
+            model.num_parameters,
+        )
+        for model in SUCCESSORS
+    ]
     rows += [("GPT (2018)", 12, 768, 12, 3072, 40478, gpt_parameters()), _transformer_row()]
     if json:
         for row in rows:
@@ -42,7 +55,7 @@ def sizes(
         return
     print_table(HEADER, rows)
     typer.echo(
-        "GPT is a decoder alone; the Transformer has 6 encoder and 6 decoder layers and one table for both languages."
+        "GPT is decoder-only; the Transformer has 6 encoder and 6 decoder layers and one table for both languages."
     )
 
 
@@ -75,10 +88,10 @@ def _transformer_row() -> tuple[str, int, int, int, int, int, int]:
 
 
 def _attention(width: int) -> int:
-    """Four maps with biases, and the norm after them."""
+    """Parameters of four linear maps with biases, and of the layer norm after them."""
     return 4 * (width * width + width) + 2 * width
 
 
 def _feed_forward(width: int, inner: int) -> int:
-    """Two maps with biases, and the norm after them."""
+    """Parameters of two linear maps with biases, and of the layer norm after them."""
     return width * inner + inner + inner * width + width + 2 * width

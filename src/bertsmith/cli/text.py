@@ -1,4 +1,4 @@
-"""Commands on text: split lines into pieces, show what the model reads."""
+"""Commands for text: split lines into pieces, and show the input of the model."""
 
 import itertools
 import os
@@ -16,8 +16,10 @@ from bertsmith.errors import InputError
 if TYPE_CHECKING:
     from bertsmith.text.tokenizer import Tokenizer
 
-VocabularyOption = Annotated[Path | None, typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece a line")]
-ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="take the tokenizer of a model")]
+VocabularyOption = Annotated[
+    Path | None, typer.Option("--vocab", metavar="FILE", help="vocabulary, one piece per line")
+]
+ModelFolderOption = Annotated[str | None, typer.Option("--model", metavar="DIR", help="use the tokenizer of a model")]
 
 _READ_BYTES = 1 << 20
 
@@ -26,10 +28,12 @@ def tokenize(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
-    ids: Annotated[bool, typer.Option("--ids", help="ids instead of pieces")] = False,
-    special_tokens: Annotated[bool, typer.Option(help="keep [MASK] and its like whole, as fill does")] = True,
+    ids: Annotated[bool, typer.Option("--ids", help="print ids instead of pieces")] = False,
+    special_tokens: Annotated[
+        bool, typer.Option(help="parse [MASK] and the like as special tokens, as fill does")
+    ] = True,
 ) -> None:
-    """Split the lines of stdin into pieces, separated by one space, a line each."""
+    """Split each line of stdin into pieces, and print them separated by spaces."""
     tokenizer = tokenizer_from(vocab, model, cased)
     _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
@@ -48,9 +52,9 @@ def inputs(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
-    max_length: Annotated[int, typer.Option(help="most tokens, special ones included")] = 512,
+    max_length: Annotated[int, typer.Option(help="maximum tokens, special ones included")] = 512,
 ) -> None:
-    """Print the three rows of ids that the model reads for a text or a pair: token, segment, position."""
+    """Print the model's input for a text or a pair: the token, segment and position of each piece."""
     from bertsmith.text.pack import pack_rows
 
     tokenizer = tokenizer_from(vocab, model, cased)
@@ -70,18 +74,18 @@ def inputs(
     ]
     print_table(("piece", "token", "segment", "position"), table)
     if rows.cut_tokens:
-        typer.echo(f"bertsmith: tokens that do not fit into {max_length}, cut: {rows.cut_tokens}", err=True)
+        typer.echo(f"bertsmith: tokens truncated to fit into {max_length}: {rows.cut_tokens}", err=True)
 
 
 def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer":
-    """The tokenizer of a vocabulary file or of a model; a model knows its own casing."""
+    """The tokenizer of a vocabulary file or of a model, which has its own casing."""
     if vocab is None and model is None:
         raise typer.BadParameter("give --vocab or --model")
     if vocab is not None and model is not None:
         raise typer.BadParameter("only one of --vocab and --model may be given")
     if model is not None:
         if cased:
-            raise typer.BadParameter("--cased goes with --vocab; a model knows its own casing")
+            raise typer.BadParameter("--cased needs --vocab; a model has its own casing")
         return _tokenizer_of(model)
     assert vocab is not None
     from bertsmith.text.normalize import TextRules
@@ -99,7 +103,7 @@ def _warn_of_casing(tokenizer: "Tokenizer") -> None:
 
 
 def _tokenizer_of(model: str) -> "Tokenizer":
-    """The tokenizer of a model; a local folder is read without its weights, and so without torch."""
+    """The tokenizer of a model; from a local folder it is read without the weights, and so without torch."""
     from bertsmith.checkpoints.metadata import read_metadata
     from bertsmith.checkpoints.tokenizer_files import read_tokenizer
 
@@ -116,7 +120,7 @@ def _tokenizer_of(model: str) -> "Tokenizer":
 
 
 def count_lines(stream: BinaryIO) -> int | None:
-    """The lines from here to the end of a file that is redirected to stdin; None of a pipe or a terminal."""
+    """The number of remaining lines of a file redirected to stdin; None for a pipe or a terminal."""
     try:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             return None
@@ -131,19 +135,19 @@ def count_lines(stream: BinaryIO) -> int | None:
 
 
 def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
-    """Lists of whole lines, as they arrive: a pipe that waits for an answer gets it.
+    """Lists of complete lines as they arrive, so that a process on a pipe gets its answers without delay.
 
-    Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr. Who sits at a
-    terminal is told that lines are waited for.
+    Only a line feed ends a line. Bytes that are not UTF-8 become U+FFFD and are counted on stderr. At a terminal, a
+    message says that lines are expected.
 
     Raises:
-        InputError: what comes is no text, or a line has no end.
+        InputError: the input is not text, or a line is too long.
     """
     from bertsmith.corpus.sources import LONGEST_RECORD, refusal
 
     if stream.isatty():
-        typer.echo("bertsmith: reading lines from the terminal; Ctrl-D on a line of its own ends them", err=True)
-    waiting: list[bytes] = []  # of the line that has not ended
+        typer.echo("bertsmith: reading lines from the terminal; end with Ctrl-D on a line of its own", err=True)
+    waiting: list[bytes] = []  # parts of the current, unfinished line
     size, number, bad = 0, 0, []
     is_first = True
     while True:
@@ -175,10 +179,10 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     if bad:
         typer.echo(
             f"bertsmith: lines that are not UTF-8: {len(bad)} of {number}, the first is line {bad[0]}; "
-            "what could not be read became U+FFFD",
+            "undecodable bytes became U+FFFD",
             err=True,
         )
 
 
 def _no_text(found: str) -> InputError:
-    return InputError(expected="lines of text on stdin", found=found, fix="give a text a line, in UTF-8")
+    return InputError(expected="lines of text on stdin", found=found, fix="give one text per line, in UTF-8")

@@ -1,7 +1,7 @@
-"""Wrong usage told in one line: what was expected, what was found, what to type.
+"""One-line messages for usage errors: what was expected, what was found, what to type.
 
-typer draws three lines of usage, which name no option that a command needs. Which exceptions it raises is told by the
-names of their classes, since they belong to click in some of its versions and to itself in others.
+typer prints three lines of usage that do not name the options a command needs. Its exceptions are identified by class
+name, because some of its versions raise click's classes and others its own.
 """
 
 import difflib
@@ -10,11 +10,11 @@ from typing import Any
 
 import typer
 
-# Every mistake of usage is one of these; BadParameter is the only one that typer gives a name to.
+# The base class of all usage errors; typer only exports its subclass BadParameter.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 
-_CLOSE = 0.7  # how alike two options are that may have been mixed up, from 0 to 1
-# What other tools call an option, with what it may be called here.
+_CLOSE = 0.7  # minimum similarity for a suggestion, from 0 to 1
+# Option names of other tools, with their possible names here.
 _MEANT = {
     "--batch": ("--batch-size", "--rows-per-step"),
     "--batch-size": ("--rows-per-step",),
@@ -34,7 +34,7 @@ _MEANT = {
     "--question": ("--query",),
     "--validation": ("--dev",),
 }
-# So are files called that a command reads; it has them as an option, as an argument or on stdin.
+# Common names for input files; a command here takes them as an option, as an argument or on stdin.
 _FILES = {
     **dict.fromkeys(("--file", "--input", "--data", "--texts", "--text", "--train", "--dev"), ("--data", "--train")),
     "--test": ("--data",),
@@ -42,12 +42,12 @@ _FILES = {
 
 
 def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
-    """What to tell of a usage error, beginning with "expected" wherever the error says enough.
+    """The message for a usage error; starts with "expected" if the error has enough details.
 
     Args:
         error: a `UsageError`.
-        example: of the command that was called; empty where none was.
-        misplaced: where what a command does not take as an argument belongs.
+        example: the example of the called command; empty if there is none.
+        misplaced: what to do with an extra argument of that command.
     """
     context, kind = getattr(error, "ctx", None), type(error).__name__
     path = context.command_path if context is not None else "bertsmith"
@@ -80,7 +80,7 @@ def usage_line(error: Any, example: str = "", misplaced: str = "") -> str:
 
 
 def _described(parameter: Any) -> str:
-    """An option or argument as one types it, with its help."""
+    """An option or argument as it is typed, with its help."""
     is_option = parameter.param_type_name == "option"
     shown = parameter.metavar or ("" if is_option else str(parameter.name).upper())
     name = f"{max(parameter.opts, key=len)} {shown}".rstrip() if is_option else shown
@@ -95,7 +95,7 @@ def _options(context: Any) -> list[str]:
 
 
 def _nearest(name: str, known: list[str]) -> str:
-    """The known option that was probably meant; empty if none was."""
+    """The known option that was probably meant; empty if there is none."""
     name = name.replace("_", "-")
     meant = (*_MEANT.get(name, ()), *_FILES.get(name, ()))
     named = [option for option in (name, *meant) if option in known]

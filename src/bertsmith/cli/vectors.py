@@ -1,4 +1,4 @@
-"""Commands that write vectors of texts, of words and of pieces, look at them and mend them."""
+"""Commands that compute vectors of texts, words and pieces, and inspect and correct them."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 FileArgument = Annotated[
     str,
     typer.Argument(
-        metavar="FILE", help="a text a line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
+        metavar="FILE", help="one text per line; or .csv, .tsv, .jsonl, .parquet (all also .gz, .zst); or - for stdin"
     ),
 ]
 OutOption = Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy or .parquet")]
 ColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="column of a table with the texts [found]; with -, of JSON lines")
+    str | None, typer.Option(metavar="NAME", help="column of a table with the texts [detected]; with -, of JSON lines")
 ]
 LayersOption = Annotated[
     str,
     typer.Option(
         help="last, second-to-last, sum-last-4, concat-last-4, sum-all, embeddings, or numbers such as -1,-2 "
-        "(0: embeddings, 1: first layer, -1: last), whose vectors stand side by side"
+        "(0: embeddings, 1: first layer, -1: last), whose vectors are concatenated"
     ),
 ]
-HalfOption = Annotated[bool, typer.Option("--float16", help="numbers of half the size")]
-LengthOption = Annotated[int | None, typer.Option(help="most tokens of a row [what the model reads]")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with X; give the same options again")]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="write over X, or what was left of it")]
+HalfOption = Annotated[bool, typer.Option("--float16", help="write float16 instead of float32")]
+LengthOption = Annotated[int | None, typer.Option(help="maximum tokens per row [the model's limit]")]
+ResumeOption = Annotated[bool, typer.Option("--resume", help="resume X; give the same options again")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="overwrite X, or an unfinished X")]
 
 
 def embed(
@@ -48,53 +48,47 @@ def embed(
     model: ModelOption,
     out: OutOption,
     pooling: Annotated[
-        str | None, typer.Option(help="mean, cls, pooler or max [what the folder says, else mean]")
+        str | None, typer.Option(help="mean, cls, pooler or max [the folder's setting, else mean]")
     ] = None,
     normalize: Annotated[
-        bool | None, typer.Option("--normalize/--no-normalize", help="vectors of length 1 [what the folder says]")
+        bool | None, typer.Option("--normalize/--no-normalize", help="scale vectors to length 1 [the folder's setting]")
     ] = None,
     layers: LayersOption = "last",
     max_length: LengthOption = None,
     column: ColumnOption = None,
     float16: HalfOption = False,
-    text: Annotated[bool, typer.Option("--text", help="in a .parquet file, put the texts beside the vectors")] = False,
+    text: Annotated[bool, typer.Option("--text", help="add the texts to a .parquet file, next to the vectors")] = False,
     resume: ResumeOption = False,
     replace: ReplaceOption = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Write one vector for each line of a file, in their order.
+    """Write one vector per line of a file, in order.
 
-    A folder of sentence-transformers is read as it says itself. Row i is line i, also where a line is empty. Equal
-    lines among 2,048 that follow one another are computed once. X.json keeps what the vectors are made of. --resume
-    goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
+    A sentence-transformers folder keeps its own settings. Row i is line i, even if the line is empty. Equal lines
+    within 2,048 consecutive ones are computed once. X.json records how the vectors were made. --resume continues after
+    Ctrl-C, a crash or a full disk; the result is byte-identical.
     """
-    from bertsmith.datasets.text_lines import TextLines
-    from bertsmith.vectors.embedder import Embedder
-    from bertsmith.vectors.files import require_place
-    from bertsmith.vectors.jobs import TextVectors, write_vectors
+    from bertsmith.library.vector_files import embed_file
 
-    _require_one(resume, replace)
-    require(
-        not text or out.suffix.lower() == ".parquet",
-        expected="an output that ends in .parquet for --text",
-        found=f"'{out}'",
-        fix="leave out --text, or name a .parquet file",
-    )
-    require_place(out, resume=resume, replace=replace)
-    source = TextLines(file, column)
-    embedder = Embedder.load(
+    summary = embed_file(
+        file,
         model,
+        out,
         pooling=pooling,
         normalize=normalize,
         layers=layers,
         max_length=max_length,
+        column=column,
+        float16=float16,
+        text=text,
+        resume=resume,
+        replace=replace,
         device=device,
         precision=precision,
     )
-    job = TextVectors(embedder, text=text)
-    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+    _show(summary, json)
 
 
 def features(
@@ -103,9 +97,9 @@ def features(
     out: OutOption,
     layers: LayersOption = "last",
     words: Annotated[
-        str, typer.Option(help="of a word: first, the vector of its first piece, or mean, of all")
+        str, typer.Option(help="vector of a word: first (that of its first piece) or mean (of all its pieces)")
     ] = "first",
-    pieces: Annotated[bool, typer.Option("--pieces", help="pieces instead of words")] = False,
+    pieces: Annotated[bool, typer.Option("--pieces", help="one vector per piece instead of per word")] = False,
     float16: HalfOption = False,
     max_length: LengthOption = None,
     column: ColumnOption = None,
@@ -115,116 +109,87 @@ def features(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Write a vector for each word or piece of a file, with its line (from 0) and its characters.
+    """Write one vector per word or piece of a file, with its line (from 0) and its character offsets.
 
-    A .parquet file has them in columns. With X.npy they stand in X.tokens.jsonl, row for row. Long lines are read in
-    windows that overlap, so that no word is lost. Equal lines that are worked on together, of 512 that follow one
-    another, are computed once. --resume goes on after Ctrl-C, a crash or a full disk, with the same bytes in the end.
+    A .parquet file has lines and offsets in columns; with X.npy they go to X.tokens.jsonl, row by row. Long lines are
+    read in overlapping windows, so no word is lost. Equal lines in the same batch, of 512 consecutive lines, are
+    computed once. --resume continues after Ctrl-C, a crash or a full disk; the result is byte-identical.
     """
-    from bertsmith.datasets.text_lines import TextLines
-    from bertsmith.vectors.files import require_place
-    from bertsmith.vectors.jobs import TokenVectorsOfTexts, write_vectors
-    from bertsmith.vectors.token_features import TokenFeatures
+    from bertsmith.library.vector_files import embed_words_of_file
 
-    _require_one(resume, replace)
     require(words in ("first", "mean"), expected="--words first or mean", found=repr(words), fix="choose one")
-    require_place(out, resume=resume, replace=replace)
-    source = TextLines(file, column)
-    found = TokenFeatures.load(
+    summary = embed_words_of_file(
+        file,
         model,
-        layers=layers,
+        out,
         unit="pieces" if pieces else words,
+        layers=layers,
         max_length=max_length,
+        column=column,
+        float16=float16,
+        resume=resume,
+        replace=replace,
         device=device,
         precision=precision,
     )
-    job = TokenVectorsOfTexts(found)
-    _show(write_vectors(job, source, out, half=float16, resume=resume, replace=replace), json)
+    _show(summary, json)
 
 
 def vectors(
     source: Annotated[
-        Path, typer.Argument(metavar="X", help="vectors, one a row, as `embed` writes them, .npy or .parquet")
+        Path, typer.Argument(metavar="X", help="vectors, one per row, as written by `embed`, .npy or .parquet")
     ],
-    center: Annotated[bool, typer.Option("--center", help="take the mean vector away")] = False,
+    center: Annotated[bool, typer.Option("--center", help="subtract the mean vector")] = False,
     remove_top: Annotated[
-        int, typer.Option(metavar="N", help="take the mean and the N directions of the largest variance away")
+        int, typer.Option(metavar="N", help="remove the mean and the N directions of largest variance")
     ] = 0,
-    whiten: Annotated[bool, typer.Option("--whiten", help="make all directions equally wide and uncorrelated")] = False,
+    whiten: Annotated[
+        bool, typer.Option("--whiten", help="decorrelate all directions and scale them to equal variance")
+    ] = False,
     dimensions: Annotated[int | None, typer.Option(metavar="K", help="with --whiten: keep K dimensions")] = None,
     normalize: Annotated[bool, typer.Option("--normalize", help="scale each vector to length 1")] = False,
     fit_on: Annotated[Path | None, typer.Option(metavar="Z", help="fit the changes on these vectors [X]")] = None,
-    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="make changes that were saved")] = None,
+    changes: Annotated[Path | None, typer.Option(metavar="FILE", help="apply saved changes")] = None,
     save_changes: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="keep the changes, for other vectors (.safetensors)")
+        Path | None, typer.Option(metavar="FILE", help="save the changes for other vectors (.safetensors)")
     ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="where the changed vectors go")] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="write over what is there already")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="Y.npy", help="output file for the changed vectors")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite existing files")] = False,
     picture: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="draw the cosines of random pairs: .png, .svg or .html")
+        Path | None, typer.Option(metavar="FILE", help="plot the cosines of random pairs: .png, .svg or .html")
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say how vectors lie in their space, and mend what makes them hard to compare.
+    """Report vector geometry, and optionally correct it to make vectors easier to compare.
 
-    Changes are made in the order of the options. Removing directions and whitening take the mean away too.
+    Changes are applied in the order of the options. Removing directions and whitening also subtract the mean.
     """
-    from bertsmith.metrics.vectors import describe, in_words, sample_rows
-    from bertsmith.progress import warn
-    from bertsmith.reports.pictures import cosine_histogram, require_picture, write_picture
-    from bertsmith.vectors.changes import (
-        ChangeSettings,
-        VectorChange,
-        fit_change,
-        read_vectors,
-        report_rows,
-        require_finite,
-        write_npy,
-    )
+    from bertsmith.library.vector_space import change_vectors
+    from bertsmith.reports.pictures import require_picture
+    from bertsmith.vectors.changes import ChangeSettings
 
     settings = ChangeSettings(
         center=center, remove_top=remove_top, whiten=whiten, dimensions=dimensions, normalize=normalize
     )
     if changes is not None and (not settings.is_nothing or fit_on is not None):
-        raise typer.BadParameter("--changes names changes that were saved; leave the others out")
+        raise typer.BadParameter("--changes applies saved changes; leave out the other changes")
     if changes is None and settings.is_nothing and (out is not None or save_changes is not None or fit_on is not None):
-        raise typer.BadParameter("name a change, such as --center or --whiten")
+        raise typer.BadParameter("give a change, such as --center or --whiten")
     if picture is not None:
         require_picture(picture)
     read = [one for one in (source, fit_on, changes) if one is not None]
     written = [one for one in (out, save_changes, picture) if one is not None]
     for number, one in enumerate(written):
         require_new(one, [*read, *written[:number]], replace)
-    given = read_vectors(source)
-    require_finite(given, f"'{source}'")
-    change = None
-    if changes is not None:
-        change = VectorChange.load(changes)
-    elif not settings.is_nothing:
-        fitted_on = given if fit_on is None else read_vectors(fit_on)
-        require_finite(fitted_on, f"'{fit_on or source}'")
-        change = fit_change(fitted_on, settings)
-    before, after = describe(given), None
-    if change is not None:
-        if change.warning:
-            warn(change.warning)
-        after = describe(change.apply(given[sample_rows(len(given))]))
-        if out is not None:
-            write_npy(out, change.stream(given), (len(given), change.width))
-        if save_changes is not None:
-            change.save(save_changes)
+    found = change_vectors(source, settings, fit_on=fit_on, changes=changes, out=out, save_changes=save_changes)
     if json:
-        print_json({"before": before.to_dict(), "after": None if after is None else after.to_dict()})
+        print_json(found.to_dict())
     else:
-        print_table(("", "vectors") if after is None else ("", "before", "after"), report_rows(before, after))
-        for line in in_words(after or before, may_praise=change is None or not change.warning):
+        print_table(("", "vectors") if found.after is None else ("", "before", "after"), found.rows())
+        for line in found.lines():
             typer.echo(line)
     if picture is not None:
-        write_picture(picture, cosine_histogram(before, after), "Cosines of random pairs")
-
-
-def _require_one(resume: bool, replace: bool) -> None:
-    require(not (resume and replace), expected="--resume or --replace", found="both", fix="leave one out")
+        found.draw(picture)
 
 
 def _show(summary: "VectorSummary", json: bool) -> None:

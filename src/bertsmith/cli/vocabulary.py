@@ -1,4 +1,4 @@
-"""The command that learns a vocabulary, with its quality report, a line for each file."""
+"""The command that learns a vocabulary and reports its quality on each file."""
 
 import dataclasses
 from pathlib import Path
@@ -12,36 +12,29 @@ from bertsmith.files import require_file_place, write_json
 
 def vocab(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="where the vocabulary goes; an old one is replaced")],
-    size: Annotated[int, typer.Option(help="pieces, the five special ones included")] = 30522,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="output file; an existing one is replaced")],
+    size: Annotated[int, typer.Option(help="number of pieces, the five special ones included")] = 30522,
     cased: CasedOption = False,
-    column: Annotated[str, typer.Option(help="column of .jsonl and .parquet files with the text; default: found")] = "",
-    report: Annotated[Path | None, typer.Option(metavar="FILE", help="write the report there too, as JSON")] = None,
+    column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
+    ] = None,
 ) -> None:
     """Learn a WordPiece vocabulary of exactly --size pieces and print its quality report.
 
-    The report says, for each file, how many pieces a word takes, which share of the words is unknown, which share of
-    the characters is covered, and which share of the words is one piece.
+    For each file the report gives the pieces per word and the fractions of unknown words, of covered characters and
+    of words that are a single piece.
     """
-    from bertsmith.corpus.words import count_files
-    from bertsmith.text.normalize import TextRules
-    from bertsmith.vocabularies.learn import learn_vocabulary
-    from bertsmith.vocabularies.report import vocabulary_report
-    from bertsmith.vocabularies.word_counts import WordCounts
+    from bertsmith.library.vocabulary import learn_vocabulary
 
     for place in (out, report):
         if place is not None:
             require_file_place(place)
-    rules = TextRules(lowercase=not cased)
-    counts, notes = count_files(texts, rules, column)
-    for note in notes:
+    learned = learn_vocabulary(texts, size, cased=cased, column=column)
+    for note in learned.notes:
         typer.echo(f"bertsmith: {note}", err=True)
-    vocabulary = learn_vocabulary(
-        WordCounts.merged(counts.values()), size, max_word_characters=rules.max_word_characters
-    )
-    vocabulary.save(out)
-    figures = vocabulary_report(vocabulary, counts, max_word_characters=rules.max_word_characters)
+    learned.tokenizer.vocabulary.save(out)
     if report is not None:
-        write_json(report, dataclasses.asdict(figures))
-    for line in figures.lines():
+        write_json(report, dataclasses.asdict(learned.report))
+    for line in learned.report.lines():
         typer.echo(line)

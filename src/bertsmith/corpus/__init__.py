@@ -1,6 +1,6 @@
 """Text files to token shards.
 
-`sources` finds and opens files, `forms` and `sentences` know how text is laid out, `readers` cuts files into blocks,
-`parsing` makes documents of them, `encode` and `build` write them as the token shards that `shards` opens, `doctor`
-says what is wrong with them, and `docstrings` finds English on any machine. Nothing here imports torch.
+`sources` finds and opens files, `forms` and `sentences` handle the layout of text, `readers` cuts files into blocks,
+`parsing` turns blocks into documents, `encode` and `build` write them as the token shards that `shards` opens, `checks`
+finds problems in a corpus, and `docstrings` finds English text on any machine. Nothing here imports torch.
 """

@@ -1,6 +1,6 @@
-"""Text to a corpus folder: read, encode, write shards, keep some documents for evaluation.
+"""Text to a corpus folder: read, encode, write shards, hold out some documents for evaluation.
 
-The same text, vocabulary and settings give the same bytes, whatever the number of processes.
+The same text, vocabulary and settings give the same bytes for any number of processes.
 """
 
 import dataclasses
@@ -53,13 +53,16 @@ CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 class CorpusSettings(ReadingSettings):
     """How a corpus is built from text."""
 
-    held_out: float = help_field(0.01, "share of the documents that is kept for evaluation; at least one document")
-    shard_bytes: int = help_field(SHARD_BYTES, "bytes of tokens in a shard at most")
+    held_out: float = help_field(0.01, "fraction of the documents held out for evaluation; at least one document")
+    shard_bytes: int = help_field(SHARD_BYTES, "maximum bytes of tokens per shard")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require(
-            0 <= self.held_out < 1, expected="a held-out share from 0 to below 1", found=self.held_out, fix="try 0.01"
+            0 <= self.held_out < 1,
+            expected="a held-out fraction of at least 0 and below 1",
+            found=self.held_out,
+            fix="try 0.01",
         )
         require(self.shard_bytes > 0, expected="a positive shard size", found=self.shard_bytes, fix="leave it out")
 
@@ -74,17 +77,17 @@ def build_corpus(
     workers: int | None = None,
     replace: bool = False,
 ) -> dict[str, Any]:
-    """The manifest of the corpus that was built in the folder `out`.
+    """The manifest of the corpus built in the folder `out`.
 
     Args:
-        texts: files, folders or `-` for stdin (see `readers`), or documents that are there already.
-        held_out: the share to keep for evaluation, if it is not that of `settings`.
-        workers: processes that read and encode; None takes one a core.
-        replace: an existing corpus at `out` is replaced when the new one is complete; no other folder is.
+        texts: files, folders or `-` for stdin (see `readers`), or documents that have already been read.
+        held_out: the fraction of documents to hold out; overrides `settings`.
+        workers: the number of processes that parse and encode; None means one per core.
+        replace: whether an existing corpus at `out` is replaced once the new one is complete. Other folders never are.
 
     Raises:
         InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists, or is or
-            holds one of the inputs.
+            contains one of the inputs.
         ConfigError: `workers` is not positive.
     """
     out = Path(out)
@@ -100,7 +103,7 @@ def build_corpus(
             paths = [one for one in given if not isinstance(one, Document)]
             total: int | None = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
             items: Iterator[Any] = read_blocks(paths, settings)
-            # Nobody knows how much comes from stdin.
+            # The size of stdin is unknown.
             total = None if any(str(path) == STDIN for path in paths) else total
             unit = "bytes"
         else:
@@ -123,7 +126,7 @@ def _size(document: Any) -> int:
 
 
 def _documents(documents: Iterable[Any]) -> Iterator[Any]:
-    """Blocks of documents, and at the end the record of them all under the name `documents`."""
+    """Blocks of documents, followed by one record for all of them under the name `documents`."""
     digest = hashlib.sha256()
     size = 0
     for block in document_blocks(documents):
@@ -136,7 +139,7 @@ def _documents(documents: Iterable[Any]) -> Iterator[Any]:
 
 
 class _Build:
-    """A corpus folder in the making: joins parts to documents, sends each to its side, counts everything."""
+    """A corpus folder under construction: joins parts into documents, splits off the held-out ones, keeps counts."""
 
     def __init__(self, folder: Path, vocabulary: Vocabulary, settings: CorpusSettings, inputs: IO[str]) -> None:
         self.folder, self.vocabulary, self.settings, self.inputs = folder, vocabulary, settings, inputs
@@ -147,12 +150,12 @@ class _Build:
         self.kept = ShardWriter(folder / HELD_OUT, len(vocabulary), shard_bytes=size)
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
-        # The document that would be held out first, and where it was written.
+        # The lowest draw so far, whose document would be held out first, and where that document was written.
         self._lowest: tuple[int, tuple[int, int]] | None = None
         self._file: dict[str, int] = {}
 
     def take(self, item: Item) -> None:
-        """Takes the next encoded block, or the record of a file."""
+        """Processes the next encoded block or file record."""
         if not isinstance(item, EncodedBlock):
             self.report.add_file(item)
             line = dataclasses.asdict(item) if isinstance(item, Skipped) else dataclasses.asdict(item) | self._file
@@ -168,15 +171,15 @@ class _Build:
             self._add(part)
 
     def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Closes the shards, sees that both sides hold text, writes the manifests and returns the main one."""
+        """Closes the shards, balances the split, writes the manifests and returns the main one."""
         self._close_document()
         self.main.close()
         self.kept.close()
         if not self.main.shards and not self.kept.shards:
             raise InputError(
                 expected="text with at least one sentence",
-                found=f"none in {counted(self.report.files, 'file')} ({self.report.skipped_files:,} left out)",
-                fix="name files that hold text; inputs of other kinds need the ending .txt, .jsonl or .parquet",
+                found=f"none in {counted(self.report.files, 'file')} ({self.report.skipped_files:,} skipped)",
+                fix="use files that contain text; in folders, only .txt, .jsonl and .parquet files are read",
             )
         how = self._balance()
         self.vocabulary.save(self.folder / VOCABULARY)
@@ -202,7 +205,7 @@ class _Build:
             self._close_document()
 
     def _close_document(self) -> None:
-        """Writes the open document to the side that its content chooses."""
+        """Writes the open document to the training or held-out side, depending on its content."""
         parts, key = self._open, self._key
         self._open, self._open_sentences, self._key = [], 0, 0
         lengths: npt.NDArray[Any] = np.concatenate([np.empty(0, np.uint32), *(part.sentence_lengths for part in parts)])
@@ -218,7 +221,7 @@ class _Build:
             self._lowest = draw, place
 
     def _balance(self) -> str:
-        """Gives the held-out side a document if chance gave it none, and says how the split was made."""
+        """A description of the split, after making sure that neither side is empty."""
         if not self.settings.held_out:
             return "nothing is held out"
         if not self.main.shards:
@@ -229,7 +232,7 @@ class _Build:
         totals = self.main.totals()
         if totals["documents"] > 1:
             self._move(self._lowest[1], 0)
-            return "one document, that with the lowest hash of its content"
+            return "one document, the one with the lowest content hash"
         if totals["sentences"] > 1:
             moved = min(max(1, round(self.settings.held_out * totals["sentences"])), totals["sentences"] - 1)
             self._move(self._lowest[1], totals["sentences"] - moved)
@@ -237,14 +240,14 @@ class _Build:
         return "nothing: the corpus is a single sentence"
 
     def _swapped(self) -> tuple[ShardWriter, ShardWriter]:
-        """Makes the held-out side the main one, where chance gave it every document."""
+        """Turns the held-out side into the main one, if every document was drawn for it."""
         for shard in self.kept.shards:
             (self.kept.folder / shard["file"]).rename(self.main.folder / shard["file"])
         self.main.shards, self.kept.shards = self.kept.shards, self.main.shards
         return self.main, self.kept
 
     def _move(self, place: tuple[int, int], stays: int) -> None:
-        """Moves the document at `place` of the main side, from sentence `stays` on, to the held-out side."""
+        """Moves the document at `place` on the main side, from sentence `stays` on, to the held-out side."""
         entry = self.main.shards[place[0]]
         path = self.folder / entry["file"]
         again = ShardWriter(self.folder / "again", len(self.vocabulary), shard_bytes=2**62)

@@ -1,7 +1,7 @@
-"""What is wrong with a corpus, before a model is trained on it.
+"""The corpus checks: problems in a corpus that are best found before a model is trained on it.
 
-A loss that stays near the unigram entropy has a few well-known causes in the data: repeated lines, lines that are no
-sentences, documents without boundaries, a vocabulary that does not fit. All of them can be seen here.
+A loss that stays near the unigram entropy has a few well-known causes in the data: repeated lines, lines that are not
+sentences, documents without boundaries, a vocabulary that does not fit. The checks detect all of them.
 """
 
 import dataclasses
@@ -28,21 +28,21 @@ _SHOWN_CHARACTERS = 60
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DoctorReport:
-    """What was found in a corpus.
+    """The findings of the corpus checks.
 
     Args:
-        repeated_sentences: sentences that stood in the corpus before, word for word.
-        repeats: the most repeated sentences and how often they come.
-        repeated_documents: documents that stood in the corpus before.
-        counted_one_in: 1, or in a very large corpus the share of sentences by which repeats are estimated.
-        sentence_lengths: how many sentences there are in each of `LENGTH_BINS`.
-        unknown_tokens: tokens that are [UNK].
-        unused_pieces: pieces of the vocabulary that never come.
-        unigram_entropy: nats; the loss of a model that knows nothing but how frequent each token is.
-        model_vocabulary: the vocabulary size of the model that it is meant for, where one was given.
-        held_out: what the manifest says about the documents that were kept for evaluation; empty in such a part itself.
-        read: what the manifest says about the reading of the files.
-        casing: what is wrong between vocabulary and lower-casing, or "".
+        repeated_sentences: the number of sentences that are exact copies of earlier ones.
+        repeats: the most repeated sentences and their counts.
+        repeated_documents: the number of documents that are exact copies of earlier ones.
+        counted_one_in: 1, or N in a very large corpus, where repeats are estimated from one sentence in N.
+        sentence_lengths: the number of sentences in each of `LENGTH_BINS`.
+        unknown_tokens: the number of tokens that are [UNK].
+        unused_pieces: the number of vocabulary pieces that never occur.
+        unigram_entropy: nats; the loss of a model that only knows token frequencies.
+        model_vocabulary: the vocabulary size of the model to be trained, if given.
+        held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
+        read: the manifest's record of how the files were read.
+        casing: a mismatch between vocabulary and lower-casing, or "".
     """
 
     folder: str
@@ -68,11 +68,11 @@ class DoctorReport:
     casing: str
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers and the advice, ready for JSON."""
+        """All numbers and the advice, as plain values for JSON."""
         return {**dataclasses.asdict(self), "advice": self.advice()}
 
     def lines(self) -> list[str]:
-        """The report for people, numbers first, advice last."""
+        """The report as text, numbers first, advice last."""
         sample = f", estimated from one sentence in {self.counted_one_in}" if self.counted_one_in > 1 else ""
         lines = [
             f"{counted(self.documents, 'document')}, {counted(self.sentences, 'sentence')},"
@@ -85,18 +85,19 @@ class DoctorReport:
             "tokens in a sentence:",
             *self._histogram(),
             f"unknown tokens: {_share(self.unknown_tokens, self.tokens)}",
-            f"pieces of the vocabulary that never come: {self.unused_pieces:,} of {self.vocabulary:,}",
-            f"unigram entropy: {self.unigram_entropy:.3f} nats (the loss of a model that knows only frequencies)",
+            f"vocabulary pieces that never occur: {self.unused_pieces:,} of {self.vocabulary:,}",
+            f"unigram entropy: {self.unigram_entropy:.3f} nats (the loss of a model that only knows token frequencies)",
         ]
         for overlap in self.overlaps:
             lines.append(
-                f"of '{overlap.name}' stand in the corpus: {_share(overlap.known_sentences, overlap.sentences)} of the"
-                f" sentences, {_share(overlap.known_grams, overlap.grams)} of the runs of 13 tokens"
+                f"the corpus contains parts of '{overlap.name}':"
+                f" {_share(overlap.known_sentences, overlap.sentences)} of the sentences,"
+                f" {_share(overlap.known_grams, overlap.grams)} of the 13-token runs"
             )
         return lines + [f"advice: {line}" for line in self.advice()]
 
     def advice(self) -> list[str]:
-        """What to do, a line for each thing that is wrong; empty where nothing is."""
+        """The recommended fixes, one line per problem; empty if there are none."""
         return [advice for wrong, advice in self._checks() if wrong]
 
     def _histogram(self) -> Iterator[str]:
@@ -108,11 +109,11 @@ class DoctorReport:
     def _held_out_line(self) -> str:
         asked = self.held_out.get("share", 0.0)
         if not asked:
-            return "held out: nothing, as was asked" if self.held_out else "held out: these are the held-out documents"
+            return "held out: nothing, as requested" if self.held_out else "held out: these are the held-out documents"
         tokens = self.held_out["tokens"]
         return (
             f"held out: {_share(self.held_out_documents, self.documents + self.held_out_documents)} of the documents,"
-            f" {_share(tokens, self.tokens + tokens)} of the tokens; asked for: {100 * asked:g} %"
+            f" {_share(tokens, self.tokens + tokens)} of the tokens; requested: {100 * asked:g} %"
         )
 
     def _checks(self) -> Iterator[tuple[bool, str]]:
@@ -120,33 +121,34 @@ class DoctorReport:
         kept = self.held_out.get("tokens", 0) / max(self.tokens + self.held_out.get("tokens", 0), 1)
         yield (
             asked > 0 and not asked / 2 <= kept <= 2 * asked,
-            f"{100 * kept:.2g} % of the text is held out and {100 * asked:g} % was asked for, because whole documents"
-            " are drawn, and these are few or of very different lengths. Give more text, put blank lines between"
-            " documents, or try another --held-out",
+            f"{100 * kept:.2g} % of the text is held out instead of the requested {100 * asked:g} %, because whole"
+            " documents are drawn, and there are few of them or their lengths differ widely. Add more text, put blank"
+            " lines between documents, or try another --held-out",
         )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
             self.repeated_sentences > 0.1 * self.sentences,
-            "many sentences are repeated; a model learns them by heart and little else. Remove menus, headers, copies",
+            "many sentences are repeated; a model memorizes them and learns little else. Remove menus, headers, copies",
         )
-        yield self.repeated_documents > 0, "some documents come more than once; remove the copies"
+        yield self.repeated_documents > 0, "some documents occur more than once; remove the copies"
         yield (
             self.one_sentence_documents > 0.5 * self.documents,
-            "most documents are a single sentence, so there is no next one to predict. Put blank lines only between"
-            " documents, or train without next-sentence prediction",
+            "most documents are a single sentence, so there is no next sentence to predict. Put blank lines only"
+            " between documents, or train without next-sentence prediction",
         )
         yield (
             self.documents == 1,
-            "there is one document, so a random next sentence comes from the same text. Put blank lines between"
+            "there is only one document, so random next sentences come from the same text. Put blank lines between"
             " documents",
         )
         yield (
             long > 0.01 * self.sentences,
-            "many sentences are longer than 512 tokens; they were probably not split. Read them with --form prose",
+            "many sentences are longer than 512 tokens; the text was probably not split into sentences. Read it with"
+            " --form prose",
         )
         yield (
             short > 0.5 * self.sentences,
-            "most sentences are shorter than 4 tokens; wrapped lines or tables? Read prose with --form prose",
+            "most sentences are shorter than 4 tokens, perhaps wrapped lines or tables. Read prose with --form prose",
         )
         yield (
             self.unknown_tokens > 0.01 * self.tokens,
@@ -155,25 +157,27 @@ class DoctorReport:
         yield bool(self.casing), self.casing
         yield (
             self.unused_pieces > 0.5 * self.vocabulary,
-            "more than half of the vocabulary never comes; a smaller one trains faster",
+            "more than half of the vocabulary never occurs; a smaller one trains faster",
         )
         yield (
             self.model_vocabulary not in (None, self.vocabulary),
-            f"the model has {self.model_vocabulary} pieces and the corpus {self.vocabulary}; the two must be the same",
+            f"the vocabulary of the model has {self.model_vocabulary} pieces and that of the corpus {self.vocabulary};"
+            " they must be the same",
         )
         for overlap in self.overlaps:
-            yield overlap.share > 0.01, f"parts of '{overlap.name}' stand in the corpus; its scores will be too good"
+            yield overlap.share > 0.01, f"the corpus contains parts of '{overlap.name}', so its scores will be too high"
         yield (
             self.read.get("encoding_errors", 0) > 0,
-            f"bytes that were not UTF-8 and were dropped: {self.read.get('encoding_errors')}; inputs.jsonl says where",
+            f"bytes that were not UTF-8 and were dropped: {self.read.get('encoding_errors')}; see inputs.jsonl for the"
+            " files",
         )
         yield (
             self.read.get("skipped_files", 0) > 0,
-            f"files that were left out: {self.read.get('skipped_files')}; inputs.jsonl says which, and why",
+            f"files that were skipped: {self.read.get('skipped_files')}; see inputs.jsonl for the reasons",
         )
         yield (
             self.read.get("cut_lines", 0) + self.read.get("cut_documents", 0) > 0,
-            "lines or documents were too long and were cut; inputs.jsonl says in which files",
+            "lines or documents were too long and were cut; see inputs.jsonl for the files",
         )
 
 
@@ -184,15 +188,15 @@ def check_corpus(
     verify: bool = True,
     model_vocabulary: int | None = None,
 ) -> DoctorReport:
-    """What is in the corpus in `folder`, and what may be wrong with it.
+    """The contents of the corpus in `folder` and its likely problems.
 
     Args:
-        evaluation_files: files whose texts should not stand in the corpus.
-        verify: compare the digest of every shard first, those of the held-out documents too.
-        model_vocabulary: the vocabulary size of the model that it is meant for.
+        evaluation_files: files whose texts should not be in the corpus.
+        verify: first compare the digest of every shard, including those of the held-out documents.
+        model_vocabulary: the vocabulary size of the model to be trained.
 
     Raises:
-        CorpusError: it is no corpus or is damaged.
+        CorpusError: `folder` is not a corpus or is damaged.
         InputError: an evaluation file cannot be read.
     """
     corpus = Corpus.open(folder, verify=verify)
@@ -242,7 +246,7 @@ def check_corpus(
 
 
 def entropy(counts: npt.NDArray[Any]) -> float:
-    """The entropy of a distribution with these counts, in nats.
+    """The entropy in nats of the distribution given by these counts.
 
     >>> round(entropy(np.array([1, 1, 0, 2])), 4)
     1.0397
@@ -252,7 +256,7 @@ def entropy(counts: npt.NDArray[Any]) -> float:
 
 
 def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]) -> Iterator[tuple[str, int]]:
-    """The texts of the sentences that come most often, most frequent first."""
+    """The texts and counts of the most repeated sentences, most frequent first."""
     top = np.argsort(-counts, kind="stable")[:_SHOWN_REPEATS]
     wanted = {int(hashes[place]): int(counts[place]) for place in top if counts[place] > 1}
     texts: dict[int, str] = {}
@@ -264,7 +268,7 @@ def _most_repeated(corpus: Corpus, hashes: Hashes, counts: npt.NDArray[np.int64]
 
 
 def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> dict[int, str]:
-    """The texts of those sentences of a batch whose hashes are wanted."""
+    """The texts of the sentences of a batch whose hashes are wanted, by hash."""
     hashes = run_hashes(batch.tokens, batch.sentence_lengths)
     ends = np.cumsum(batch.sentence_lengths, dtype=np.int64)
     found = np.flatnonzero(HashSet(np.array(list(wanted), dtype=np.uint64)).places(hashes) >= 0)

@@ -1,9 +1,9 @@
-"""English that is on every machine: the docstrings of the standard library and of the installed packages.
+"""English text that is on every machine: the docstrings of the standard library and of the installed packages.
 
-Files are parsed with `ast`, never imported: nothing that is found is run. A module is a document. What is kept is
-prose; doctests, code, tables of parameters and lists of names are left out, because they would be learned as if they
-were language. A sentence is kept where it comes first: packages copy docstrings from module to module, and a copy in
-a held-out module would be no test.
+Files are parsed with `ast`, never imported, so none of their code is executed. Each module is a document. Only prose is
+kept; doctests, code, parameter tables and lists of names are dropped, because a model would learn them as language. Of
+repeated sentences only the first is kept: packages copy docstrings from module to module, and a copy in a held-out
+module would not test anything.
 """
 
 import ast
@@ -23,16 +23,16 @@ from bertsmith.corpus.readers import Document
 from bertsmith.corpus.sentences import split_sentences
 
 _FILES_PER_TASK = 64
-_MOST_BYTES = 4 * 2**20  # larger files of Python are tables that a program wrote
-# Parsing takes most of the time. Files with fewer of their bytes in triple quotes hold a third of the code of an
-# installation and a twentieth of its docstrings.
+_MOST_BYTES = 4 * 2**20  # larger Python files are generated tables
+# Parsing takes most of the time. Files with a smaller fraction of their bytes in triple quotes contain a third of the
+# code of an installation but only a twentieth of its docstrings.
 _LEAST_QUOTED = 0.1
 _LEFT_OUT = frozenset(
     {"test", "tests", "testing", "idlelib", "lib2to3", "__pycache__", "_vendor", "vendor", "node_modules"}
 )
 _PLACES = ("site-packages", "dist-packages")
 
-# A heading of a section and the line under it, as NumPy and reStructuredText write them.
+# A section heading and its underline, as in NumPy docstrings and reStructuredText.
 _UNDERLINED = re.compile(r"^[^\n]*\n[ \t]*([-=~^\"'*#+`])\1{2,}[ \t]*$", re.MULTILINE)
 _DIRECTIVE = re.compile(r"^\s*(\.\. |:\w+[^:`\n]*:(?!`)|@\w+|>>>|\.\.\. ?$|\$ |#|\||\+[-=])")
 _HEADING = re.compile(r"^\s*[A-Z][\w ]{0,30}:\s*$")
@@ -45,17 +45,17 @@ _CODE = re.compile(r"[{}\[\]\\<>=|#@]|\w_\w|\w\(")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _FINAL = re.compile(r"[.!?][\"')\]]*$")
 _FEWEST_WORDS = 4
-_MOST_CODE = 0.15  # marks of code per word
+_MOST_CODE = 0.15  # code symbols per word
 
 
 @dataclasses.dataclass
 class DocstringReport:
-    """What `docstring_documents` read and left out; counts are added while documents are taken."""
+    """What `docstring_documents` read and dropped; the counts grow as documents are consumed."""
 
     files: int = 0
     unparsable: int = 0
     without_prose: int = 0
-    repeated: int = dataclasses.field(default=0, metadata={"help": "sentences that stand in a module before"})
+    repeated: int = dataclasses.field(default=0, metadata={"help": "sentences already seen in an earlier module"})
     documents: int = 0
     characters: int = 0
 
@@ -63,12 +63,12 @@ class DocstringReport:
 def docstring_documents(
     roots: Iterable[Path | str] | None = None, *, workers: int | None = None, report: DocstringReport | None = None
 ) -> Iterator[Document]:
-    """Documents of English prose from the docstrings of Python files, one a module, in sorted order of module names.
+    """Documents of English prose from the docstrings of Python files, one per module, sorted by module name.
 
     Args:
-        roots: folders of modules and packages; None takes the standard library and the installed packages.
-        workers: processes that parse; None takes one a core. The documents are the same for every number.
-        report: counts what was read.
+        roots: folders of modules and packages; None means the standard library and the installed packages.
+        workers: the number of processes that parse; None means one per core. It does not affect the documents.
+        report: receives the counts.
     """
     report = report if report is not None else DocstringReport()
     files = list(python_files(default_roots() if roots is None else roots))
@@ -82,19 +82,19 @@ def docstring_documents(
 
 
 def default_roots() -> list[Path]:
-    """The folders of the standard library and of the packages installed beside it."""
+    """The folders of the standard library and of the installed packages."""
     paths = sysconfig.get_paths()
     roots = [Path(paths[name]).resolve() for name in ("stdlib", "purelib", "platlib")]
     return list(dict.fromkeys(roots))
 
 
 def python_files(roots: Iterable[Path | str]) -> Iterator[tuple[str, Path]]:
-    """The modules under some folders with their files, sorted by name; tests and vendored copies are left out."""
+    """The names and files of the modules in some folders, sorted by name; tests and vendored copies are skipped."""
     for root in map(Path, roots):
         found = []
         for folder, inner, names in os.walk(root):
             here = Path(folder)
-            # Installed packages lie inside the folder of some standard libraries; they are a root of their own.
+            # Some standard library folders contain the installed packages, which are a root of their own.
             inner[:] = [name for name in inner if name not in _LEFT_OUT and name not in _PLACES and "." not in name]
             for name in names:
                 if name.endswith(".py") and not name.startswith("test_"):
@@ -105,7 +105,7 @@ def python_files(roots: Iterable[Path | str]) -> Iterator[tuple[str, Path]]:
 
 
 def prose(docstring: str) -> list[str]:
-    r"""The sentences of a docstring that are prose.
+    r"""The prose sentences of a docstring.
 
     >>> prose("Return the mean of `x`, a list.\n\n>>> mean([1])\n1\n\nArgs:\n    x: values\n")
     ['Return the mean of x, a list.']
@@ -121,13 +121,13 @@ def prose(docstring: str) -> list[str]:
 
 
 def _first_line_apart(docstring: str) -> str:
-    """The docstring with its first line at the indentation of the others, as `inspect.cleandoc` has it."""
+    """The docstring with its first line at the indentation of the others, as in `inspect.cleandoc`."""
     first, _, rest = docstring.expandtabs().partition("\n")
     return f"{first.strip()}\n{textwrap.dedent(rest)}" if rest else first.strip()
 
 
 def _pieces(paragraph: str) -> Iterator[str]:
-    """The pieces of a paragraph that may be prose: items of a list one by one, a description without its term."""
+    """The parts of a paragraph that may be prose: list items one by one, descriptions without their term."""
     lines: list[str] = []
     margin: int | None = None
     for line in paragraph.split("\n"):
@@ -135,13 +135,13 @@ def _pieces(paragraph: str) -> Iterator[str]:
             continue
         indent = len(line) - len(line.lstrip())
         if _DIRECTIVE.match(line) or _HEADING.match(line):
-            # A doctest is followed by its output, a directive or heading by what belongs to it.
+            # A doctest is followed by its output, a directive or heading by its content.
             if lines:
                 yield " ".join(lines)
             return
         item = _ITEM.match(line)
         if margin is not None and indent > margin and len(lines) == 1 and not item:
-            lines, margin = [], None  # a term, and what follows describes it
+            lines, margin = [], None  # a term; its description follows
         elif item or (margin is not None and indent < margin):
             if lines:
                 yield " ".join(lines)
@@ -154,7 +154,7 @@ def _pieces(paragraph: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    """The text without marks of reStructuredText and Markdown."""
+    """The text without the markup of reStructuredText and Markdown."""
     text = _ROLE.sub(r"\1", text)
     text = _LINK.sub(r"\1", text)
     return _QUOTED.sub(r"\2", text)
@@ -187,9 +187,9 @@ def _counted(results: Iterable[tuple[list[Document], int, int]], report: Docstri
 
 
 def _documents_of(modules: list[tuple[str, Path]]) -> tuple[list[Document], int, int]:
-    """The documents of some modules, the number of files, and of those that could not be parsed."""
+    """The documents of some modules, the number of files, and the number of files that could not be parsed."""
     documents, unparsable = [], 0
-    # Syntax trees hold no cycles; looking for some takes longer than parsing.
+    # Syntax trees contain no reference cycles; searching for them takes longer than parsing.
     gc.disable()
     for module, path in modules:
         try:
@@ -209,11 +209,11 @@ def _sentences_of(path: Path) -> Iterator[str]:
     if len(data) > _MOST_BYTES or not quoted or quoted < _LEAST_QUOTED * len(data):
         return
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # old code has escapes that Python warns about
+        warnings.simplefilter("ignore")  # old code contains escapes that Python warns about
         tree = ast.parse(data)
     for node in _with_docstrings(tree):
         if docstring := ast.get_docstring(node, clean=False):
-            # An escape such as \\ud800 makes half of a pair of surrogates, which cannot be written.
+            # An escape such as \\ud800 yields a lone surrogate, which cannot be encoded.
             yield from prose(docstring.encode("utf-8", "ignore").decode("utf-8"))
 
 

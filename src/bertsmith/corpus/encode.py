@@ -1,6 +1,6 @@
-"""Blocks of text to blocks of ids, on one or several processes, in order.
+"""Blocks of text to blocks of ids, in one or several processes, in order.
 
-Which process does a block makes no difference to the result: a block is parsed and encoded from its own bytes alone.
+The result does not depend on which process encodes a block: a block is parsed and encoded from its own bytes alone.
 """
 
 import collections
@@ -31,12 +31,12 @@ _WAITING_PER_WORKER = 3
 
 @dataclasses.dataclass(frozen=True)
 class EncodedPart:
-    """The ids of one document, or of the piece of it that lies in one block.
+    """The ids of one document, or of the part of it in one block.
 
     Args:
         tokens: unsigned [T].
         sentence_lengths: uint32 [S], tokens; never 0.
-        key: the sum of the checksums of its sentences; says which documents are held out.
+        key: the sum of the checksums of its sentences; determines which documents are held out.
         ends: whether the document ends here.
     """
 
@@ -49,7 +49,7 @@ class EncodedPart:
 
 @dataclasses.dataclass(frozen=True)
 class EncodedBlock:
-    """What became of one block; `failure` holds the three parts of an error where it could not be parsed."""
+    """The result for one block; `failure` holds the three parts of the error if it could not be parsed."""
 
     source: str
     parts: list[EncodedPart]
@@ -64,11 +64,11 @@ Item = EncodedBlock | FileRead | Skipped
 
 
 def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
-    """The ids of a block; sentences without any token are left out and counted."""
+    """The ids of a block; sentences without tokens are dropped and counted."""
     try:
         parts, counts = parse(block)
     except InputError as error:
-        # An error with keyword-only arguments does not travel between processes.
+        # An exception with keyword-only arguments cannot be passed between processes.
         return EncodedBlock(block.source, [], BlockCounts(), failure=(error.expected, error.found, error.fix))
     sentences = [sentence for part in parts for sentence in part.sentences]
     encoded = tokenizer.encode_batch(sentences)
@@ -97,11 +97,11 @@ def encode_block(block: TextBlock, tokenizer: Tokenizer) -> EncodedBlock:
 def encode_blocks(
     items: Iterable[TextBlock | FileRead | Skipped], tokenizer: Tokenizer, *, workers: int
 ) -> Iterator[Item]:
-    """Every item in order, blocks encoded by `workers` processes (1: in this one).
+    """Every item in order, with blocks encoded by `workers` processes (1: in this process).
 
     Raises:
         InputError: a block could not be parsed.
-        CorpusError: a process was killed from outside.
+        CorpusError: a worker process was killed.
     """
     if workers <= 1:
         for item in items:
@@ -119,8 +119,8 @@ def encode_blocks(
             yield _checked(_done(waiting.popleft()))
     except BrokenProcessPool:
         raise CorpusError(
-            expected=f"{workers} processes that encode text",
-            found="one that was killed, perhaps for its memory",
+            expected=f"{workers} running worker processes",
+            found="one that was killed, perhaps because memory ran out",
             fix="use fewer (--workers 1)",
         ) from None
     finally:
@@ -128,7 +128,7 @@ def encode_blocks(
 
 
 def default_workers(total_bytes: int) -> int:
-    """One process a core, and only one for a text so small that starting others takes longer than the work."""
+    """One process per core, but only one for a text so small that starting more takes longer than the work."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, 1 + total_bytes // (16 * BLOCK_BYTES))
 
@@ -149,7 +149,7 @@ _TOKENIZERS: list[Tokenizer] = []
 
 
 def _start_worker(tokenizer: Tokenizer) -> None:
-    """Keeps the tokenizer of a worker process, and ends the process when its parent is gone."""
+    """Keeps the tokenizer of a worker process, and makes the process exit when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the parent decides
     _TOKENIZERS[:] = [tokenizer]
     parent = multiprocessing.parent_process()

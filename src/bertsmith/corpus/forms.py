@@ -1,12 +1,12 @@
-"""How a text file is laid out, found from its first part.
+"""The layout of a text file, detected from its beginning.
 
-* `lines`: one sentence a line, a blank line between documents. This is what BERT's original code reads.
-* `wrapped`: prose with line ends inside its sentences; a blank line between paragraphs.
+* `lines`: one sentence per line, a blank line between documents. This is the format that BERT's original code reads.
+* `wrapped`: prose with line breaks inside sentences; a blank line between paragraphs.
 * `paragraphs`: prose with a whole paragraph on each line.
 
-The rule looks at the lines that are not blank. If one in five goes on in the next line (no mark at its end, and the
-next one begins with a small letter), the text is wrapped. Else, if one in five holds more than one sentence, a line
-is a paragraph. Else a line is a sentence. Whoever knows better says so with the setting `form`.
+The rule ignores blank lines. If one line in five continues on the next one (it has no final punctuation, and the next
+line begins with a lowercase letter), the text is wrapped. Otherwise, if one in five contains more than one sentence,
+each line is a paragraph. Otherwise each line is a sentence. The setting `form` overrides the rule.
 """
 
 import re
@@ -22,11 +22,11 @@ _BLANK_LINES = re.compile(r"\n\s*\n")
 
 
 def find_form(text: str, form: str = "auto") -> str:
-    r"""`lines`, `wrapped` or `paragraphs`, from the beginning of a text.
+    r"""`lines`, `wrapped` or `paragraphs`, detected from the beginning of a text.
 
     Args:
         text: with `\n` as line end; the last line may be cut off.
-        form: `auto`, or `prose` where it is known that a line is not a sentence.
+        form: `auto`, or `prose` if a line is known not to be a sentence.
 
     >>> find_form("The boat came home.\nNobody was in it.\n\nA new story.\n")
     'lines'
@@ -48,7 +48,7 @@ def find_form(text: str, form: str = "auto") -> str:
 
 
 def paragraphs_of(text: str, form: str) -> list[str]:
-    r"""The paragraphs of `wrapped` text, or the lines of any other, without blank ones.
+    r"""The paragraphs of `wrapped` text, or the non-blank lines of any other form.
 
     >>> paragraphs_of("The boat came\nhome.\n \nIt rained.\n", "wrapped")
     ['The boat came\nhome.', 'It rained.\n']
@@ -58,7 +58,7 @@ def paragraphs_of(text: str, form: str) -> list[str]:
 
 
 def _share_that_goes_on(text: str) -> float:
-    """The share of lines, among those with another one right below, that go on in it."""
+    """The fraction of lines that continue on the next line, among those directly followed by another line."""
     goes_on = inner = 0
     previous = ""
     for line in (line.strip() for line in text.split("\n")):

@@ -1,8 +1,8 @@
-"""64-bit hashes of runs of tokens, and how often each comes: whole arrays at a time.
+"""64-bit hashes of runs of tokens and their counts, computed on whole arrays.
 
-A run of tokens t0, t1, ... has the hash `mix(sum of word(t_i) * P**i)` modulo 2**64, where `word` is a random number
-for each id. Two different runs share a hash with a chance of about 1 in 10**19; among a billion runs a wrong pair is
-unlikely.
+A run of tokens t0, t1, ... has the hash `mix(sum of word(t_i) * P**i)` modulo 2**64, where `word` is a pseudo-random
+number for each id. Two different runs collide with a probability of about 1 in 10**19; among a billion runs a collision
+is unlikely.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def run_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
 
 
 def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) -> tuple[Hashes, npt.NDArray[np.int64]]:
-    """The hashes of all n-grams of `size` inside runs, and the run that each lies in."""
+    """The hashes of all n-grams of length `size` inside runs, and the index of the run of each."""
     lengths = lengths.astype(np.int64)
     count = len(values) - size + 1
     if count <= 0:
@@ -57,11 +57,11 @@ def gram_hashes(values: npt.NDArray[Any], lengths: npt.NDArray[Any], size: int) 
 
 
 class HashCounts:
-    """How often each hash was added. Memory is bounded by the different hashes, some 40 bytes each.
+    """How often each hash was added. Memory is proportional to the number of distinct hashes, about 40 bytes each.
 
     Args:
-        expected: how many hashes will be added. Of more than `MOST_COUNTED` only those count that are divisible by
-            `one_in`, a power of two: a fair sample, in which every hash comes as often as it comes.
+        expected: the number of hashes that will be added. If it exceeds `MOST_COUNTED`, only hashes divisible by
+            `one_in`, a power of two, are counted: a fair sample, in which every hash keeps its full count.
     """
 
     def __init__(self, expected: int) -> None:
@@ -75,23 +75,23 @@ class HashCounts:
         self._size = 0
 
     def add(self, hashes: Hashes) -> None:
-        """Counts each of `hashes` once more."""
+        """Adds one occurrence of each of `hashes`."""
         if self.one_in > 1:
             hashes = hashes[hashes % np.uint64(self.one_in) == 0]
         self.total += len(hashes)
         self._waiting.append(hashes)
         self._size += len(hashes)
-        # Merging when as much waits as is merged already keeps the work near n log n.
+        # Merging only once as many hashes wait as are merged already keeps the work near n log n.
         if self._size >= max(_FIRST_MERGE, len(self._hashes)):
             self._merge()
 
     @property
     def repeated(self) -> int:
-        """How many hashes had been added before, estimated where only a sample is counted."""
+        """The number of additions of an already known hash; an estimate if only a sample is counted."""
         return (self.total - len(self.finish()[0])) * self.one_in
 
     def finish(self) -> tuple[Hashes, npt.NDArray[np.int64]]:
-        """The different hashes, sorted, and how often each was added."""
+        """The distinct hashes, sorted, and how often each was added."""
         self._merge()
         return self._hashes, self._counts
 
@@ -109,12 +109,12 @@ class HashCounts:
 
 
 class HashSet:
-    """Some hashes that are looked for in many others."""
+    """A set of hashes to look up in large arrays."""
 
     def __init__(self, hashes: Hashes) -> None:
         hashes = np.sort(hashes)
         self.hashes = hashes[_firsts(hashes)]
-        # Most of what is looked up is not there. One bit of a table says so for all but a few of them.
+        # Most lookups miss. A table indexed by the highest bits rules out nearly all of these.
         bits = max(16, min(27, 4 + len(self.hashes).bit_length()))
         self._shift = np.uint64(64 - bits)
         self._table = np.zeros(2**bits, dtype=np.bool_)
@@ -124,11 +124,11 @@ class HashSet:
         return len(self.hashes)
 
     def places(self, values: Hashes) -> npt.NDArray[np.int64]:
-        """Where each of `values` is among `hashes`, int64; -1 where it is not."""
+        """The position of each of `values` in `hashes`, int64; -1 if it is absent."""
         places = np.full(len(values), -1, dtype=np.int64)
         likely = np.flatnonzero(self._table[values >> self._shift])
         if len(likely):
-            likely = likely[np.argsort(values[likely])]  # neighbours are found near each other, which caches like
+            likely = likely[np.argsort(values[likely])]  # sorted lookups are cache-friendly
             found = np.minimum(np.searchsorted(self.hashes, values[likely]), len(self.hashes) - 1)
             same = self.hashes[found] == values[likely]
             places[likely[same]] = found[same]
@@ -136,6 +136,6 @@ class HashSet:
 
 
 def _firsts(values: Hashes) -> npt.NDArray[np.int64]:
-    """The places in sorted `values` where a new value begins."""
-    # `numpy.unique` would do, but since NumPy 2.3 it counts in a hash table, which is many times slower here.
+    """The positions in sorted `values` where a new value begins."""
+    # `numpy.unique` would do, but since NumPy 2.3 it uses a hash table, which is many times slower here.
     return np.flatnonzero(np.concatenate([np.ones(min(1, len(values)), np.bool_), values[1:] != values[:-1]]))

@@ -1,6 +1,6 @@
-"""How much of an evaluation set stands in a corpus: a model that has seen the test is not tested.
+"""How much of an evaluation set is in a corpus: a model that has seen the test data is not tested by it.
 
-Two measures: sentences that stand in the corpus word for word, and runs of 13 tokens that do.
+Two measures: the sentences that occur verbatim in the corpus, and the runs of 13 tokens that do.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ from bertsmith.text.tokenizer import Tokenizer
 
 GRAM = 13
 SHORTEST = 8
-"""Tokens; shorter sentences, such as "Yes, of course.", stand everywhere by chance."""
+"""Tokens; shorter sentences, such as "Yes, of course.", occur everywhere by chance."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
-    """What of an evaluation set stands in the corpus.
+    """How much of an evaluation set is in the corpus.
 
     Args:
         name: the file, or `held_out`.
-        sentences: its different sentences of at least `SHORTEST` tokens.
-        known_sentences: those that stand in the corpus.
-        grams: its different runs of `GRAM` tokens.
-        known_grams: those that stand in the corpus.
+        sentences: the number of its distinct sentences of at least `SHORTEST` tokens.
+        known_sentences: how many of these are in the corpus.
+        grams: the number of its distinct runs of `GRAM` tokens.
+        known_grams: how many of these are in the corpus.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Overlap:
 
     @property
     def share(self) -> float:
-        """The larger of the two shares."""
+        """The larger of the two fractions."""
         return max(self.known_sentences / max(self.sentences, 1), self.known_grams / max(self.grams, 1))
 
 
 class EvaluationSet:
-    """The hashes of one evaluation set, and which of them were met in the corpus so far."""
+    """The hashes of an evaluation set, and which of them have been found in the corpus so far."""
 
     def __init__(self, name: str, sentences: Hashes, grams: Hashes) -> None:
         self.name, self.sentences, self.grams = name, HashSet(sentences), HashSet(grams)
@@ -61,19 +61,19 @@ class EvaluationSet:
 
     @classmethod
     def of_texts(cls, name: str, texts: Iterator[str], tokenizer: Tokenizer) -> "EvaluationSet":
-        """The set of the sentences of some texts."""
+        """The evaluation set of the sentences of some texts."""
         encoded = tokenizer.encode_batch([sentence for text in texts for sentence in split_sentences(text)])
         lengths = encoded.lengths[encoded.lengths > 0]
         return cls(name, _long(encoded.ids, lengths), gram_hashes(encoded.ids, lengths, GRAM)[0])
 
     @classmethod
     def of_corpus(cls, name: str, corpus: Corpus) -> "EvaluationSet":
-        """The set of all sentences of a corpus."""
+        """The evaluation set of all sentences of a corpus."""
         both = [(_long(b.tokens, b.sentence_lengths), document_grams(b)) for b in corpus.batches]
         return cls(name, np.concatenate([one for one, _ in both]), np.concatenate([grams for _, grams in both]))
 
     def meet(self, sentences: Hashes, grams: Hashes) -> None:
-        """Marks what stands in a batch of the corpus."""
+        """Marks the hashes that occur in a batch of the corpus."""
         for inside, known, met in (
             (self.sentences, self._known_sentences, sentences),
             (self.grams, self._known_grams, grams),
@@ -82,7 +82,7 @@ class EvaluationSet:
             known[places[places >= 0]] = True
 
     def result(self) -> Overlap:
-        """The numbers."""
+        """The overlap with the batches seen so far."""
         known = int(self._known_sentences.sum()), int(self._known_grams.sum())
         return Overlap(self.name, len(self.sentences), known[0], len(self.grams), known[1])
 
@@ -97,10 +97,10 @@ def _long(tokens: npt.NDArray[Any], lengths: npt.NDArray[Any]) -> Hashes:
 
 
 def evaluation_texts(path: Path | str) -> Iterator[str]:
-    """The texts of an evaluation file of any kind: JSON (every text in it), Parquet, else lines and their columns.
+    """The texts of an evaluation file: every string in JSON or Parquet, otherwise lines split at tabs.
 
     Raises:
-        InputError: it is missing, or holds no text.
+        InputError: the file is missing or contains no text.
     """
     for found in find_sources([path]):
         if isinstance(found, Source):
@@ -110,7 +110,7 @@ def evaluation_texts(path: Path | str) -> Iterator[str]:
                 raise InputError(
                     expected=f"an evaluation file at '{found.name}'",
                     found=str(reason),
-                    fix="name a file that holds text",
+                    fix="use a file that contains text",
                 ) from None
 
 
@@ -138,7 +138,7 @@ def _texts_of(source: Source) -> Iterator[str]:
 
 
 def strings_in(value: Any) -> list[str]:
-    """All texts in a value of JSON, in order.
+    """All strings in a JSON value, in order.
 
     >>> strings_in({"question": "Who?", "answers": [{"text": "She."}], "id": 7})
     ['Who?', 'She.']

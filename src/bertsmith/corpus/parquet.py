@@ -11,7 +11,7 @@ from bertsmith.corpus.sources import BLOCK_BYTES, SourceStream, UnreadableError
 _ROWS = 64
 
 
-# The column to read, out of the names of all columns and of those that hold texts.
+# Selects the column to read, given the names of all columns and of those that contain text.
 Choice = Callable[[Sequence[str], Sequence[str]], str]
 
 
@@ -19,8 +19,7 @@ def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[
     """Lists of about a megabyte of the values of one column: texts, or lists of sentences.
 
     Args:
-        column: its name; "" takes `text`, or `sentences`, or the only column that can be meant. Or a function that
-            chooses it.
+        column: its name; "" selects `text`, `sentences` or the only suitable column. Or a function that selects it.
 
     Raises:
         UnreadableError: the file is damaged, or has no such column.
@@ -34,7 +33,7 @@ def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[
             name = column(schema.names, [field.name for field in schema if _is_text(field.type)])
         values: list[Any] = []
         size = 0
-        # Without a buffer size, or with threads, whole row groups would be held in memory.
+        # Without a buffer size, or with threads, whole row groups would be kept in memory.
         for batch in file.iter_batches(batch_size=_ROWS, columns=[name], use_threads=False):
             values += batch.column(0).to_pylist()
             size += batch.nbytes
@@ -56,7 +55,7 @@ def _column(schema: pa.Schema, wanted: str) -> str:
     for name in [wanted] if wanted else ["text", "sentences", *(usable if len(usable) == 1 else [])]:
         if name in usable:
             return name
-    raise UnreadableError(f"no column {wanted or 'text'!r} of text among {', '.join(map(repr, schema.names))}")
+    raise UnreadableError(f"no text column {wanted or 'text'!r} among {', '.join(map(repr, schema.names))}")
 
 
 def _is_text(kind: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Blocks of text to sentences of documents; needs nothing but the block, so any process can do it."""
+"""Blocks of text to sentences of documents; only the block is needed, so any process can do it."""
 
 import dataclasses
 import itertools
@@ -14,17 +14,17 @@ from bertsmith.errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class TextBlock:
-    """A piece of a source that can be parsed alone.
+    """A part of a source that can be parsed on its own.
 
     Args:
         source: the name of the file.
         form: `lines`, `wrapped`, `paragraphs`, `jsonl`, `records` or `documents`.
         data: bytes; for records, values of the column; for documents, `Document` objects.
-        line: number of its first line or record, from 1.
-        ends: whether a document that is open at its end, ends there.
-        column: the wanted column of JSON lines, or "" to find it.
-        split: whether text is cut into sentences, or left as it is (`lines`).
-        read_bytes: what was read from the disk for it; for documents, their characters.
+        line: the number of its first line or record, from 1.
+        ends: whether a document that is still open at its end is complete.
+        column: the column of JSON Lines to read, or "" to detect it.
+        split: whether text is split into sentences, or kept as it is (`lines`).
+        read_bytes: the bytes read from disk for it; for documents, their characters.
     """
 
     source: str
@@ -38,7 +38,7 @@ class TextBlock:
 
 
 class Part(NamedTuple):
-    """Sentences of one document, or of the piece of it that lies in one block."""
+    """Sentences of one document, or of the part of it in one block."""
 
     source: str
     sentences: list[str]
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass
 class BlockCounts:
-    """What was left out of a block."""
+    """What was dropped from a block."""
 
     encoding_errors: int = 0
     blank_lines: int = 0
@@ -55,7 +55,7 @@ class BlockCounts:
 
 
 def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
-    """The parts of documents in a block, and what was left out.
+    """The parts of documents in a block, and what was dropped.
 
     Raises:
         InputError: a line is not JSON, or a record lacks the column.
@@ -93,7 +93,7 @@ def _documents_of_lines(block: TextBlock, text: str, counts: BlockCounts) -> lis
             parts.append(Part(block.source, list(group), ends=False))
         else:
             counts.blank_lines += sum(1 for _ in group)
-            # A blank line at the beginning of a block ends the document of the block before.
+            # A blank line at the beginning of a block ends the document of the previous block.
             parts.append(parts.pop()._replace(ends=True) if parts else Part(block.source, [], ends=True))
     if block.ends:
         parts.append(Part(block.source, [], ends=True))
@@ -109,15 +109,19 @@ def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise InputError(expected=f"JSON in {where}", found=f"{line[:40]!r} ({error})", fix="repair it") from None
+            raise InputError(
+                expected=f"JSON in {where}", found=f"{line[:40]!r} ({error})", fix="correct the line"
+            ) from None
         if isinstance(record, str | list):
             value = record
         elif isinstance(record, dict):
             value = record[_column(record, block.column, where)]
         else:
-            raise InputError(expected=f"an object, a text or a list in {where}", found=line[:40], fix="repair it")
+            raise InputError(
+                expected=f"an object, a string or a list in {where}", found=line[:40], fix="correct the line"
+            )
         part = _record(block, value, counts, where)
-        # JSON can spell half of a pair of surrogates, which is no character.
+        # JSON can escape a lone surrogate, which is not a character.
         parts.append(part if "\\u" not in line else _without_surrogates(part, counts))
     return parts
 
@@ -136,7 +140,7 @@ def _column(record: dict[str, Any], wanted: str, where: str) -> str:
     raise InputError(
         expected=f"a column {wanted or 'text'!r} in {where}",
         found=f"{', '.join(map(repr, record)) or 'none'}",
-        fix="name the column that holds the text (--column)",
+        fix="name the column with the text (--column)",
     )
 
 
@@ -150,9 +154,9 @@ def _record(block: TextBlock, value: Any, counts: BlockCounts, where: str = "") 
         sentences = []
     else:
         raise InputError(
-            expected=f"a text or a list of texts in {where or repr(block.source)}",
+            expected=f"a string or a list of strings in {where or repr(block.source)}",
             found=f"{str(value)[:40]!r}",
-            fix="name the column that holds the text (--column)",
+            fix="name the column with the text (--column)",
         )
     counts.empty_documents += not sentences
     return Part(block.source, sentences, ends=True)

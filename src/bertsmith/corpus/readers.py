@@ -1,12 +1,12 @@
 """Text files to documents, each a list of sentences.
 
-Reading has two halves, so that several processes can share it. `read_blocks` finds the files and cuts them into blocks,
-which is quick and keeps the order; `parsing.parse` makes sentences of one block. `read_documents` does both in one
-process.
+Reading has two stages, so that several processes can share it. `read_blocks` finds the files and cuts them into blocks,
+which is quick and preserves the order; `parsing.parse` extracts the sentences of one block. `read_documents` does both
+in one process.
 
-A document is: in `lines` form what stands between blank lines; in prose the whole file; in JSON lines and Parquet one
-record. It ends where its file ends. (In BERT's original code a document of the `lines` form goes on in the next file;
-`files_continue` asks for that.)
+In `lines` form, a document is the text between blank lines; in prose, the whole file; in JSON Lines and Parquet, one
+record. It ends at the end of its file. (In BERT's original code a document in `lines` form continues in the next file;
+`files_continue` enables that.)
 """
 
 import dataclasses
@@ -35,7 +35,7 @@ from bertsmith.errors import InputError
 from bertsmith.settings import help_field, require
 
 MOST_SENTENCES = 200_000
-"""Several times the longest novel. A longer document is cut into several, and that is counted."""
+"""Several times the longest novel. A longer document is cut into several, and the cuts are counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,25 +44,28 @@ class ReadingSettings:
 
     form: str = help_field(
         "auto",
-        "how .txt files are laid out: auto, lines (a sentence a line, a blank line between documents), "
+        "layout of .txt files: auto, lines (one sentence per line, a blank line between documents), "
         "prose, wrapped, paragraphs or jsonl",
     )
     column: str = help_field(
-        "", "column of .jsonl and .parquet files with a text or a list of sentences; default: found"
+        "", "column of .jsonl and .parquet files with a text or a list of sentences; default: detected"
     )
     files_continue: bool = help_field(
-        False, "in lines form a document goes on in the next file, as in the original code"
+        False, "in lines form, a document continues in the next file, as in the original code"
     )
 
     def __post_init__(self) -> None:
         require(
-            self.form in FORMS, expected=f"a form of text, one of {', '.join(FORMS)}", found=self.form, fix="choose one"
+            self.form in FORMS,
+            expected=f"a text layout, one of {', '.join(FORMS)}",
+            found=self.form,
+            fix="choose one of them",
         )
 
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A document: where it came from, and its sentences in order."""
+    """A document: its source, and its sentences in order."""
 
     source: str
     sentences: list[str]
@@ -70,7 +73,7 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class FileRead:
-    """A file that was read to its end."""
+    """The record of a file that was read to its end."""
 
     name: str
     form: str
@@ -81,7 +84,7 @@ class FileRead:
 
 @dataclasses.dataclass
 class ReadReport:
-    """What was read and what was left out, over all files."""
+    """What was read and what was dropped, over all files."""
 
     files: int = 0
     skipped_files: int = 0
@@ -95,13 +98,13 @@ class ReadReport:
     )
 
     def add_counts(self, counts: BlockCounts) -> None:
-        """Adds what was left out of one block."""
+        """Adds the counts of one block."""
         self.encoding_errors += counts.encoding_errors
         self.blank_lines += counts.blank_lines
         self.empty_documents += counts.empty_documents
 
     def add_file(self, file: FileRead | Skipped) -> None:
-        """Adds one file."""
+        """Adds the record of one file."""
         if isinstance(file, Skipped):
             self.skipped_files += 1
         else:
@@ -120,7 +123,7 @@ def read_documents(
 
     Args:
         paths: .txt, .jsonl and .parquet files, plain or .gz or .zst, and folders of them.
-        report: counts are added to it while documents are taken.
+        report: receives the counts while documents are consumed.
 
     Raises:
         InputError: a file is missing, empty, binary, damaged, or lacks the column.
@@ -145,7 +148,7 @@ def read_documents(
 
 
 def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Iterator[TextBlock | FileRead | Skipped]:
-    """The blocks of every file in order; after the blocks of a file what it was, and a word on each file left out.
+    """The blocks of every file in order, each file followed by its record, and an entry for each skipped file.
 
     Raises:
         InputError: a named file is missing, empty, binary or damaged.
@@ -159,13 +162,13 @@ def read_blocks(paths: Iterable[Path | str], settings: ReadingSettings) -> Itera
         except UnreadableError as reason:
             if found.named:
                 raise InputError(
-                    expected=f"text in '{found.shown}'", found=str(reason), fix="name a file that holds text"
+                    expected=f"text in '{found.shown}'", found=str(reason), fix="use a file that contains text"
                 ) from None
             yield Skipped(found.shown, str(reason))
 
 
 def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:
-    """Blocks of documents that are there already, such as those of `docstring_documents`."""
+    """Blocks of documents that have already been read, such as those of `docstring_documents`."""
     waiting: list[Document] = []
     size = 0
     for document in documents:
@@ -179,7 +182,7 @@ def document_blocks(documents: Iterable[Document]) -> Iterator[TextBlock]:
 
 
 def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBlock | FileRead]:
-    """The blocks of one file, the last of them marked, and the record of the file."""
+    """The blocks of one file, the last of them marked, followed by the record of the file."""
     cuts = Cuts()
     with SourceStream(source) as stream:
         if source.kind == "parquet":
@@ -208,7 +211,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
         if line == 1 and form == "records":
             raise UnreadableError("no records")
         if form == "jsonl" and cuts.count:
-            raise UnreadableError(f"a line of JSON of more than {LONGEST_RECORD} bytes")
+            raise UnreadableError(f"a JSON line of more than {LONGEST_RECORD} bytes")
         yield FileRead(source.shown, form, stream.count, stream.digest, cuts.count)
 
 
@@ -231,7 +234,7 @@ def _form(source: Source, settings: ReadingSettings, head: bytes) -> str:
 
 
 def _with_last(blocks: Iterable[Any]) -> Iterator[tuple[Any, bool]]:
-    """Each block, with whether it is the last."""
+    """Each block, and whether it is the last."""
     ahead = iter(blocks)
     block = next(ahead, None)
     while block is not None:

@@ -1,18 +1,18 @@
-"""Running text to sentences, for every script with marks that end a sentence.
+"""Running text to sentences, for every script with sentence-final punctuation.
 
-One regular expression finds the places where a sentence may end; a few rules say where it does not. Why this is not
+One regular expression finds the places where a sentence may end; a few rules reject some of them. Why this is not
 a library: docs/decisions/0007-sentence-splitter.md.
 
-A sentence ends after `.`, `!`, `?` or an ellipsis, with the quotes and brackets that close behind it, before white
+A sentence ends after `.`, `!`, `?` or an ellipsis, together with any closing quotes and brackets, before white
 space, unless
 
-* the next word begins with a small letter (`"Really?" he said.`), where the text has capitals at all;
-* the full stop belongs to an abbreviation, an initial, or a number in front (`Mr.`, `J. R. R. Tolkien`, `No. 5`,
-  `1. Scope`). Abbreviations that also stand at ends (`U.S.`, `etc.`) end a sentence before a word that often begins
-  one.
+* the next word begins with a lowercase letter (`"Really?" he said.`), if the text has capitals at all;
+* the full stop belongs to an abbreviation, an initial, or a leading number (`Mr.`, `J. R. R. Tolkien`, `No. 5`,
+  `1. Scope`). Abbreviations that also occur at the end of a sentence (`U.S.`, `etc.`) end it before a word that often
+  begins one.
 
-The marks of Chinese, Japanese, Indian, Arabic, Armenian, Ethiopic, Khmer and Burmese writing end a sentence with or
-without white space. Thai has no such mark: its sentences stay together.
+The final marks of Chinese, Japanese, Indian, Arabic, Armenian, Ethiopic, Khmer and Burmese scripts end a sentence with
+or without white space. Thai has no such mark, so its sentences are not split.
 """
 
 import re
@@ -24,19 +24,19 @@ _MARKS = _SPACED + _ALWAYS
 _CLOSING = "\"'”’»›)\\]}*_」』）】〉》〕］｝＂"
 _OPENING = "\"'“‘„‚«‹(\\[{¿¡*_–—-"
 
-# A run of marks, footnote numbers, what closes, and a quote that stands alone behind a space. It begins with a plain
-# set, which the engine scans for quickly; the look-behind and the possessive quantifiers keep long runs linear.
+# A run of marks, footnote numbers, closing quotes and brackets, and a lone quote after a space. It begins with a plain
+# set, which the regex engine scans for quickly; the look-behind and the possessive quantifiers keep long runs linear.
 _END = re.compile(
     rf"[{_MARKS}](?<![{_MARKS}].)[{_MARKS}]*+"
     rf"(?P<behind>(?:\[\d{{1,3}}\])*+[{_CLOSING}]*+(?: [\"'”’»]++(?= |$))?)(?P<space> ?)"
 )
 _NEXT = re.compile(rf"(?:[{_OPENING}]++ ?)?+(?P<word>[^\W\d_]*+)(?P<mark>[^\w\s]?)(?P<number>\d?)")
 _BEFORE = re.compile(r"[^\W_]+(?:\.[^\W_]+)*$")
-# In Japanese these go on with the sentence that quotes; a comma always goes on.
+# In Japanese these continue the quoting sentence; a comma always continues it.
 _GOES_ON = frozenset("とっ、，,；;：:")
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,3}")
 _ROMAN = re.compile(r"[IVXLCDM]+")
-# No abbreviation is longer, in characters.
+# Maximum length of an abbreviation, in characters.
 _LONGEST = 16
 
 # Never at the end of a sentence.
@@ -46,7 +46,7 @@ _TITLES = frozenset(
     sen rep pres e.g i.e eg cf viz vs hr fr frau herr dott sig sra srta z.b d.h u.a bzw sog ca approx
     """.split()
 )
-# Not at the end where a number follows.
+# Not at the end if a number follows.
 _BEFORE_NUMBER = frozenset(
     """
     no nos nr p pp vol vols fig figs eq eqs sec secs ch chap art ver v op cap tab ex par sect para bk pt lib jan
@@ -75,7 +75,7 @@ _STARTERS = frozenset(
 
 
 def split_sentences(text: str) -> list[str]:
-    """The sentences of a paragraph, in order; runs of white space become one space, and nothing else is changed.
+    """The sentences of a paragraph, in order; runs of white space become one space, and nothing else changes.
 
     >>> split_sentences('Mr. Smith paid $3.50 for vol. 3. "Really?" she asked. (It was late...) He left.')
     ['Mr. Smith paid $3.50 for vol. 3.', '"Really?" she asked.', '(It was late...)', 'He left.']
@@ -102,7 +102,7 @@ def split_sentences(text: str) -> list[str]:
 
 
 def _ends(text: str, start: int, place: int, mark: int, end: int, has_capitals: bool) -> bool:
-    """Whether the sentence from `start` on ends with the marks from `place` to `mark`; the next begins at `end`."""
+    """Whether the sentence from `start` ends with the marks from `place` to `mark`; the next would begin at `end`."""
     following = _NEXT.match(text, end)
     assert following is not None
     word = following["word"]
@@ -118,7 +118,7 @@ def _ends(text: str, start: int, place: int, mark: int, end: int, has_capitals: 
 
 
 def _is_abbreviation(before: str, position: int, following: re.Match[str]) -> bool:
-    """Whether the full stop behind `before` does not end a sentence; `position` counts from the sentence's start."""
+    """Whether the full stop after `before` does not end a sentence; `position` counts from the sentence's start."""
     small, word = before.lower(), following["word"]
     if small in _TITLES:
         return True
@@ -131,7 +131,7 @@ def _is_abbreviation(before: str, position: int, following: re.Match[str]) -> bo
         return True  # z. B., a. C.
     ordinal = (before.isdigit() and len(before) <= 2) or (_ROMAN.fullmatch(before) and len(before) <= 5)
     if ordinal or (is_letter and before.isupper()) or small in _BOTH or _DOTTED.fullmatch(before):
-        # An ordinal (am 3. Mai) stands right before its noun.
+        # An ordinal (am 3. Mai) comes right before its noun.
         return word.lower() not in _STARTERS and not (
             ordinal and (not word or following.start("word") > following.start())
         )

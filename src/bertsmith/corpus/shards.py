@@ -1,15 +1,15 @@
-"""Token shards: a corpus as a folder of Arrow files, one row a document.
+"""Token shards: a corpus as a folder of Arrow files, one table row per document.
 
 ::
 
     corpus.json              manifest: digests, counts, settings, versions
-    vocab.txt                the vocabulary that the ids mean
-    inputs.jsonl             a line for each file that was read or left out
+    vocab.txt                the vocabulary of the ids
+    inputs.jsonl             one line for each file that was read or skipped
     shard-00000.arrow ...    source: string, tokens: large_list<uint16 or uint32>, sentence_lengths: large_list<uint32>
-    held_out/                the same, for the documents that are kept for evaluation
+    held_out/                the same, for the held-out documents
 
-Shards are memory-mapped. What is handed out are NumPy views into the files; nothing is copied, and no Python object
-exists per document or sentence.
+Shards are memory-mapped. Arrays are NumPy views into the files; nothing is copied, and there is no Python object per
+document or sentence.
 """
 
 import dataclasses
@@ -49,7 +49,7 @@ def token_type(vocabulary_size: int) -> type[np.uint16] | type[np.uint32]:
 
 
 def schema(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
-    """The columns of a shard whose ids are of `dtype`."""
+    """The columns of a shard with ids of type `dtype`."""
     lengths = pa.large_list(pa.field("item", pa.uint32(), nullable=False))
     tokens = pa.large_list(pa.field("item", pa.from_numpy_dtype(dtype), nullable=False))
     columns = {"source": pa.string(), "tokens": tokens, "sentence_lengths": lengths}
@@ -57,9 +57,9 @@ def schema(dtype: type[np.unsignedinteger[Any]]) -> pa.Schema:
 
 
 class ShardWriter:
-    """Writes documents, in the order they are added, as shards of at most `shard_bytes` of tokens.
+    """Writes documents, in the order in which they are added, as shards of at most `shard_bytes` of tokens.
 
-    A shard holds one document at least, so a longer document makes a longer shard. Memory stays within a few times
+    A shard holds at least one document, so a longer document makes a larger shard. Memory is bounded by a few times
     `BATCH_TOKENS`, or a few times the longest document.
     """
 
@@ -75,11 +75,11 @@ class ShardWriter:
         self._writer: pa.RecordBatchFileWriter | None = None
 
     def add(self, source: str, tokens: npt.NDArray[Any], sentence_lengths: npt.NDArray[Any]) -> tuple[int, int]:
-        """Adds a document and says where it goes: (number of the shard, row in the shard).
+        """The location of a newly added document: (number of the shard, row in the shard).
 
         Args:
             tokens: its ids, unsigned [tokens].
-            sentence_lengths: the tokens of each sentence, [sentences]; their sum is the number of tokens.
+            sentence_lengths: the number of tokens of each sentence, [sentences]; their sum is the number of tokens.
         """
         if self._writer is None or self.shards[-1]["tokens"] + len(tokens) > self._shard_tokens:
             self._close_shard()
@@ -96,7 +96,7 @@ class ShardWriter:
         return place
 
     def close(self) -> None:
-        """Ends the last shard. Sizes and digests are known from now on."""
+        """Finishes the last shard. All sizes and digests are known from then on."""
         self._close_shard()
 
     def totals(self) -> dict[str, int]:
@@ -145,9 +145,9 @@ class DocumentBatch:
 
     Args:
         tokens: unsigned [T].
-        token_offsets: int64 [D + 1], where the tokens of each document begin and the last end.
+        token_offsets: int64 [D + 1], where the tokens of each document begin, then where the last document ends.
         sentence_lengths: uint32 [S], tokens.
-        sentence_offsets: int64 [D + 1], where the sentences of each document begin and the last end.
+        sentence_offsets: int64 [D + 1], where the sentences of each document begin, then where the last document ends.
         sources: Arrow strings [D].
     """
 
@@ -158,7 +158,7 @@ class DocumentBatch:
     sources: pa.StringArray
 
     def token_counts(self, vocabulary_size: int) -> Ints:
-        """How often each id comes, int64 [V]."""
+        """How often each id occurs, int64 [V]."""
         return np.bincount(self.tokens, minlength=vocabulary_size)
 
 
@@ -179,18 +179,18 @@ class Corpus:
         """The corpus in `folder`.
 
         Args:
-            verify: read every shard and compare its digest as well; otherwise presence, size and columns are checked.
-            vocabulary: the one that the corpus must have been made with.
+            verify: also read every shard and compare its digest; otherwise only presence, size and columns are checked.
+            vocabulary: the vocabulary that the corpus must have been built with.
 
         Raises:
-            CorpusError: `folder` is not a corpus, a file is missing, cut short or altered, or `vocabulary` is another.
+            CorpusError: `folder` is not a corpus, a file is missing, truncated or altered, or `vocabulary` differs.
         """
         folder = Path(folder)
         manifest = _manifest(folder)
         own = _vocabulary(folder, manifest)
         if vocabulary is not None and vocabulary.digest != own.digest:
             raise CorpusError(
-                expected=f"the vocabulary that '{folder}' was made with ({len(own)} pieces, {own.digest[:19]})",
+                expected=f"the vocabulary that '{folder}' was built with ({len(own)} pieces, {own.digest[:19]})",
                 found=f"another one ({len(vocabulary)} pieces, {vocabulary.digest[:19]})",
                 fix=f"use '{folder / VOCABULARY}' or build the corpus again",
             )
@@ -200,13 +200,13 @@ class Corpus:
         return cls(folder, manifest, own, batches)
 
     def held_out(self, *, verify: bool = False) -> "Corpus | None":
-        """The documents that are kept for evaluation, as a corpus; None where there are none.
+        """The held-out documents as a corpus; None if there are none.
 
         Args:
             verify: as for `open`.
 
         Raises:
-            CorpusError: it is absent, damaged, or of another vocabulary.
+            CorpusError: it is missing, damaged, or has another vocabulary.
         """
         if not self.manifest.get("held_out", {}).get("documents"):
             return None
@@ -214,12 +214,12 @@ class Corpus:
 
     @property
     def rules(self) -> TextRules:
-        """How the text was cleaned and cut into words."""
+        """The rules by which the text was cleaned and split into words."""
         return from_dict(TextRules, self.manifest["tokenizer"], f"'{self.folder / MANIFEST}'")
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """A tokenizer that cuts text as that of the corpus was cut."""
+        """The tokenizer with which the corpus was encoded."""
         return WordPieceTokenizer(self.vocabulary, self.rules)
 
     @property
@@ -238,19 +238,19 @@ class Corpus:
         return int(self.document_lengths.sum())
 
     def token_counts(self) -> Ints:
-        """How often each piece of the vocabulary comes, int64 [V]; every shard is read once."""
+        """How often each piece of the vocabulary occurs, int64 [V]; every shard is read once."""
         counts = np.zeros(len(self.vocabulary), dtype=np.int64)
         for batch in self.batches:
             counts += batch.token_counts(len(counts))
         return counts
 
     def document_tokens(self, index: int, /) -> npt.NDArray[Any]:
-        """The ids of a document, a view of type uint16 or uint32 [its tokens]."""
+        """The ids of a document, a view, uint16 or uint32 [its tokens]."""
         batch, row = self._place(index)
         return batch.tokens[batch.token_offsets[row] : batch.token_offsets[row + 1]]
 
     def document_sentences(self, index: int, /) -> Ints:
-        """Where its sentences start, and the end of the last: offsets into its tokens, int64 [sentences + 1]."""
+        """Where its sentences start, and where the last one ends: offsets into its tokens, int64 [sentences + 1]."""
         batch, row = self._place(index)
         lengths = batch.sentence_lengths[batch.sentence_offsets[row] : batch.sentence_offsets[row + 1]]
         offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
@@ -273,7 +273,7 @@ def read_shard(path: Path) -> Iterator[DocumentBatch]:
     """The record batches of a shard, memory-mapped.
 
     Raises:
-        pyarrow.ArrowInvalid: it is not a whole Arrow file.
+        pyarrow.ArrowInvalid: it is not a complete Arrow file.
     """
     reader = pa.ipc.open_file(pa.memory_map(str(path)))
     for number in range(reader.num_record_batches):
@@ -348,7 +348,7 @@ def _open_shard(path: Path, entry: dict[str, Any], columns: pa.Schema, *, verify
     try:
         with pa.ipc.open_file(pa.memory_map(str(path))) as reader:
             if not reader.schema.equals(columns):
-                raise damaged("the columns of a shard", f"{reader.schema.names} of other types")
+                raise damaged("the columns of a shard", f"{reader.schema.names}, or other types")
         batches = list(read_shard(path))
     except (pa.ArrowException, OSError) as error:
         raise damaged("Arrow data", f"damaged data ({error})") from None

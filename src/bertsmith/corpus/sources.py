@@ -1,7 +1,7 @@
-"""The files that are read: found in folders, opened whatever their compression, cut into blocks.
+"""Input files: found in folders, opened with any supported compression, cut into blocks.
 
-A block is a piece of a file of about a megabyte that can be read alone: it ends where a line (or a paragraph) ends.
-Only one block of a file is in memory at a time, so a file may be as large as the disk.
+A block is a part of a file, about a megabyte, that can be parsed on its own: it ends at the end of a line (or of a
+paragraph). Only one block of a file is in memory at a time, so a file may be as large as the disk.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ import pyarrow as pa
 from bertsmith.errors import InputError
 
 BLOCK_BYTES = 2**20
-LONGEST_LINE = 16 * 2**20  # bytes; what is longer is cut, and counted
+LONGEST_LINE = 16 * 2**20  # bytes; longer lines are cut, and the cuts are counted
 LONGEST_RECORD = 2**28  # bytes of one line of JSON
 STDIN = "-"
 
@@ -53,8 +53,8 @@ class Source:
         name: its path; `-` for stdin.
         kind: `text`, `jsonl` or `parquet`.
         compression: `gzip`, `zstd` or None.
-        named: whether the user named it, rather than a folder that holds it.
-        size: bytes on the disk; 0 where nobody knows.
+        named: whether the user named it, rather than a folder that contains it.
+        size: bytes on disk; 0 if unknown.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Source:
 
     @property
     def shown(self) -> str:
-        """The name as it is reported; bytes of a path that are not UTF-8 stand as escapes."""
+        """The name as it is reported; bytes of a path that are not UTF-8 are shown as escapes."""
         return shown(self.name)
 
 
@@ -78,7 +78,7 @@ class Skipped:
 
 
 class UnreadableError(Exception):
-    """Why a file cannot be read; an error for a file that was named, a line of the report for one in a folder."""
+    """Why a file cannot be read: an error for a file that was named, a line of the report for one in a folder."""
 
 
 def shown(name: str) -> str:
@@ -91,10 +91,10 @@ def shown(name: str) -> str:
 
 
 def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
-    """The files behind `paths`, folders opened recursively in sorted order; a file that comes twice is read once.
+    """The files at `paths`, with folders searched recursively in sorted order; a file that occurs twice is read once.
 
     Raises:
-        InputError: a path does not exist, or a folder holds no file that can be read.
+        InputError: a path does not exist, or a folder contains no file that can be read.
     """
     seen: set[tuple[int, int]] = set()
     for path in paths:
@@ -111,7 +111,7 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
                 yield found
             if not readable:
                 raise InputError(
-                    expected=f"{READABLE} files in '{path}'", found="none", fix="name the files, or rename them"
+                    expected=f"{READABLE} files in '{path}'", found="none", fix="name the files directly or rename them"
                 )
         else:
             yield _unless_seen(_source(Path(path), status, named=True), status, seen)
@@ -122,7 +122,9 @@ def _status(path: Path) -> os.stat_result:
         return path.stat()
     except OSError as error:
         raise InputError(
-            expected=f"a file or folder at '{path}'", found=str(error.strerror), fix="check the path and its rights"
+            expected=f"a file or folder at '{path}'",
+            found=str(error.strerror),
+            fix="check the path and its permissions",
         ) from None
 
 
@@ -131,7 +133,7 @@ def _walk(folder: Path) -> Iterator[Source | Skipped]:
         entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError as error:
         raise InputError(
-            expected=f"a readable folder at '{folder}'", found=str(error.strerror), fix="check its rights"
+            expected=f"a readable folder at '{folder}'", found=str(error.strerror), fix="check its permissions"
         ) from None
     for entry in entries:
         path = Path(entry.path)
@@ -144,13 +146,13 @@ def _walk(folder: Path) -> Iterator[Source | Skipped]:
         elif entry.name.startswith("."):
             yield Skipped(entry.path, "hidden")
         elif _endings(path)[0] is None:
-            yield Skipped(entry.path, "unknown ending")
+            yield Skipped(entry.path, "unknown extension")
         else:
             yield _source(path, entry.stat(), named=False)
 
 
 def _endings(path: Path) -> tuple[str | None, str | None]:
-    """The kind and the compression that a file name tells."""
+    """The kind and the compression given by a file name."""
     ending = path.suffix.lower()
     compression = COMPRESSIONS.get(ending)
     if compression:
@@ -166,13 +168,13 @@ def _source(path: Path, status: os.stat_result, *, named: bool) -> Source:
 def _unless_seen(source: Source, status: os.stat_result, seen: set[tuple[int, int]]) -> Source | Skipped:
     key = status.st_dev, status.st_ino
     if key in seen:
-        return Skipped(source.name, "the same file as one before")
+        return Skipped(source.name, "the same file as an earlier one")
     seen.add(key)
     return source
 
 
 class _DigestingFile(io.RawIOBase):
-    """A raw file that computes the digest of what is read from it."""
+    """A raw file that computes the digest of the bytes read from it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__()
@@ -192,7 +194,7 @@ class _DigestingFile(io.RawIOBase):
 
 
 class SourceStream:
-    """The decompressed bytes of a source, with digest and size of what lies on the disk; a context manager.
+    """The decompressed bytes of a source, with the digest and size of the bytes on disk; a context manager.
 
     Raises:
         UnreadableError: opening or reading fails, or compressed data is damaged.
@@ -228,16 +230,16 @@ class SourceStream:
 
     @property
     def digest(self) -> str:
-        """`sha256:` and the digest of the bytes that were read from the disk."""
+        """`sha256:` followed by the digest of the bytes read from disk."""
         return f"sha256:{self._raw.hash.hexdigest()}"
 
     @property
     def count(self) -> int:
-        """The bytes that were read from the disk so far."""
+        """The number of bytes read from disk so far."""
         return self._raw.count
 
     def read(self, size: int) -> bytes:
-        """The next bytes, fewer than `size` only at the end."""
+        """The next `size` bytes; fewer only at the end."""
         try:
             data: bytes = self._stream.read(size)
         except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
@@ -245,9 +247,9 @@ class SourceStream:
         return data
 
     def whole(self) -> IO[bytes]:
-        """All bytes in a file that can be read from anywhere, for formats with an index at their end.
+        """All bytes as a seekable file, for formats with an index at their end.
 
-        Plain files are read once through, for their digest; compressed ones go into a temporary file.
+        Plain files are read through once for their digest; compressed ones are unpacked to a temporary file.
         """
         if self.source.compression is None:
             while self.read(BLOCK_BYTES):
@@ -262,17 +264,17 @@ class SourceStream:
 
 @dataclasses.dataclass
 class Cuts:
-    """How many lines or paragraphs were too long and were cut."""
+    """The number of lines or paragraphs that were too long and were cut."""
 
     count: int = 0
 
 
 def text_blocks(stream: SourceStream, cuts: Cuts, *, head: bytes, by_paragraph: bool, longest: int) -> Iterator[bytes]:
-    r"""Blocks that end with a line end, or with a blank line if `by_paragraph`; line ends are `\n`.
+    r"""Blocks that end with a line end, or with a blank line if `by_paragraph`; line ends are normalized to `\n`.
 
     Args:
-        head: bytes that were read already.
-        longest: bytes after which a line or paragraph is cut at a line end or space.
+        head: bytes that have already been read.
+        longest: maximum bytes of a line or paragraph; a longer one is cut, at a line end or space if possible.
     """
     rest, carriage = b"", b""
     data = head
@@ -288,7 +290,7 @@ def text_blocks(stream: SourceStream, cuts: Cuts, *, head: bytes, by_paragraph: 
         if cut:
             yield rest[:cut]
             rest = rest[cut:]
-        # A long line is looked at again only when it has doubled, which keeps the work linear.
+        # A long line is scanned again only once it has doubled, which keeps the work linear.
         data = stream.read(max(BLOCK_BYTES, len(rest)))
     rest += b"\n" if carriage else b""
     if rest:
@@ -296,7 +298,7 @@ def text_blocks(stream: SourceStream, cuts: Cuts, *, head: bytes, by_paragraph: 
 
 
 def refusal(head: bytes) -> str | None:
-    r"""What is wrong with the first bytes of a file if they are no UTF-8 text; None where they are.
+    r"""Why the first bytes of a file are not UTF-8 text; None if they are.
 
     >>> refusal("Ärger".encode()), refusal(b"%PDF-1.7"), refusal(b"a\x00b")
     (None, 'a PDF file (extract its text)', 'binary data')
@@ -314,7 +316,7 @@ def refusal(head: bytes) -> str | None:
 
 
 def encoding_errors(data: bytes, text: str) -> int:
-    """The bytes of `data` that are missing in `text`, decoded from it with errors left out."""
+    """The number of bytes of `data` missing from `text`, which was decoded from it with errors ignored."""
     return 0 if text.isascii() and len(text) == len(data) else len(data) - len(text.encode("utf-8"))
 
 
@@ -330,7 +332,7 @@ def _last_blank_line(data: bytes) -> int:
 
 
 def _somewhere(data: bytes) -> int:
-    """Where an endless line is cut: after a line end or space, else between two characters."""
+    """Where an overlong line is cut: after a line end or space, otherwise between two characters."""
     cut = max(data.rfind(b"\n"), data.rfind(b" ")) + 1
     if not cut:
         cut = len(data)

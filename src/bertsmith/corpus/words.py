@@ -1,4 +1,4 @@
-"""Word counts of files, from which a vocabulary is learned and reported."""
+"""Word counts of files, for learning a vocabulary and reporting on it."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +10,21 @@ from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
 
-# Files have a line of their own in the report until so many of them, or so many different words, are in memory.
+# Each file has a line of its own in the report, up to this many files or distinct words in memory.
 MOST_FILES = 100
 MOST_WORDS = 2_000_000
 FURTHER_FILES = "further files"
 
 
 def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tuple[dict[str, WordCounts], list[str]]:
-    """The word counts of each file by its name, and notes on what was left out.
+    """The word counts of each file by its name, and notes on what was skipped.
 
-    Where there are very many files or words, the later files are counted together as "further files".
+    If there are very many files or words, the later files are counted together as "further files".
 
     Raises:
         InputError: a file is missing, empty, binary or damaged.
     """
-    # A word never goes over the end of a line, so there is no need to look for sentences.
+    # A word never spans two lines, so there is no need to split sentences.
     settings = ReadingSettings(form="lines", column=column)
     total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
     counts: dict[str, WordCounts] = {}
@@ -53,9 +53,9 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tu
         counts[FURTHER_FILES] = further.counts
     notes = []
     if read.skipped_files:
-        notes.append(f"files of other kinds in the folders, left out: {read.skipped_files}")
+        notes.append(f"unusable files in the folders, skipped: {read.skipped_files}")
     if read.encoding_errors:
-        notes.append(f"bytes that are not UTF-8, left out: {read.encoding_errors}")
+        notes.append(f"bytes that are not UTF-8, dropped: {read.encoding_errors}")
     if read.cut_lines:
         notes.append(f"lines that are too long, cut: {read.cut_lines}")
     return counts, notes

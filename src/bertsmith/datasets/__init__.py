@@ -1,1 +1,1 @@
-"""Labelled files as examples."""
+"""Readers that turn labelled files into examples."""

@@ -1,4 +1,4 @@
-"""Texts and examples in blocks, each bounded in number and in characters, for work on streams of any length."""
+"""Blocks of texts or examples, limited in count and characters, to process streams of any length."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -13,14 +13,14 @@ Item = TypeVar("Item")
 def text_blocks(
     texts: Iterable[str], most_texts: int = BLOCK_TEXTS, most_characters: int = BLOCK_CHARACTERS
 ) -> Iterator[list[str]]:
-    """Lists of texts in their order, as long as both limits allow; a text longer than that is one of its own list."""
+    """Lists of texts in input order, within both limits; a text over the character limit gets a list of its own."""
     return sized_blocks(texts, len, most_texts, most_characters)
 
 
 def sized_blocks(
     items: Iterable[Item], size_of: Callable[[Item], int], most_items: int, most_characters: int = BLOCK_CHARACTERS
 ) -> Iterator[list[Item]]:
-    """As `text_blocks`, of anything that has a size in characters."""
+    """Same as `text_blocks`, for any items; `size_of` returns the size of an item in characters."""
     block: list[Item] = []
     size = 0
     for item in items:
@@ -35,7 +35,7 @@ def sized_blocks(
 
 
 def characters_of(example: Example) -> int:
-    """The characters of all texts of an example."""
+    """The total number of characters in all texts of an example."""
     if isinstance(example, TextExample):
         return len(example.first) + len(example.second or "")
     if isinstance(example, ChoiceExample):

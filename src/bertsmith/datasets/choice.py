@@ -1,8 +1,8 @@
-"""Contexts with several endings, one of which fits: SWAG, CODAH, and tables of their shape with any number of endings.
+"""Reader for multiple choice: SWAG, CODAH, and tables of the same shape with any number of endings.
 
-SWAG: a table with the columns `sent1`, `sent2`, `ending0` and so on, and `label`. Text A is `sent1`; text B is `sent2`
-and an ending with a space between, as in BERT's paper, section 4.4. CODAH: a TSV file without a header, whose columns
-are the category, the context, the endings, and which of them fits.
+SWAG is a table with the columns `sent1`, `sent2`, `ending0` and so on, and `label`. Text A is `sent1`; text B is
+`sent2` and an ending, separated by a space, as in BERT's paper, section 4.4. CODAH is a TSV file without a header; its
+columns are the category, the context, the endings and the number of the correct ending.
 """
 
 import re
@@ -24,22 +24,24 @@ _CODAH_OTHERS = 3  # category, context and label
 
 
 def read_choices(path: Path, *, labelled: bool = True) -> ExampleFile:
-    """The questions of a file; one with an empty ending is skipped and listed.
+    """The questions of a file; a question with an empty ending is skipped and listed.
 
-    A `.tsv` file whose first line names no ending is read as CODAH.
+    A `.tsv` file without an ending column in its first line is read as CODAH.
 
     Args:
-        labelled: every question has a label; else labels are not read and need not be there.
+        labelled: every question has a label; if False, labels are not read and may be missing.
 
     Raises:
-        InputError: the file cannot be read, has no endings, or a label is not the number of an ending; the message
-            names file and line.
+        InputError: the file cannot be read or has no endings, or a label is not the number of an ending; the message
+            gives file and line.
     """
     examples, skipped = [], []
     for number, (place, context, start, endings, label) in enumerate(_questions(path, labelled=labelled)):
         if len(endings) < FEWEST_ENDINGS:
             raise InputError(
-                expected=f"{FEWEST_ENDINGS} endings or more in {place}", found=str(len(endings)), fix="add the others"
+                expected=f"at least {FEWEST_ENDINGS} endings in {place}",
+                found=str(len(endings)),
+                fix="add the missing endings",
             )
         if not all(ending.strip() for ending in endings):
             skipped.append((place, "an empty ending"))
@@ -63,7 +65,7 @@ def read_choices(path: Path, *, labelled: bool = True) -> ExampleFile:
 
 
 Question = tuple[str, str, str, Sequence[str], str]
-"""Place, context, beginning of every ending, endings, label."""
+"""Place, context, common beginning of the endings, endings, label."""
 
 
 def _questions(path: Path, *, labelled: bool) -> Iterator[Question]:
@@ -85,10 +87,10 @@ def _codah(path: Path, text: str) -> Iterator[Question]:
         count = count or len(cells)
         if len(cells) != count or count < _CODAH_OTHERS + FEWEST_ENDINGS:
             raise InputError(
-                expected=f"category, context, {FEWEST_ENDINGS} endings or more and a label, as many in every line, "
-                f"in {place}",
+                expected=f"category, context, at least {FEWEST_ENDINGS} endings and a label, the same number of "
+                f"columns on every line, in {place}",
                 found=counted(len(cells), "column"),
-                fix="name a file of choices, or give it a header with ending0, ending1 and so on",
+                fix="name a multiple-choice file, or add a header with ending0, ending1 and so on",
             )
         yield place, cells[1], "", cells[2:-1], cells[-1]
 
@@ -110,9 +112,9 @@ def _swag(row: Row, *, labelled: bool) -> Question:
         raise InputError(
             expected=f"columns for {' and '.join(missing)} in {row.place}",
             found=show_columns(values),
-            fix="rename the columns, or name a file of choices",
+            fix="rename the columns, or name a multiple-choice file",
         )
-    # The start phrase of SWAG is its first sentence with the beginning of the second one.
+    # SWAG's `startphrase` is the first sentence followed by the beginning of the second.
     start = values.get("sent2", "").strip() if context == "sent1" else ""
     return row.place, values[context], start, _endings(values, numbered, row.place), values.get("label", "")
 
@@ -131,12 +133,12 @@ def _endings(values: Mapping[str, str], numbered: Sequence[tuple[int, str]], pla
 
 
 def _gold(label: str, num_endings: int, place: str) -> int:
-    """The number of the ending that fits."""
+    """The number of the correct ending."""
     label = label.strip()
     if not (label.isascii() and label.isdigit()) or int(label) >= num_endings:
         raise InputError(
             expected=f"the number of an ending, 0 to {num_endings - 1}, as label in {place}",
             found=brief(label),
-            fix="count endings from 0",
+            fix="number the endings from 0",
         )
     return int(label)

@@ -1,7 +1,7 @@
-"""Sentences of words with tags, one word a line, as in the CoNLL shared tasks.
+"""Reader and writer for tagged sentences, one word per line, as in the CoNLL shared tasks.
 
-Columns stand between tabs, or between spaces in a line without tabs. A blank line ends a sentence; a line that begins
-with -DOCSTART- begins a document; a line that begins with `# ` and has not the columns of a word is a comment.
+Columns are separated by tabs, or by spaces on a line without tabs. A blank line ends a sentence. A line that starts
+with -DOCSTART- starts a document. A line that starts with `# ` and lacks the columns of a word is a comment.
 """
 
 import re
@@ -25,12 +25,12 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
     """The sentences of a file.
 
     Args:
-        word_column, tag_column: numbers of columns from 0, or from the end if negative; without a tag column the
+        word_column, tag_column: column numbers from 0, or from the end if negative; if `tag_column` is None, the
             sentences have no tags.
 
     Raises:
-        InputError: the file cannot be read, holds no sentence, or a line has other columns than the rest, an empty
-            word, or a tag with a space in it; the message names file and line.
+        InputError: the file cannot be read or has no sentences, or a line has a different number of columns, an empty
+            word, or a tag with a space in it; the message gives file and line.
     """
     text = file_text(path, what="a file of words and tags")
     if looks_like_json(text):
@@ -57,7 +57,7 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
             )
             words, tags = [], []
         if is_start:
-            # Sentences above the first mark are a document, too.
+            # Sentences before the first mark form a document, too.
             document += bool(examples) and examples[-1].document == document
         elif cells and not (_may_be_comment(line) and (has_tabs or len(cells) != count)):
             first_line = first_line if words else number
@@ -71,12 +71,12 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
 def write_conll(
     path: Path, examples: Iterable[TaggedExample], predicted: Sequence[Sequence[str]] | None = None
 ) -> None:
-    r"""Writes sentences, atomically: word, gold tag if there is one, predicted tag if given, with tabs between.
+    r"""Writes sentences atomically, tab-separated: the word, its gold tag and its predicted tag, if there are any.
 
     The perl script conlleval reads such a file with `-d '\t'`.
 
     Args:
-        predicted: a tag for each word of each sentence.
+        predicted: one tag for each word of each sentence.
     """
     examples = list(examples)
     assert predicted is None or len(predicted) == len(examples), "predictions of other sentences"
@@ -95,7 +95,7 @@ def write_conll(
 
 
 def _cells(line: str) -> list[str]:
-    """The columns of a line; none in a blank one."""
+    """The columns of a line; empty for a blank line."""
     stripped = line.strip(_BLANK)
     if not stripped:
         return []
@@ -108,7 +108,7 @@ def _may_be_comment(line: str) -> bool:
 
 
 def _layout(lines: Iterable[str]) -> tuple[int, bool]:
-    """The columns of the first line that is surely a word, 0 if there is none, and whether it has tabs."""
+    """The column count of the first line that is certainly a word, 0 if there is none; and whether it has tabs."""
     for line in lines:
         cells = _cells(line)
         if cells and not cells[0].startswith(DOCUMENT_START) and not _may_be_comment(line):
@@ -117,7 +117,7 @@ def _layout(lines: Iterable[str]) -> tuple[int, bool]:
 
 
 def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -> tuple[int, int | None]:
-    """The columns of word and tag, counted from the first."""
+    """The column numbers of word and tag, counted from the first column."""
     if not count:
         raise _no_sentences(path, "only marks and comments")
     wanted = [word_column] if tag_column is None else [word_column, tag_column]
@@ -127,22 +127,22 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
             expected=f"a word in column {word_column} of '{shown(str(path))}'"
             + ("" if tag_column is None else f" and a tag in column {tag_column}"),
             found=counted(count, "column"),
-            fix="say which with --word-column and --tag-column",
+            fix="name the columns with --word-column and --tag-column",
         )
     return word_column % count, None if tag_column is None else tag_column % count
 
 
 def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | None, place: str) -> tuple[str, str]:
-    """The word and the tag of a line; the tag is empty without a tag column."""
+    """The word and the tag of a line; the tag is empty if there is no tag column."""
     if len(cells) != count:
         raise InputError(
             expected=f"{counted(count, 'column')} in {place}, as in the lines above",
-            found=f"{len(cells)}, beginning with {brief(cells[0])}",
-            fix="mend this line, or name a file with a word a line",
+            found=f"{len(cells)}, starting with {brief(cells[0])}",
+            fix="fix this line, or name a file with one word per line",
         )
     word = cells[word_at].strip(_BLANK)
     if not word:
-        raise InputError(expected=f"a word in {place}", found="an empty column", fix="mend this line")
+        raise InputError(expected=f"a word in {place}", found="an empty column", fix="fix this line")
     if tag_at is None:
         return word, ""
     tag = cells[tag_at].strip()
@@ -150,14 +150,14 @@ def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | 
         raise InputError(
             expected=f"a tag without spaces in {place}",
             found=brief(tag) if tag else "an empty column",
-            fix="mend this line, or say where tags stand with tag_column",
+            fix="fix this line, or set tag_column",
         )
     return word, tag
 
 
 def _no_sentences(path: Path, found: str) -> InputError:
     return InputError(
-        expected=f"sentences with a word a line in '{shown(str(path))}'",
+        expected=f"sentences with one word per line in '{shown(str(path))}'",
         found=found,
-        fix="name a file in CoNLL columns",
+        fix="name a file in CoNLL format",
     )

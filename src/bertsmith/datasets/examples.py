@@ -1,7 +1,7 @@
-"""Examples as they stand in task files, before anything is encoded: one class for each shape of task.
+"""Examples as read from task files, before encoding: one class for each shape of task.
 
-Labels and tags are the words of the file; numbering them is the task's affair. `place` says where an example
-stands, so that an error can name file and row.
+Labels and tags are the strings of the file; the task numbers them. `place` says where an example comes from, so that
+an error can name file and row.
 """
 
 import dataclasses
@@ -9,13 +9,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextExample:
-    """A text or a pair of texts.
+    """A single text or a pair of texts.
 
     Attributes:
-        id: what the file calls it, or its row.
+        id: its id in the file, or its row.
         first: text A.
         second: text B; None for a single text.
-        label: a class by name, a number (regression), names (multi-label), or None where there is no gold.
+        label: the name of a class, a number (regression), several names (multi-label), or None if there is no gold.
         place: file and row.
     """
 
@@ -28,13 +28,13 @@ class TextExample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChoiceExample:
-    """A context with several endings, one of which fits.
+    """A context with several endings, one of which is correct.
 
     Attributes:
-        id: what the file calls it, or its row.
-        context: text A of every row, may be empty.
-        endings: text B of each row; two at least.
-        label: which ending fits, from 0; None where there is no gold.
+        id: its id in the file, or its row.
+        context: text A of every row; may be empty.
+        endings: text B of each row; at least two.
+        label: number of the correct ending, from 0; None if there is no gold.
         place: file and row.
     """
 
@@ -47,15 +47,15 @@ class ChoiceExample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedExample:
-    """A sentence of words with a tag for each.
+    """A sentence of words with one tag per word.
 
     Attributes:
-        id: number of the sentence in the file, from 0.
+        id: the number of the sentence in the file, from 0.
         words: its words.
-        tags: one a word; None where there is no gold.
-        document: number of the document it stands in; neighbours of one document may serve as context.
+        tags: one per word; None if there is no gold.
+        document: the number of its document; neighbouring sentences of the same document may serve as context.
         place: file and line.
-        offsets: the characters (start, end) of each word in the text it came from; None where it came as words.
+        offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
     """
 
     id: str
@@ -68,7 +68,7 @@ class TaggedExample:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """A gold answer: its text and the character of the context where it starts."""
+    """A gold answer: its text, and the character of the context at which it starts."""
 
     text: str
     start: int
@@ -79,12 +79,12 @@ class QuestionExample:
     """A question about a context.
 
     Attributes:
-        id: what the file calls it.
+        id: its id in the file.
         question: the question.
-        context: the text that holds the answer, of any length.
-        answers: gold answers; empty where there is no gold or no answer.
-        absent_answers: gold answers whose text the context does not hold: they count in scoring alone.
-        is_impossible: the context holds no answer (SQuAD 2.0).
+        context: the text that contains the answer; any length.
+        answers: gold answers; empty if there is no gold or no answer.
+        absent_answers: gold answers whose text does not occur in the context; used for scoring only.
+        is_impossible: the context contains no answer (SQuAD 2.0).
         place: file and question.
     """
 
@@ -101,17 +101,17 @@ Example = TextExample | ChoiceExample | TaggedExample | QuestionExample
 
 
 def is_blank(example: Example) -> bool:
-    """Whether it is a text, or a pair of texts, of nothing but white space."""
+    """Whether the example is a text, or a pair of texts, with nothing but whitespace."""
     return isinstance(example, TextExample) and not f"{example.first}{example.second or ''}".strip()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ExampleFile:
-    """What a reader found in a file.
+    """The examples of a file, and the rows that were skipped.
 
     Attributes:
-        examples: those that can be used, in the order of the file.
-        skipped: place and reason of each row that cannot; never silent, whoever reads prints them.
+        examples: the usable examples, in file order.
+        skipped: place and reason of each unusable row; never silent: the caller prints them.
     """
 
     examples: tuple[Example, ...]

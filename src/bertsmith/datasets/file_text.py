@@ -1,4 +1,4 @@
-"""The content of one task file: unpacked, decoded and checked as a whole, since such files fit into memory."""
+"""The content of a task file: decompressed, decoded and checked as a whole, since such files fit into memory."""
 
 import contextlib
 import json
@@ -11,14 +11,14 @@ from bertsmith.corpus.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceSt
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
 
-LONGEST_SHOWN = 40  # characters of a value that stand in a message
-MOST_LISTED = 20  # places that are named one by one
+LONGEST_SHOWN = 40  # characters of a value that a message shows
+MOST_LISTED = 20  # places that are listed individually
 
 _JSON_START = re.compile(r'\s*(?:\{\s*"|\[\s*[{\[])')
 
 
 def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
-    """Writes a title and the first of some places with their reasons to stderr; nothing where there are none."""
+    """Writes a title and the first places with their reasons to stderr; nothing if there are no places."""
     if not places:
         return
     warn(title)
@@ -29,12 +29,12 @@ def warn_of_places(title: str, places: Sequence[tuple[str, str]]) -> None:
 
 
 def line_of(path: Path, number: int, unit: str = "line") -> str:
-    """Where something stands, for errors and for `place` of examples; lines count from 1."""
+    """A place in a file, for errors and for `place` of examples; lines count from 1."""
     return f"{unit} {number} of '{shown(str(path))}'"
 
 
 def brief(value: object) -> str:
-    """A value as a message shows it, cut where it is long.
+    """A value as shown in a message, cut if it is long.
 
     >>> brief("five"), len(brief("a" * 100))
     ("'five'", 41)
@@ -44,7 +44,7 @@ def brief(value: object) -> str:
 
 
 def suffix_of(path: Path) -> str:
-    """The ending of a file name in small letters, without that of a compression.
+    """The extension of a file name in lower case, not counting that of a compression format.
 
     >>> suffix_of(Path("train.CSV.gz"))
     '.csv'
@@ -55,10 +55,10 @@ def suffix_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def unpacked(path: Path) -> Iterator[IO[bytes]]:
-    """Yields the bytes of a file, unpacked if it ends in .gz or .zst, as a file that can be read from anywhere.
+    """Yields the bytes of a file as a seekable file, decompressed if the name ends in .gz or .zst.
 
     Raises:
-        InputError: the file is missing, or its packing is damaged.
+        InputError: the file is missing, or its compressed data is damaged.
     """
     source = Source(str(path.absolute()), "text", COMPRESSIONS.get(path.suffix.lower()), named=True, size=0)
     try:
@@ -67,15 +67,15 @@ def unpacked(path: Path) -> Iterator[IO[bytes]]:
             yield file
     except UnreadableError as reason:
         raise InputError(
-            expected=f"a file at '{shown(str(path))}' that can be read", found=str(reason), fix="check the path"
+            expected=f"a readable file at '{shown(str(path))}'", found=str(reason), fix="check the path"
         ) from None
 
 
 def file_text(path: Path, *, what: str) -> str:
-    r"""The text of a UTF-8 file without a byte order mark; `\r\n` becomes `\n`, and so does `\r` where it stands alone.
+    r"""The text of a UTF-8 file without its byte order mark; `\r\n`, or `\r` in files without `\n`, becomes `\n`.
 
     Args:
-        what: what the file should hold, for messages.
+        what: what the file should contain, for messages.
 
     Raises:
         InputError: the file is missing, empty, binary, or not UTF-8; the message names the line.
@@ -100,12 +100,12 @@ def file_text(path: Path, *, what: str) -> str:
         raise error(f"the byte 0x{data[problem.start]:02x} in line {line}, not UTF-8", "save it as UTF-8") from None
     if not text.strip():
         raise error("an empty file", "name a file that holds examples")
-    # A carriage return inside a line belongs to its text; in a file without any `\n` it is the line end of old systems.
+    # A carriage return inside a line is part of its text; in a file without any `\n` it is the line end of old systems.
     return text.replace("\r\n", "\n") if "\n" in text else text.replace("\r", "\n")
 
 
 def lines_of(text: str) -> list[str]:
-    r"""The lines of a text with `\n` as line end; what follows the last one is a line only if there is something.
+    r"""The lines of a text with `\n` line ends; a line end at the end of the text starts no further line.
 
     >>> lines_of("a\n\nb\n")
     ['a', '', 'b']
@@ -115,7 +115,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def looks_like_json(text: str) -> bool:
-    """True if a text begins as JSON records do.
+    """Whether a text starts like JSON records.
 
     >>> looks_like_json('{"data": []}'), looks_like_json('[ O')
     (True, False)
@@ -124,21 +124,21 @@ def looks_like_json(text: str) -> bool:
 
 
 def parse_json(text: str, place: str) -> Any:
-    """The value of a JSON text.
+    """The parsed value of a JSON text.
 
     Raises:
-        InputError: it is not JSON; the message names `place`.
+        InputError: the text is not JSON; the message names `place`.
     """
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            expected=f"JSON in {place}", found=f"{brief(text.strip())} ({error})", fix="mend it, or name another file"
+            expected=f"JSON in {place}", found=f"{brief(text.strip())} ({error})", fix="fix it, or name another file"
         ) from None
 
 
 def clean(text: str) -> str:
-    r"""The text without halves of surrogate pairs, which JSON can name and UTF-8 cannot; each becomes U+FFFD.
+    r"""The text with each lone surrogate, which JSON can express and UTF-8 cannot, replaced by U+FFFD.
 
     >>> clean("a\ud83d b")
     'a\ufffd b'

@@ -1,7 +1,7 @@
-"""The nine tasks of GLUE, and its diagnostic set: their official files, labels, metrics and submissions.
+"""The nine tasks of GLUE and its diagnostic set: official files, labels, metrics and submissions.
 
-Columns and the order of labels are those of BERT's original code (the processors of `run_classifier.py`) and of the
-official files. Fields stand between tabs; quotes are characters like any other.
+Columns and label order are those of BERT's original code (the processors of `run_classifier.py`) and of the official
+files. Fields are separated by tabs; quotes are ordinary characters.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from bertsmith.files import write_text
 from bertsmith.progress import counted
 
 WNLI_WARNING = (
-    "WNLI's dev set holds sentences of its training set with the opposite label, so that models score below "
-    "chance; BERT's authors left the task out of their table"
+    "WNLI's dev set contains sentences of its training set with the opposite label, so models score below chance; "
+    "BERT's authors left the task out of their table"
 )
 LOWEST_SIMILARITY, HIGHEST_SIMILARITY = 0.0, 5.0
 
@@ -28,13 +28,13 @@ _ID_COLUMNS = ("index", "id")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Where texts and label of a file stand: by the names in its header, or by numbers from 0 if it has none.
+    """The columns of a file that hold texts and label: by name, or by number from 0 if the file has no header.
 
     Attributes:
         first: text A.
         second: text B; None for single texts.
-        label: the gold label; None where there is none.
-        count: all columns of a file without a header; None where there is one.
+        label: the gold label; None if the file has no labels.
+        count: the number of columns of a file without a header; None if there is a header.
     """
 
     first: str | int
@@ -48,15 +48,15 @@ class GlueTask:
     """A task of GLUE.
 
     Attributes:
-        title: its name in the paper.
+        title: the name of the task in the paper.
         labels: in the order of the head's outputs; empty for STS-B, whose labels are numbers from 0 to 5.
-        metrics: the official ones, that of BERT's table first; the score of the task is their mean.
-        labelled: columns of train and dev; None where no labelled file is official.
-        unlabelled: columns of test.
+        metrics: the official metrics, the one of BERT's table first; the score of the task is their mean.
+        labelled: columns of the training and dev files; None if there are no official labelled files.
+        unlabelled: columns of the test file.
         submission: name of the file for the evaluation server.
-        train_size: examples of the official training file; None where another task is trained.
+        train_size: number of examples in the official training file; None if the model of another task is used.
         trained_as: key of the task whose model is used.
-        skips_broken_rows: the official files have rows with missing fields, which every reader leaves out.
+        skips_broken_rows: the official files have rows with missing fields, which every reader skips.
     """
 
     title: str
@@ -71,7 +71,7 @@ class GlueTask:
 
     @property
     def metric(self) -> str:
-        """The metric of BERT's table. For CoLA its caption says accuracy; the values are Matthews correlations."""
+        """The metric of BERT's table. For CoLA the caption says accuracy, but the values are Matthews correlations."""
         return self.metrics[0]
 
     @property
@@ -186,10 +186,10 @@ GLUE: dict[str, GlueTask] = {
 
 
 def glue_task(name: str) -> GlueTask:
-    """The task of this name, in letters of any size.
+    """The task of this name, regardless of case.
 
     Raises:
-        InputError: there is none.
+        InputError: there is no such task.
     """
     key = name.lower()
     if key not in GLUE:
@@ -200,20 +200,20 @@ def glue_task(name: str) -> GlueTask:
 def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
     """The examples of an official TSV file.
 
-    Rows without labels are kept even if a text is empty, because the server wants an answer to each of them.
+    Rows without labels are kept even if a text is empty, because the server expects an answer for every row.
 
     Args:
-        labelled: a train or dev file; else the labels of a test file, which has none, are not looked for.
+        labelled: the file is a training or dev file; if False, it is a test file, which has no labels.
 
     Raises:
-        InputError: the file cannot be read, is of another task, or a label is not one of the task's; the message names
-            file and line.
+        InputError: the file cannot be read or belongs to another task, or a label is not one of the task's; the
+            message gives file and line.
     """
     columns = task.labelled if labelled else task.unlabelled
     if columns is None:
         raise InputError(
             expected=f"a task with labelled files, to read '{shown(str(path))}'",
-            found=f"the {task.title} set, which is for tests only",
+            found=f"the {task.title} set, which is test data only",
             fix=f"read it without labels, with a model of {task.trained_as}",
         )
     text = file_text(path, what=f"the TSV file of {task.title}")
@@ -225,8 +225,8 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
         first, second, label, number = _find(task, path, columns, header)
         count = len(header)
     else:
-        assert isinstance(columns.first, int), "a file without a header has its columns by number"
-        assert isinstance(columns.label, int), "a file without a header has its columns by number"
+        assert isinstance(columns.first, int), "columns of a file without a header are given by number"
+        assert isinstance(columns.label, int), "columns of a file without a header are given by number"
         first, second, label, number, count = columns.first, None, columns.label, None, columns.count
     examples, skipped = [], list[tuple[str, str]]()
     for position, (line, cells) in enumerate(row for row in rows if row[1] != [""]):
@@ -235,10 +235,10 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
             if not (task.skips_broken_rows and labelled):
                 raise InputError(
                     expected=f"{counted(count, 'column')} of {task.title} in {place}",
-                    found=f"{len(cells)}, beginning with {brief(cells[0])}",
+                    found=f"{len(cells)}, starting with {brief(cells[0])}",
                     fix="restore the official file, or name another task",
                 )
-            skipped.append((place, f"{counted(len(cells), 'column')} in place of {count}"))
+            skipped.append((place, f"{counted(len(cells), 'column')} instead of {count}"))
             continue
         gold = _gold(task, cells[label], place) if label is not None else None
         texts = cells[first], None if second is None else cells[second]
@@ -253,11 +253,11 @@ def read_glue(task: GlueTask, path: Path, *, labelled: bool) -> ExampleFile:
 
 
 def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | float], folder: Path) -> Path:
-    """Writes a test file's answers as the evaluation server reads them and returns the path of the file.
+    """Writes the answers to a test file in the evaluation server's format and returns the path of the file.
 
     Args:
-        ids: of the examples of the test file, in its order.
-        labels: names of classes; for STS-B numbers, which are brought into 0 to 5.
+        ids: ids of the test examples, in file order.
+        labels: names of classes; for STS-B numbers, which are clipped to 0 to 5.
     """
     assert len(ids) == len(labels), f"{len(ids)} ids and {len(labels)} labels"
     if task.labels:
@@ -272,13 +272,13 @@ def write_submission(task: GlueTask, ids: Sequence[str], labels: Sequence[str | 
 
 
 def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) -> float:
-    """The GLUE score: the mean over tasks, each of which counts once.
+    """The GLUE score: the mean over tasks, each counted once.
 
-    A task with two metrics counts with their mean, and MNLI with the mean of matched (`mnli`) and mismatched
-    (`mnli-mm`), as on the leaderboard. The average of BERT's table is another one: see `published.table_average`.
+    A task with two metrics counts with their mean, MNLI with the mean of matched (`mnli`) and mismatched (`mnli-mm`),
+    as on the leaderboard. The average of BERT's table is computed differently: see `published_scores.table_average`.
 
     Args:
-        scores: by key in `GLUE` and metric; the diagnostic set does not count.
+        scores: by key in `GLUE` and by metric; the diagnostic set does not count.
 
     Raises:
         InputError: a task or a metric is missing.
@@ -302,7 +302,7 @@ def glue_average(scores: Mapping[str, Mapping[str, float]], *, with_wnli: bool) 
 def _find(
     task: GlueTask, path: Path, columns: Columns, header: Sequence[str]
 ) -> tuple[int, int | None, int | None, int | None]:
-    """The numbers of the columns of text A, text B, label and id."""
+    """The column numbers of text A, text B, label and id."""
     wanted = [name for name in (columns.first, columns.second, columns.label) if name is not None]
     for name in wanted:
         if name not in header:
@@ -319,7 +319,7 @@ def _other_file(task: GlueTask, path: Path, found: str) -> InputError:
     return InputError(
         expected=f"the official TSV file of {task.title} in '{shown(str(path))}'",
         found=found,
-        fix="name the file of this task; test files have no labels, all others do",
+        fix="name the file of this task; only test files have no labels",
     )
 
 

@@ -1,4 +1,4 @@
-"""The labels of a task by their names: those of the training examples, what cannot be learned, what is not known."""
+"""Label names of a task: the labels of the training examples, and checks for labels not learned or not known."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -10,14 +10,14 @@ from bertsmith.metrics.entities import entity_spans, scheme_errors, scheme_of
 from bertsmith.progress import counted, warn
 
 MOST_LABELS = 1000
-_MOST_NAMED = 10  # labels that a message names one by one
+_MOST_NAMED = 10  # labels that a message lists individually
 
 
 def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
-    """The labels of the training examples, in the order of their names (numbers by value).
+    """The labels of the training examples, sorted by name (numbers by value).
 
     Raises:
-        InputError: there is a single label, or so many that they are no classes.
+        InputError: there is only one label, or too many for classes.
     """
     names: set[str] = set()
     for example in examples:
@@ -25,7 +25,7 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
             names |= set(labels_of(example))
     if not 2 <= len(names) <= MOST_LABELS:
         raise InputError(
-            expected=f"two labels at least, and {MOST_LABELS} at most, in the training file",
+            expected=f"2 to {MOST_LABELS} labels in the training file",
             found=f"{len(names)}: {', '.join(map(repr, sorted(names)[:3]))}",
             fix="check the label column (--label-column)",
         )
@@ -34,10 +34,10 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
 
 
 def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
-    """The tags of the training sentences: O first, then by name, the order that a reader expects.
+    """The tags of the training sentences: O first, then sorted by name, as a reader expects.
 
     Raises:
-        InputError: there are none.
+        InputError: there are no tags.
     """
     tags = {tag for sentence in sentences for tag in sentence.tags or ()}
     if not tags:
@@ -47,10 +47,10 @@ def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
 
 
 def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
-    """The scheme of the tags of a file of names.
+    """The tagging scheme of named-entity sentences.
 
     Raises:
-        InputError: a tag is of no scheme.
+        InputError: a tag belongs to no scheme.
     """
     scheme = scheme_of([sentence.tags or () for sentence in sentences])
     if scheme:
@@ -59,12 +59,12 @@ def scheme_of_names(sentences: Sequence[TaggedExample]) -> str:
     raise InputError(
         expected=f"a tag such as O, B-PER or I-PER in the sentence at {place}",
         found=repr(tag),
-        fix="correct the tag, or use --task pos for tags that stand alone",
+        fix="correct the tag, or use --task pos for plain tags without a scheme",
     )
 
 
 def labels_of(example: Example) -> tuple[str, ...]:
-    """The gold labels of a text or the tags of a sentence; none where there is no gold."""
+    """The gold labels of a text or the gold tags of a sentence; empty if there is no gold."""
     if isinstance(example, TaggedExample):
         return example.tags or ()
     assert isinstance(example, TextExample), "labels of texts and of sentences"
@@ -74,23 +74,23 @@ def labels_of(example: Example) -> tuple[str, ...]:
 
 
 def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: Sequence[Example]) -> None:
-    """Says which labels never occur in training, so cannot be learned, and where a dev example has one."""
+    """Warns of labels that never occur in training, so cannot be learned, and names the first dev example with one."""
     seen = {label for example in examples for label in labels_of(example)}
     absent = [label for label in labels if label not in seen]
     if not absent:
         return
     asked = ((example.place, label) for example in dev for label in labels_of(example) if label in absent)
     first = next((f"; the first in the dev examples is {label!r} in {place}" for place, label in asked), "")
-    warn(f"never in the training examples, so never learned: {', '.join(absent)}{first}")
+    warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
 def check_known(examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label") -> None:
-    """Returns if all gold labels can be learned or scored; where they are scored alone, an unknown one is a miss.
+    """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
 
     Args:
-        labels: those that are known.
-        training: the examples are to be learned from.
-        what: a label is called, for messages.
+        labels: the known labels.
+        training: the examples are training examples.
+        what: the word for a label in messages.
 
     Raises:
         InputError: a training example has an unknown label, or no example has a known one.
@@ -121,10 +121,10 @@ def check_known(examples: Sequence[Example], labels: Sequence[str], *, training:
 
 
 def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
-    """Returns if gold tags can be scored; sentences that break the scheme are warned about.
+    """Returns if gold tags can be scored; warns of sentences that violate the scheme.
 
     Raises:
-        InputError: a tag is none of the scheme, so that nothing can be scored.
+        InputError: a tag is not part of the scheme, so nothing can be scored.
     """
     places = {tag: sentence.place for sentence in reversed(sentences) for tag in labels_of(sentence)}
     for tag, place in places.items():
@@ -138,12 +138,12 @@ def check_scheme(sentences: Sequence[TaggedExample], scheme: str) -> None:
     for sentence in sentences:
         for word, reason in scheme_errors(labels_of(sentence), scheme)[:1]:
             broken.append((f"{sentence.place}, word {word + 1}", reason))
-    title = f"{len(broken)} of {counted(len(sentences), 'sentence')} with tags that break {scheme}"
-    warn_of_places(f"{title}; they are scored as conlleval reads them", broken)
+    title = f"{len(broken)} of {counted(len(sentences), 'sentence')} with tags that violate {scheme}"
+    warn_of_places(f"{title}; scored as conlleval reads them", broken)
 
 
 def _listed(named: Iterable[str]) -> str:
-    """Some names for a message, not all of them where there are many."""
+    """Names for a message, shortened if there are many."""
     every = list(named)
     rest = f" and {len(every) - _MOST_NAMED:,} more" if len(every) > _MOST_NAMED else ""
     return ", ".join(every[:_MOST_NAMED]) + rest
@@ -154,10 +154,10 @@ def _often(count: int) -> str:
 
 
 def _warn_of_case(names: Iterable[str]) -> None:
-    """Says which labels differ in nothing but small and capital letters, and so are classes of their own."""
+    """Warns of labels that differ only in case, and so are separate classes."""
     alike: dict[str, list[str]] = {}
     for name in sorted(names):
         alike.setdefault(name.casefold(), []).append(name)
     for group in alike.values():
         if len(group) > 1:
-            warn(f"{' and '.join(map(repr, group))} differ in case alone, and are different labels")
+            warn(f"{' and '.join(map(repr, group))} differ only in case, and are different labels")

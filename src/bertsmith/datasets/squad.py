@@ -1,4 +1,4 @@
-"""Questions about contexts, from JSON files in the format of SQuAD v1.1 and v2.0."""
+"""Reader for question answering: JSON files in the format of SQuAD v1.1 and v2.0."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,19 +13,19 @@ from bertsmith.progress import counted
 
 
 def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> ExampleFile:
-    """The questions of a file, of v1.1 or v2.0, with or without answers.
+    """The questions of a v1.1 or v2.0 file, with or without answers.
 
-    An answer that does not stand at its offset is moved to the nearest place of the context that holds its text; one
-    that the context does not hold still counts in scoring, as for the official scorer, which needs no offsets. The
-    first of both are listed on stderr. A question with an empty text is skipped and listed.
+    An answer that is not at its offset is moved to the nearest occurrence of its text in the context. An answer that
+    does not occur in the context still counts in scoring, as for the official scorer, which needs no offsets. The
+    first of each kind are listed on stderr. A question with an empty text is skipped and listed.
 
     Args:
         gold: a question without an answer is skipped and listed, unless it is marked as impossible.
-        training: as `gold`, and only one answer of a question is kept, the first that stands in its context. (BERT's
-            original code looks at the first answer alone.)
+        training: as `gold`, and only one answer per question is kept, the first that occurs in its context. (BERT's
+            original code only looks at the first answer.)
 
     Raises:
-        InputError: the file is missing, empty, no JSON, or not of this format; the message names the place.
+        InputError: the file is missing, empty, not JSON, or not in this format; the message names the place.
     """
     content = parse_json(file_text(path, what="a JSON file of questions"), f"'{shown(str(path))}'")
     examples: list[QuestionExample] = []
@@ -72,12 +72,12 @@ def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> Exa
         )
     file = f"'{shown(str(path))}'"
     warn_of_places(f"{counted(len(moved), 'answer')} in {file} not at the offset, moved to the nearest place", moved)
-    use = "other answers are learned" if training else "they count in scoring alone"
+    use = "other answers are learned" if training else "they only count in scoring"
     warn_of_places(f"{counted(len(lost), 'answer')} in {file} not in the context; {use}", lost)
     if not examples:
         raise InputError(
             expected=f"questions in '{shown(str(path))}'",
-            found=f"none that can be used, {len(skipped)} that cannot"
+            found=f"none usable, {len(skipped)} skipped"
             + (f", such as {skipped[0][0]}: {skipped[0][1]}" if skipped else ""),
             fix="name another file",
         )
@@ -93,20 +93,20 @@ def _refusal(
     is_impossible: bool,
     gold: bool,
 ) -> str | None:
-    """Why a question cannot be used; None where it can."""
+    """Why a question cannot be used; None if it can."""
     if is_double:
-        return "an id that came before"
+        return "a duplicate id"
     if not question.strip() or not context.strip():
         return "an empty question" if context.strip() else "an empty context"
     if not found and absent:
-        return "its answer does not stand in its context"
+        return "its answer does not occur in its context"
     if gold and not found and not is_impossible:
         return "no answer"
     return None
 
 
 def _records(path: Path, content: Any) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    """Each question with its context and its place."""
+    """Each question's context, record and place."""
     file = f"'{shown(str(path))}'"
     for a, article in enumerate(_field(content, "data", list, file)):
         where = f"article {a} of {file}"
@@ -122,13 +122,13 @@ def _answers(record: Mapping[str, Any], place: str) -> list[Any]:
 
 
 def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """The field of a record, which must be of a kind."""
+    """The value of a field of a record, which must be of this type."""
     if not isinstance(value, dict):
-        found = f"{brief(value)} in place of a record"
+        found = f"{brief(value)} instead of a record"
     elif name not in value:
         found = f"only {', '.join(map(brief, list(value)[:8])) or 'an empty record'}"
     elif not isinstance(value[name], kind):
-        found = f"{brief(value[name])} there"
+        found = f"the value {brief(value[name])}"
     else:
         return value[name]
     raise InputError(
@@ -137,16 +137,16 @@ def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> 
 
 
 def _locate(context: str, text: str, start: Any) -> Answer | None:
-    """The answer where it stands: at `start`, or else nearest to it; None if the context does not hold it.
+    """The answer at `start`, or else its nearest occurrence; None if it does not occur in the context.
 
-    White space in the context may be of another kind or length than in the text.
+    Whitespace in the context may differ from that in the text, in kind and in length.
     """
     if isinstance(start, int) and start >= 0 and text.strip() and context.startswith(text, start):
         return Answer(text, start)
     words = text.split()
     if not words:
         return None
-    # Places that overlap are found, too, since a look-ahead takes up no characters.
+    # Overlapping occurrences are found, too, because a look-ahead consumes no characters.
     pattern = re.compile("(?=(" + r"\s+".join(map(re.escape, words)) + "))")
     wanted = start if isinstance(start, int) else 0
     match = min(pattern.finditer(context), key=lambda found: abs(found.start() - wanted), default=None)

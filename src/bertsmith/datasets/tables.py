@@ -1,7 +1,7 @@
-"""Texts with labels from tables: CSV, TSV, JSON lines and Parquet, plain or packed as .gz or .zst.
+"""Reader for texts with labels from tables: CSV, TSV, JSON lines and Parquet, plain or compressed (.gz, .zst).
 
-The ending of the name says what a file is. CSV has a header and quotes. TSV has a header and no quotes at all, as the
-official GLUE files. A JSON file holds a record a line, or is one list of records. Every value is read as text.
+The extension gives the format of a file. CSV has a header and quotes. TSV has a header and no quoting at all, like the
+official GLUE files. A JSON file holds one record per line, or is one list of records. Every value is read as text.
 """
 
 import csv
@@ -72,7 +72,7 @@ class Row:
 
     Attributes:
         place: file and line, or file and row.
-        values: text by name of the column; numbers, lists and records of JSON and Parquet stand as JSON.
+        values: text by column name; numbers, lists and records of JSON and Parquet are given as JSON.
     """
 
     place: str
@@ -80,18 +80,18 @@ class Row:
 
 
 def read_table(path: Path) -> Iterator[Row]:
-    """The rows of a table in their order; its kind is told by the ending of its name.
+    """The rows of a table in file order; the extension gives its format.
 
     Raises:
-        InputError: the file is missing, empty, binary, not UTF-8, of another kind, or a row has too many or too few
-            columns; the message names file and line.
+        InputError: the file is missing, empty, binary, not UTF-8 or in another format, or a row has too many or too
+            few columns; the message gives file and line.
     """
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
             found=f"'{shown(str(path))}'",
-            fix="rename it to end in .tsv or .jsonl if that is what it holds, or save it as one of these",
+            fix="rename it to .tsv or .jsonl if that is its format, or save it as one of these",
         )
     if suffix == ".parquet":
         return _parquet_rows(path)
@@ -102,19 +102,19 @@ def read_table(path: Path) -> Iterator[Row]:
         raise InputError(
             expected=f"a {suffix[1:].upper()} table in '{shown(str(path))}'",
             found="JSON",
-            fix="name a file of this task, or end the name of a table of records in .jsonl",
+            fix="name a file of this task, or rename a table of records to .jsonl",
         )
     return _with_header(path, _csv_cells(path, text) if suffix == ".csv" else tsv_cells(text))
 
 
 def tsv_cells(text: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each line with its number from 1; blank lines have one empty cell. Quotes are characters."""
+    """Each line's number, from 1, and its cells; a blank line has one empty cell. Quotes are ordinary characters."""
     for number, line in enumerate(lines_of(text), start=1):
         yield number, line.removesuffix("\r").split("\t")
 
 
 def show_columns(names: Iterable[str]) -> str:
-    """Names of columns for a message, not all of them where there are many."""
+    """Column names for a message, shortened if there are many."""
     listed = [brief(name) for name in names]
     rest = f" and {len(listed) - _SHOWN_COLUMNS} more" if len(listed) > _SHOWN_COLUMNS else ""
     return "columns " + ", ".join(listed[:_SHOWN_COLUMNS]) + rest
@@ -131,14 +131,14 @@ def read_texts(
     """The texts, or pairs of texts, of a table. A row with an empty text is skipped and listed.
 
     Args:
-        text_column, pair_column, label_column: names of columns; guessed by their usual names where None. A text column
-            without a pair column stands for single texts.
-        target: what a label is: one class (`label`), any number of classes, as a JSON list or with `|` between them
-            (`labels`), or a number (`number`); with None labels are not read and need not be there.
+        text_column, pair_column, label_column: column names; if None, guessed from common names. A text column without
+            a pair column means single texts.
+        target: what a label is: one class (`label`), any number of classes, as a JSON list or separated by `|`
+            (`labels`), or a number (`number`); if None, labels are not read and may be missing.
 
     Raises:
-        InputError: the file cannot be read, a column is missing or could be one of several, a label is missing or
-            is no number; the message names file and line, or the columns there are.
+        InputError: the file cannot be read, a column is missing or ambiguous, or a label is missing or not a number;
+            the message gives file and line, or the columns of the file.
     """
     rows = read_table(path)
     first_row = next(rows, None)
@@ -173,12 +173,12 @@ def read_texts(
             fix="name another file or text_column",
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
-        warn(f"'{shown(str(path))}' also has {label!r}, its label column, as a label: its first line must name columns")
+        warn(f"'{shown(str(path))}' has its label column {label!r} also as a label: the first line must be a header")
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
 
 
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:
-    """Says what is read of a table of which something is not."""
+    """Tells which columns of a table are read, if some are not."""
     unread = [name for name in columns if name not in (*texts, label)]
     if unread:
         told = f"text from {' and '.join(map(repr, texts))}{f', gold from {label!r}' if label else ''}"
@@ -186,8 +186,8 @@ def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], labe
 
 
 def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
-    """The cells of each row with the number of the line where it begins."""
-    # The limit belongs to the process. A text longer than it is no mistake, so it is raised and never lowered.
+    """The number of each row's first line, and the cells of the row."""
+    # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1
@@ -197,20 +197,22 @@ def _csv_cells(path: Path, text: str) -> Iterator[tuple[int, list[str]]]:
             line = reader.line_num + 1
     except csv.Error as error:
         raise InputError(
-            expected=f"a row of CSV from {line_of(path, line)} on", found=str(error), fix="close and double its quotes"
+            expected=f"a CSV row starting at {line_of(path, line)}",
+            found=str(error),
+            fix="close every quote, and double quotes inside a cell",
         ) from None
 
 
 def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
-    """The rows below the first, by the names in it."""
+    """The rows below the header, keyed by its names."""
     header_line, header = next(rows)
     header = [name.strip() for name in header]
     doubled = [name for name in header if name and header.count(name) > 1]
     if doubled or not any(header):
         raise InputError(
-            expected=f"names of columns in {line_of(path, header_line)}, each once",
+            expected=f"unique column names in {line_of(path, header_line)}",
             found=f"{doubled[0]!r} twice" if doubled else "a blank line",
-            fix="give each column its own name",
+            fix="give each column a name of its own",
         )
     is_empty = True
     for line, cells in rows:
@@ -219,8 +221,8 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
         if len(cells) != len(header):
             raise InputError(
                 expected=f"{counted(len(header), 'column')} in {line_of(path, line)}",
-                found=f"{len(cells)}, beginning with {brief(cells[0])}",
-                fix="mend this line: a column separator is missing, or stands inside a text",
+                found=f"{len(cells)}, starting with {brief(cells[0])}",
+                fix="fix this line: a column separator is missing, or part of a text",
             )
         is_empty = False
         yield Row(line_of(path, line), dict(zip(header, cells, strict=True)))
@@ -244,7 +246,7 @@ def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
             raise InputError(
                 expected=f"a JSON record {{...}} in {place}",
                 found=brief(record),
-                fix="write one record for each example",
+                fix="write one record per example",
             )
         yield Row(place, {clean(name): _as_text(value) for name, value in record.items()})
 
@@ -275,7 +277,7 @@ def _plain(name: str) -> str:
 
 
 def _cell(row: Row, column: str) -> str:
-    """Raises InputError where a record lacks what the first one has."""
+    """The value of a column; raises InputError if a record lacks a column of the first one."""
     if column not in row.values:
         raise InputError(
             expected=f"the column {column!r} in {row.place}",
@@ -300,7 +302,7 @@ def _text_columns(path: Path, columns: Sequence[str], text: str | None, pair: st
     pairs = [(named[a], named[b]) for a, b in PAIR_COLUMNS if a in named and b in named]
     in_pairs = {name for found in pairs for name in found}
     singles = [(named[name],) for name in TEXT_COLUMNS if name in named and named[name] not in in_pairs]
-    # A title beside a text is a part of it that few want; a title alone is the text.
+    # A title next to a text is a part of it that few want; a title on its own is the text.
     bodies = [found for found in singles if _plain(found[0]) not in ("title", "headline")]
     return _only(path, columns, [*pairs, *(bodies if pairs or bodies else singles)], "text", "text_column")
 
@@ -332,15 +334,15 @@ def _only(
     """The only candidate.
 
     Raises:
-        InputError: there is none, or several.
+        InputError: there are none or several.
     """
     if len(found) == 1:
         return found[0]
-    several = "; any of " + ", ".join(" with ".join(map(repr, names)) for names in found) + " may be meant"
+    several = "; candidates are " + ", ".join(" with ".join(map(repr, names)) for names in found)
     raise InputError(
-        expected=f"one column that is known for the {what} in '{shown(str(path))}'",
+        expected=f"one column with a known name for the {what} in '{shown(str(path))}'",
         found=show_columns(columns) + (several if found else ""),
-        fix=f"say which with --{option.replace('_', '-')}"
+        fix=f"name it with --{option.replace('_', '-')}"
         + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not found else ""),
     )
 
@@ -351,7 +353,7 @@ def _gold(cell: str, place: str, target: Target) -> str | float | tuple[str, ...
     if target == "labels":
         return _several(cell, place)
     if not cell:
-        raise InputError(expected=f"a label in {place}", found="an empty cell", fix="fill it in, or take the row out")
+        raise InputError(expected=f"a label in {place}", found="an empty cell", fix="fill it in, or remove the row")
     if target == "label":
         return cell
     try:
@@ -364,7 +366,7 @@ def _gold(cell: str, place: str, target: Target) -> str | float | tuple[str, ...
 
 
 def _several(cell: str, place: str) -> tuple[str, ...]:
-    """The names in a cell, each once, in their order."""
+    """The distinct names in a cell, in order."""
     if cell.startswith("["):
         names = parse_json(cell, place)
         if not all(isinstance(name, str | int) for name in names):

@@ -1,7 +1,7 @@
-"""The texts of one file of any size, one at a time: a text a line, or one column of a table or of records.
+"""The texts of a file of any size, one at a time: one per line, or one column of a table or of JSON records.
 
-Row i of what is made of a file is its line (record, row) i, so an empty line is a text too. Only a line feed ends a
-line. Bytes that are not UTF-8 become U+FFFD and are counted.
+Row i of the output belongs to line (record, row) i of the file, so an empty line is a text, too. Only a line feed ends
+a line. Bytes that are not UTF-8 become U+FFFD, and the lines with such bytes are counted.
 """
 
 import csv
@@ -29,25 +29,25 @@ from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.progress import counted
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
-JSON_HEAD = 4096  # bytes that tell whether a file holds JSON
+JSON_HEAD = 4096  # bytes that are checked for JSON
 
 
 class TextLines:
-    """The texts of a file, each time it is gone through; those of stdin once.
+    """The texts of a file; can be iterated any number of times, stdin only once.
 
     Args:
-        path: a file, plain or .gz or .zst, or "-" for stdin. One that ends in .csv, .tsv, .jsonl or .parquet is a
-            table; any other has a text a line.
-        column: of a table; by default `text`, or the only one that is known for texts. Stdin with a column is JSON
-            lines.
+        path: a file, plain, .gz or .zst, or "-" for stdin. A file that ends in .csv, .tsv, .jsonl or .parquet is a
+            table; any other file has one text per line.
+        column: the column of a table; by default `text`, or the only column with a known name for texts. With a column,
+            stdin is read as JSON lines.
 
     Attributes:
-        bad_lines: lines with bytes that are not UTF-8, in the last round.
-        blank_records: blank lines between JSON records or rows of CSV, which are no records, in the last round.
+        bad_lines: lines with bytes that are not UTF-8, in the last iteration.
+        blank_records: blank lines between JSON records or CSV rows, which are not records, in the last iteration.
 
     Raises:
-        ConfigError: there is a column for a file that is no table.
-        InputError: the name ends in .json, which has no text a line.
+        ConfigError: a column is given for a file that is not a table.
+        InputError: the name ends in .json, a format that does not have one text per line.
     """
 
     def __init__(self, path: str | Path, column: str | None = None) -> None:
@@ -60,15 +60,15 @@ class TextLines:
             raise ConfigError(
                 expected=f"a table for the column {column!r}, a file that ends in {', '.join(TABLES)}",
                 found=f"'{shown(self.path)}'",
-                fix="leave out the column, or rename the file",
+                fix="omit the column, or rename the file",
             )
         self.bad_lines = self.blank_records = self._first_bad = 0
 
     def __iter__(self) -> Iterator[str]:
-        """The texts in their order.
+        """The texts in file order.
 
         Raises:
-            InputError: the file is missing, empty, binary or damaged, or a record has no text; the message names it.
+            InputError: the file is missing, empty, binary or damaged, or a record has no text; the message says which.
         """
         self.bad_lines = self.blank_records = self._first_bad = 0
         packing = None if self.is_stdin else COMPRESSIONS.get(Path(self.path).suffix.lower())
@@ -78,19 +78,19 @@ class TextLines:
                 yield from self._texts(stream)
         except UnreadableError as reason:
             raise InputError(
-                expected=f"texts in '{shown(self.path)}'", found=str(reason), fix="name a file that holds text"
+                expected=f"texts in '{shown(self.path)}'", found=str(reason), fix="name a file with text"
             ) from None
 
     def notes(self) -> list[str]:
-        """What was told of the last round: lines that could not be read, blank records. One sentence each."""
+        """Notes on the last iteration, one sentence each: undecodable lines, blank records."""
         notes = []
         if self.bad_lines:
             notes.append(
                 f"lines that are not UTF-8: {self.bad_lines:,}, the first is line {self._first_bad:,}; "
-                "what could not be read became U+FFFD"
+                "invalid bytes became U+FFFD"
             )
         if self.blank_records:
-            notes.append(f"blank lines that are no records, left out: {self.blank_records:,}")
+            notes.append(f"blank lines skipped: {self.blank_records:,}")
         return notes
 
     def _texts(self, stream: SourceStream) -> Iterator[str]:
@@ -115,7 +115,7 @@ class TextLines:
                 yield line.removesuffix("\n").removesuffix("\r")
 
     def _lines(self, stream: SourceStream) -> Iterator[str]:
-        """Decoded lines with their line feeds."""
+        """Decoded lines, line feeds included."""
         head = stream.read(BLOCK_BYTES)
         if not head:
             raise UnreadableError("an empty file")
@@ -142,12 +142,10 @@ class TextLines:
                 record = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise InputError(
-                    expected=f"JSON in {place}", found=f"{brief(line.strip())} ({error})", fix="mend this line"
+                    expected=f"JSON in {place}", found=f"{brief(line.strip())} ({error})", fix="fix this line"
                 ) from None
             if not isinstance(record, dict):
-                raise InputError(
-                    expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="mend this line"
-                )
+                raise InputError(expected=f"a JSON record {{...}} in {place}", found=brief(record), fix="fix this line")
             column = column or self._column(list(record))
             if column not in record:
                 raise InputError(
@@ -158,7 +156,7 @@ class TextLines:
             yield _text(record[column], column, place)
 
     def _cells(self, lines: Iterable[str]) -> Iterator[str]:
-        # The limit belongs to the process. A text longer than it is no mistake, so it is raised and never lowered.
+        # The limit is per process. A longer text is not an error, so the limit is raised and never lowered.
         csv.field_size_limit(max(csv.field_size_limit(), LONGEST_RECORD))
         rows = csv.reader(lines, strict=True) if self.kind == ".csv" else _Tabbed(lines)
         header: list[str] = []
@@ -174,37 +172,37 @@ class TextLines:
                 elif len(cells) not in (len(header), 0):
                     raise InputError(
                         expected=f"{counted(len(header), 'column')} in line {rows.line_num:,} of '{shown(self.path)}'",
-                        found=f"{len(cells)}, beginning with {brief(cells[0])}",
-                        fix="mend this line: a column separator is missing, or stands inside a text",
+                        found=f"{len(cells)}, starting with {brief(cells[0])}",
+                        fix="fix this line: a column separator is missing, or part of a text",
                     )
                 else:
                     yield cells[place] if cells else ""
         except csv.Error as error:
             raise InputError(
-                expected=f"rows of CSV up to line {rows.line_num:,} of '{shown(self.path)}'",
+                expected=f"CSV rows up to line {rows.line_num:,} of '{shown(self.path)}'",
                 found=str(error),
-                fix="close and double its quotes",
+                fix="close every quote, and double quotes inside a cell",
             ) from None
 
     def _json(self) -> InputError:
-        """Why JSON is not read line by line, and what to do."""
+        """The error for JSON where lines of text are expected."""
         table = f"a {self.kind[1:].upper()} table" if self.kind in TABLES else "plain text"
-        fix = "give it as JSON lines, a record {...} a line, "
-        fix += "and say --column" if self.is_stdin else "in a file whose name ends in .jsonl"
+        fix = "convert it to JSON lines, one record {...} per line, "
+        fix += "and set --column" if self.is_stdin else "in a file that ends in .jsonl"
         return InputError(expected=f"{table} in '{shown(self.path)}'", found="JSON", fix=fix)
 
     def _parquet_column(self, names: Sequence[str], texts: Sequence[str]) -> str:
-        """The column with the texts, found as in other tables, but among those alone that hold texts.
+        """The column with the texts, found as in other tables, but only among columns of type text.
 
         Raises:
-            InputError: it is not there or holds no texts, or nobody can tell which it is.
+            InputError: the column is missing, is not of type text, or is ambiguous.
         """
         column = self._column(names if self.column is not None or not texts else texts)
         if column not in texts:
             raise InputError(
                 expected=f"texts in the column {column!r} of '{shown(self.path)}'",
                 found="values of another type",
-                fix=f"name one of the {show_columns(texts)}" if texts else "name a file that holds texts",
+                fix=f"name one of the {show_columns(texts)}" if texts else "name a file with texts",
             )
         return column
 
@@ -212,7 +210,7 @@ class TextLines:
         """The column with the texts.
 
         Raises:
-            InputError: it is not there, or nobody can tell which it is.
+            InputError: the column is missing or ambiguous.
         """
         if self.column is not None:
             if self.column in names:
@@ -226,15 +224,15 @@ class TextLines:
         found = ["text"] if "text" in names else known or list(names)
         if len(found) != 1:
             raise InputError(
-                expected=f"one column that is known for texts in '{shown(self.path)}'",
+                expected=f"one column with a known name for texts in '{shown(self.path)}'",
                 found=show_columns(names),
-                fix="say which with --column",
+                fix="name it with --column",
             )
         return found[0]
 
 
 class _Tabbed:
-    """The cells of lines with tabs between them, without quotes; counts lines as `csv.reader` does."""
+    """The cells of tab-separated lines, without quoting; counts lines as `csv.reader` does."""
 
     def __init__(self, lines: Iterable[str]) -> None:
         self.lines, self.line_num = iter(lines), 0
@@ -246,13 +244,13 @@ class _Tabbed:
 
 
 class RunningDigest:
-    """The digest of a sequence of texts, at any point of it."""
+    """The digest of a sequence of texts, available after any number of them."""
 
     def __init__(self) -> None:
         self._hash = hashlib.sha256()
 
     def add(self, texts: Iterable[str]) -> None:
-        """Goes on with some texts."""
+        """Adds texts to the digest."""
         for text in texts:
             data = text.encode("utf-8", "surrogatepass")
             self._hash.update(len(data).to_bytes(8, "little"))
@@ -263,7 +261,7 @@ class RunningDigest:
 
 
 def _raw_lines(stream: SourceStream, data: bytes) -> Iterator[bytes]:
-    """Lines with their line feeds, of `data` and what follows it; the last one may lack it."""
+    """The lines of `data` and of the rest of the stream, line feeds included; the last line may lack it."""
     waiting: list[bytes] = []
     number, size = 0, 0
     while data:
@@ -284,11 +282,11 @@ def _raw_lines(stream: SourceStream, data: bytes) -> Iterator[bytes]:
 
 
 def _text(value: Any, column: str, place: str) -> str:
-    """The text of a field; none at all is an empty one."""
+    """The text of a field; a missing value is an empty text."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise InputError(
-            expected=f"a text in the column {column!r} in {place}", found=brief(value), fix="name another column"
+            expected=f"text in the column {column!r} in {place}", found=brief(value), fix="name another column"
         )
     return clean(value)

@@ -1,1 +1,1 @@
-"""Rows through an encoder: units, micro-batches, forward passes, frozen use."""
+"""Runs rows through an encoder: units, micro-batches, forward passes, frozen encoders."""

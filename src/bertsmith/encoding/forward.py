@@ -1,19 +1,15 @@
-"""The forward pass of evaluation and prediction: encoded examples in, logits in their order out."""
+"""The forward pass of evaluation and prediction: from encoded examples to logits in the same order."""
 
 import contextlib
 from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.units import Features, TaskBatch, computed
+from bertsmith.encoding.units import Features, Logits, TaskBatch, computed
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
-
-Logits = npt.NDArray[np.float32]
 
 
 @torch.inference_mode()
@@ -29,9 +25,9 @@ def task_logits(
     This is the one forward pass of evaluation and prediction; equal rows are computed once.
 
     Args:
-        micro_tokens: most tokens worked on at once; None: what suits the device.
-        advance: is told the share of the rows that was done since it was last told, for a progress that covers more;
-            without it there is a progress of these rows.
+        micro_tokens: maximum tokens per micro-batch; None for a default that suits the device.
+        advance: receives the fraction of rows done since its last call, for a progress bar that covers more work;
+            without it these rows get their own progress bar.
     """
     progress = Progress("evaluating", total=len(features.rows), unit="rows")
 

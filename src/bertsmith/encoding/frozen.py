@@ -1,61 +1,52 @@
-"""An encoder that is not trained: what it says of words and of texts, as arrays.
+"""A frozen encoder, which turns words and texts into vectors.
 
 Letters: R positions that are read, W words of all sentences, E examples, N rows, T tokens, n chosen layers, D width of
 the encoder.
 
-Vectors are computed once, in evaluation mode and without gradients, and kept as fp32 on the CPU. Of the hidden states
-only the chosen ones are kept; layers above the highest chosen one are not computed, and of that one only what is read.
-This is the one place that turns rows into vectors.
+Vectors are computed once, in evaluation mode and without gradients, and stored as fp32 on the CPU. Only the chosen
+hidden states are kept; layers above the highest chosen one are not computed, and that one only where it is read. This
+is the only place that turns rows into vectors.
 
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
 """
 
 import dataclasses
 import functools
-import hashlib
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.encoding.units import PER_ROW, Features, Ints, TaskBatch, computed
+from bertsmith.encoding.units import Features, Ints, TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, ConfigError, nearest
-from bertsmith.files import digest_file
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.heads import Head
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
-from bertsmith.model.prepared import prepare
 from bertsmith.progress import Progress, amount
-from bertsmith.runtime import Runtime, choose_inference, memory_bytes
+from bertsmith.runtime import Runtime, memory_bytes
 from bertsmith.settings import require
 from bertsmith.text.pack import PackedRows
 from bertsmith.text.tokenizer import Tokenizer
 
-_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 POOLINGS = ("mean", "cls", "pooler", "max")
 _OF_FIRST = ("cls", "pooler")
-MOST_MEMORY = 0.5  # share of the machine's memory that vectors may fill
+MOST_MEMORY = 0.5  # maximum fraction of the machine's memory for vectors
 
 Vectors = npt.NDArray[np.float32]
 
 
 class FrozenEncoder:
-    """An encoder whose parameters stay as they are.
+    """An encoder whose parameters do not change.
 
     Args:
-        model: the encoder; from here on in evaluation mode and without gradients.
+        model: the encoder; it is put into evaluation mode, without gradients.
         tokenizer: of the model.
         runtime: device and precision.
-        base_digest: gives the digest of the model's parameters, when it is asked for.
-        micro_tokens: most tokens worked on at once; None: what suits the device.
-        has_pooler: the layer on top of [CLS] was trained.
-        kept: with int8, the linear layers that stay higher.
+        base_digest: returns the digest of the model's parameters; called only when needed.
+        micro_tokens: maximum tokens per micro-batch; None for a default that suits the device.
+        has_pooler: whether the pooler was trained.
+        kept: with int8, the linear layers that are kept in higher precision.
     """
 
     def __init__(
@@ -75,30 +66,6 @@ class FrozenEncoder:
         self.micro_tokens = runtime.inference_tokens if micro_tokens is None else micro_tokens
         self._base_digest = base_digest
 
-    @staticmethod
-    def load(source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32") -> "FrozenEncoder":
-        """The encoder of a model folder, Google checkpoint, run folder or hub id, or of what was read of one.
-
-        Raises:
-            CheckpointError: the source has no vocabulary, or cannot be read.
-            ConfigError: the device is absent or the precision unknown.
-        """
-        folder = source if isinstance(source, ModelFolder) else load_any(source)
-        loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
-        runtime = choose_inference(device, precision)
-        runtime.tell()
-        weights = folder.path / "model.safetensors"
-        if weights.is_file():
-            base_digest = functools.partial(digest_file, weights)
-        else:
-            base_digest = functools.partial(str, _digest_parameters(loaded.model.encoder))
-        has_pooler = "pooler" not in loaded.new_parts
-        kept = folder.metadata.kept_layers(folder.path)
-        prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept)
-        return FrozenEncoder(
-            loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
-        )
-
     @property
     def hidden_size(self) -> int:
         """D."""
@@ -106,12 +73,12 @@ class FrozenEncoder:
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """What the vectors are made of, by name."""
+        """The digests of the vocabulary and of the model, by name."""
         base = {} if self._base_digest is None else {"base": self._base_digest()}
         return {"vocabulary": self.tokenizer.vocabulary.digest, **base}
 
     def settings(self, choice: LayerChoice) -> dict[str, object]:
-        """What vectors of these layers depend on beside the rows, for JSON."""
+        """Everything besides the rows that determines vectors of these layers, for JSON."""
         return {
             **{"vocabulary" if name == "vocabulary" else "model": digest for name, digest in self.digests.items()},
             "rules": self.tokenizer.settings,
@@ -122,11 +89,11 @@ class FrozenEncoder:
         }
 
     def choice(self, name: str) -> LayerChoice:
-        """The choice of layers of a name or of numbers; see `layer_choice`."""
+        """The choice of layers given by a name or by numbers; see `layer_choice`."""
         return layer_choice(name, self.model.num_layers)
 
     def hidden_states(self, features: Features, choice: LayerChoice) -> Vectors:
-        """The chosen hidden states of the positions that are read, float32 [R, n, D], in the order of the features.
+        """The chosen hidden states at the positions that are read, float32 [R, n, D], in the order of the features.
 
         Raises:
             ConfigError: the vectors take too much memory.
@@ -140,20 +107,20 @@ class FrozenEncoder:
     def row_vectors(
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
     ) -> Vectors:
-        """One vector a row, float32 [N, width], in their order.
+        """One vector per row, float32 [N, width], in order.
 
         Args:
-            pooling: the "mean" over all tokens of the row, [CLS] and [SEP] among them; the "max" over them; "cls": the
-                hidden state of [CLS] alone; "pooler": the layer on top of it, with its tanh.
+            pooling: the "mean" over all tokens of the row, including [CLS] and [SEP]; the "max" over them; "cls": only
+                the hidden state of [CLS]; "pooler": the pooler on top of it, with its tanh.
             progress: counts the rows that are done.
 
         Raises:
-            ConfigError: the pooling is unknown or does not go with the layers, or the vectors take too much memory.
-            CheckpointError: the pooler is asked for and was never trained.
+            ConfigError: the pooling is unknown or does not work with the layers, or the vectors take too much memory.
+            CheckpointError: the pooler is requested but was never trained.
         """
         self.require_pooling(pooling, choice)
-        features = _rows_by_first(rows)
-        # One position a row is read, so the positions of the features are its rows.
+        features = rows_by_first(rows)
+        # One position per row is read, so the positions of the features are the rows.
         return self._vectors(
             features,
             choice,
@@ -165,7 +132,7 @@ class FrozenEncoder:
         )
 
     def token_vectors(self, rows: PackedRows, choice: LayerChoice, read: Ints | None = None) -> Vectors:
-        """One vector a token, float32 [T, width], or [R, width] for the positions that are read.
+        """One vector per token, float32 [T, width], or [R, width] for the positions that are read.
 
         Args:
             read: int64 [R], flat positions, ascending, at least one in every row; None for all.
@@ -173,22 +140,22 @@ class FrozenEncoder:
         Raises:
             ConfigError: the vectors take too much memory.
         """
-        features = dataclasses.replace(_rows_by_first(rows), read=read)
+        features = dataclasses.replace(rows_by_first(rows), read=read)
         width = (choice.width(self.hidden_size),)
         return self._vectors(
             features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True
         )
 
     def progress(self, rows: PackedRows) -> Progress:
-        """The progress of these rows through the encoder."""
+        """A progress bar for running these rows through the encoder."""
         return Progress("frozen encoder", total=len(rows), unit="rows")
 
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
-        """Returns if the pooling is known, goes with the layers, and has what it needs.
+        """Checks that the pooling is known, works with the layers, and has the parameters it needs.
 
         Raises:
-            ConfigError: it is unknown, or the pooler is asked of anything but the last layer.
-            CheckpointError: the pooler is asked for and was never trained.
+            ConfigError: it is unknown, or the pooler is requested for anything but the last layer.
+            CheckpointError: the pooler is requested but was never trained.
         """
         if pooling not in POOLINGS:
             raise ConfigError(expected="a known pooling", found=repr(pooling), fix=nearest(pooling, POOLINGS))
@@ -196,15 +163,15 @@ class FrozenEncoder:
             return
         require(
             choice.layers == (self.model.num_layers,),
-            expected="the last layer under the pooler",
+            expected="the last layer for the pooler",
             found=repr(choice.name),
-            fix="choose the layers 'last', or another pooling",
+            fix="choose layers 'last', or another pooling",
         )
         if not self.has_pooler:
             raise CheckpointError(
                 expected="a model with a trained pooler",
                 found="one without",
-                fix="choose the pooling mean, cls or max, or another model",
+                fix="choose pooling mean, cls or max, or another model",
             )
 
     def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, lengths: tuple[int, ...]) -> Tensor:
@@ -228,12 +195,12 @@ class FrozenEncoder:
         pruned: bool,
         progress: Progress | None = None,
     ) -> Vectors:
-        """What `finish` makes of the chosen hidden states, float32 [R, *width]; equal rows are computed once.
+        """The results of `finish` on the chosen hidden states, float32 [R, *width]; equal rows are computed once.
 
         Args:
-            finish: gives [r, *width] for the hidden states [r, n, D] of a micro-batch and the lengths of its rows.
-            what: R is the number of these.
-            pruned: `finish` is given the positions that are read; otherwise all tokens.
+            finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and the lengths of its rows.
+            what: what R counts, for error messages.
+            pruned: `finish` receives only the positions that are read; otherwise all tokens.
             progress: counts the rows that are done.
 
         Raises:
@@ -267,7 +234,7 @@ class FrozenEncoder:
         )
 
     def require_positions(self, max_length: int) -> None:
-        """Returns if the model reads rows of `max_length` tokens.
+        """Checks that the model can read rows of `max_length` tokens.
 
         Raises:
             ConfigError: it has fewer positions.
@@ -281,32 +248,11 @@ class FrozenEncoder:
         )
 
 
-def _digest_parameters(model: Encoder) -> str:
-    """The digest of all parameters, for models that do not lie in one file."""
-    whole = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        whole.update(name.encode())
-        whole.update(tensor.contiguous().view(torch.uint8).numpy())
-    return f"sha256:{whole.hexdigest()}"
-
-
-def _rows_by_first(rows: PackedRows) -> Features:
-    """Rows that are units of their own, of which [CLS] is read."""
-    return Features(
-        rows=rows,
-        rows_per_unit=np.ones(len(rows), dtype=np.int64),
-        example_of_row=np.arange(len(rows)),
-        read=rows.offsets[:-1],
-        targets=None,
-        targets_per=PER_ROW,
-    )
-
-
 def _require_room(shape: tuple[int, ...], what: str) -> int:
-    """The bytes of a float32 array.
+    """The size of a float32 array in bytes.
 
     Raises:
-        ConfigError: it would fill more of the machine's memory than is left to it.
+        ConfigError: it would take more than `MOST_MEMORY` of the machine's memory.
     """
     size, memory = 4 * int(np.prod(shape, dtype=np.int64)), memory_bytes()
     require(

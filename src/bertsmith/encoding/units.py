@@ -1,11 +1,11 @@
-"""Encoded examples, and their cutting into micro-batches without padding.
+"""Encoded examples, and how they are split into micro-batches without padding.
 
 Letters: U units, N rows, T tokens of all rows, R positions that the head reads, K outputs of the head.
 
 A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows
-of a long text), or a single window where each is trained by itself (questions, tags).
+of a long text), or a single window if each window is trained separately (questions, tags).
 
-Where nothing is learned, rows do not depend on one another, and equal ones are computed once (`computed`).
+Outside training, rows do not depend on each other, and equal rows are computed once (`computed`).
 """
 
 import dataclasses
@@ -17,27 +17,28 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.text.pack import PackedRows
 
 Ints = npt.NDArray[np.int64]
+Logits = npt.NDArray[np.float32]
 PER_UNIT, PER_ROW, PER_POSITION = "unit", "row", "position"
 NO_LABEL = -1  # of a position that is read but has no target
-_COPIED = 2**16  # entries that are copied at a time, so that copying takes hardly any memory
+_COPIED = 2**16  # entries copied at a time, so that copying takes hardly any memory
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Features:
-    """Examples as a model reads them.
+    """Examples in the form that a model reads.
 
     Attributes:
-        rows: N rows, those of a unit side by side.
+        rows: N rows; those of a unit are consecutive.
         rows_per_unit: int64 [U], at least 1 each.
-        example_of_row: int64 [N], the number of the example that each row belongs to, ascending.
+        example_of_row: int64 [N], the index of the example that each row belongs to, ascending.
         read: int64 [R], the flat positions that the head reads, ascending, at least one in every row; None for all.
-        targets: what is to be predicted, or None where there is no gold; its first axis is U, N or R by `targets_per`.
+        targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`.
         targets_per: unit, row or position.
-        extra: what the task needs to decode, by name; arrays or lists over rows or examples.
+        extra: data that the task needs for decoding, by name; arrays or lists over rows or examples.
     """
 
     rows: PackedRows
@@ -58,17 +59,17 @@ class Features:
 
     @functools.cached_property
     def lengths(self) -> Ints:
-        """The tokens of each row, int64 [N]."""
+        """The number of tokens in each row, int64 [N]."""
         return self.rows.lengths.astype(np.int64)
 
     @functools.cached_property
     def unit_tokens(self) -> Ints:
-        """The tokens of each unit, int64 [U]."""
+        """The number of tokens in each unit, int64 [U]."""
         return np.add.reduceat(self.lengths, self.first_rows) if len(self) else np.zeros(0, np.int64)
 
     @functools.cached_property
     def read_per_row(self) -> Ints:
-        """How many positions the head reads in each row, int64 [N]."""
+        """The number of positions that the head reads in each row, int64 [N]."""
         if self.read is None:
             return self.lengths
         return np.diff(np.searchsorted(self.read, self.rows.offsets))
@@ -81,18 +82,18 @@ class Features:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskBatch:
-    """A micro-batch: some units of a step, their rows sorted by length.
+    """A micro-batch: some units of a step, with their rows sorted by length.
 
     Attributes:
         batch: the rows.
-        read: the positions the head reads; None for all.
-        chosen: int64 [r], which entries of the features' positions these are.
-        unit_of_row: int64 [n], the unit of each row, numbered in this micro-batch.
-        place_in_unit: int64 [n], which row of its unit each is.
-        targets: those of these units, rows or positions; None where there is no gold.
-        num_units: units in this micro-batch.
+        read: the positions that the head reads; None for all.
+        chosen: int64 [r], the indices of these positions among the positions of the features.
+        unit_of_row: int64 [n], the unit of each row, numbered within this micro-batch.
+        place_in_unit: int64 [n], the index of each row in its unit.
+        targets: the targets of these units, rows or positions; None if there is no gold.
+        num_units: number of units in this micro-batch.
         step: the optimizer step, for the noise.
-        step_targets: targets of the whole step, by which losses are divided.
+        step_targets: number of targets in the whole step, by which losses are divided.
     """
 
     batch: Batch
@@ -115,22 +116,22 @@ def computed(
     device: str,
     advance: Callable[[float], None] | None = None,
 ) -> npt.NDArray[np.float32]:
-    """What `compute` gives for every position that is read, float32 [R, *width], in the order of the features.
+    """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
 
-    Equal rows are computed once: the last digits of a row depend on its place in the batch, so only this way do equal
-    texts of one call have equal numbers. Rows are sorted by length and cut by tokens, those of a unit independently.
+    Equal rows are computed once: the last digits of a result depend on the row's place in the batch, so only this way
+    do equal texts in one call get equal numbers. Rows are sorted by length and split by tokens, even those of one unit.
 
     Args:
-        compute: gives [r, *width] for a micro-batch.
-        width: the shape of what belongs to one position.
-        micro_tokens: as of `micro_batches`.
-        advance: is told the share of the rows that was done since it was last told.
+        compute: returns [r, *width] for a micro-batch.
+        width: the shape of the result for one position.
+        micro_tokens: see `micro_batches`.
+        advance: receives the fraction of rows done since its last call.
     """
     found = np.empty((features.num_read, *width), dtype=np.float32)
     if not len(features):
         return found
     different, place = _different(features)
-    # Each result is written where it is first wanted, then copied to where it is wanted again.
+    # Each result is written to the first place that needs it, then copied to the others.
     first = np.unique(place, return_index=True)[1]
     units = np.arange(len(different), dtype=np.int64)
     for part in micro_batches(different, units, micro_tokens=micro_tokens, device=device):
@@ -145,10 +146,22 @@ def computed(
     return found
 
 
-def _different(features: Features) -> tuple[Features, Ints]:
-    """The different rows as units of their own, and which of their positions each one that is read is, int64 [R].
+def rows_by_first(rows: PackedRows) -> Features:
+    """Rows as separate units, with only [CLS] read."""
+    return Features(
+        rows=rows,
+        rows_per_unit=np.ones(len(rows), dtype=np.int64),
+        example_of_row=np.arange(len(rows)),
+        read=rows.offsets[:-1],
+        targets=None,
+        targets_per=PER_ROW,
+    )
 
-    Of equal rows different positions may be read; of the one that stands for them all these are.
+
+def _different(features: Features) -> tuple[Features, Ints]:
+    """The distinct rows as separate units, and for each position that is read its index among theirs, int64 [R].
+
+    If different positions are read in equal rows, all of them are read in the row that represents them.
     """
     rows, which = features.rows.distinct()
     if features.read is None:
@@ -180,12 +193,12 @@ def micro_batches(
     """The units of a step, in micro-batches of at most `micro_tokens` tokens (or one unit) each.
 
     Args:
-        units: numbers of units, int64; one may come twice where a step reaches into the next epoch.
-        rank, world: of the units, sorted by length, every `world`-th from `rank` on.
+        units: indices of units, int64; a unit may occur twice if a step extends into the next epoch.
+        rank, world: select every `world`-th of the units, sorted by length, starting at `rank`.
     """
     tokens = features.unit_tokens[units]
     counts = features.rows_per_unit[units]
-    # Noise is named by the row's place in the step, whatever micro-batch it falls into.
+    # Noise depends on the row's place in the step, not on its micro-batch.
     names = np.cumsum(counts) - counts
     step_targets = _count_targets(features, units)
     order = np.argsort(tokens // counts, kind="stable")[rank::world]
@@ -199,27 +212,26 @@ def _micro_batch(features: Features, units: Ints, names: Ints, device: str, step
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     unit_of_row = np.repeat(np.arange(len(units)), counts)
     row_names = np.repeat(names, counts) + place
-    lengths, per_row = features.lengths, features.read_per_row
-    by_length = np.lexsort((per_row[rows], lengths[rows]))
+    by_length = np.lexsort((features.read_per_row[rows], features.lengths[rows]))
     rows, place, unit_of_row = rows[by_length], place[by_length], unit_of_row[by_length]
-    index = rows_index(lengths, rows)
-    batch = Batch.from_flat(
-        features.rows.token_ids[index], features.rows.segment_ids[index], lengths[rows], row_names[by_length], device
+    gathered = gather_rows(
+        rows,
+        token_ids=features.rows.token_ids,
+        segment_ids=features.rows.segment_ids,
+        lengths=features.lengths,
+        wanted=features.read,
+        wanted_per_row=features.read_per_row,
+        row_ids=row_names[by_length],
+        device=device,
     )
-    chosen = rows_index(per_row, rows)
-    read = None
-    if features.read is not None:
-        new_starts = np.cumsum(lengths[rows]) - lengths[rows]
-        shift = np.repeat(new_starts - features.rows.offsets[rows], per_row[rows])
-        read = Read.at(batch, features.read[chosen] + shift)
     targets = None
     if features.targets is not None:
-        entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: chosen}[features.targets_per]
+        entries = {PER_UNIT: units, PER_ROW: rows, PER_POSITION: gathered.chosen}[features.targets_per]
         targets = torch.from_numpy(np.ascontiguousarray(features.targets[entries])).to(device)
     return TaskBatch(
-        batch=batch,
-        read=read,
-        chosen=chosen,
+        batch=gathered.batch,
+        read=gathered.read,
+        chosen=gathered.chosen,
         unit_of_row=torch.from_numpy(unit_of_row).to(device),
         place_in_unit=torch.from_numpy(place).to(device),
         targets=targets,
@@ -230,7 +242,7 @@ def _micro_batch(features: Features, units: Ints, names: Ints, device: str, step
 
 
 def _count_targets(features: Features, units: Ints) -> int:
-    """The targets of some units."""
+    """The number of targets in some units."""
     if features.targets is None or features.targets_per == PER_UNIT:
         return len(units)
     rows = rows_index(features.rows_per_unit, units)

@@ -1,1 +1,1 @@
-"""A model in other formats, checked against the library."""
+"""Export to other formats, verified against the library."""

@@ -1,9 +1,9 @@
-"""The gate of every export: the model in its new form is run beside the library, and must say the same.
+"""The equivalence check of every export: the exported model and the library must give the same outputs.
 
 Letters: B sequences of a padded batch, S tokens of the longest, C endings of a choice, N rows, T tokens, K labels.
 
-The library runs flat batches, the other side padded ones, in the order of the file, so that lengths are mixed. Values
-at padding are not compared.
+The library runs flat batches, the other side padded ones, in file order, so that lengths are mixed. Values at padding
+are not compared.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -35,32 +35,32 @@ Array = npt.NDArray[np.float32]
 Outputs = dict[str, Array]
 Runner = Callable[[dict[str, Ints]], Outputs]
 Model = EncoderForTask | EncoderForPreTraining
-# What of a prediction is its answer; the rest are probabilities.
+# The fields of a prediction that are its answer; the others are probabilities.
 ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
 
 
 def library_model(folder: ModelFolder, spec: TaskSpec | None) -> Model:
-    """The model as the library runs it, in fp32.
+    """The model in the library, in fp32.
 
     Raises:
-        CheckpointError: the folder has not the head that the spec needs, or no vocabulary for it.
+        CheckpointError: the folder lacks the head that the spec needs, or the vocabulary for it.
     """
     if spec is not None:
         return load_for_task(folder, task_for(spec).head, keep_head=True).model.eval()
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(folder.config), seed=None)
     state = model.state_dict()
-    # What the folder lacks is never asked for.
+    # Tensors that the folder lacks are never used.
     give_memory(model, {name: tensor for name, tensor in folder.tensors.items() if name in state})
     return model.eval()
 
 
 def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
-    """What runs padded batches in the library: their padding is taken out before, and put back, as zeros, after.
+    """A runner of padded batches in the library: strips the padding, runs the model, restores the padding as zeros.
 
     Args:
-        model: as of `library_model`.
-        outputs: what is asked of it.
+        model: from `library_model`.
+        outputs: the outputs to compute.
     """
 
     def run(inputs: dict[str, Ints]) -> Outputs:
@@ -82,13 +82,13 @@ def library_runner(model: Model, outputs: Sequence[Output]) -> Runner:
 
 
 def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner: Runner, sample: Sample) -> Comparison:
-    """How far a runner of padded batches is from the library, on the sample and on rows of odd lengths.
+    """How far a runner of padded batches deviates from the library, on the sample and on rows of odd lengths.
 
     Args:
-        folder: gives the configuration.
-        model: the library's side.
-        outputs: those of the runner.
-        runner: the other side.
+        folder: the model folder with the configuration.
+        model: the model in the library.
+        outputs: the outputs of the runner.
+        runner: the exported model.
         sample: rows of text.
     """
     tallies = {output.name: _Tally() for output in outputs}
@@ -114,7 +114,7 @@ def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner
 
 
 class _Tally:
-    """Sums over the values of one output."""
+    """Running statistics of the differences in one output."""
 
     def __init__(self) -> None:
         self.count, self.largest, self.sum, self.magnitude = 0, 0.0, 0.0, 0.0
@@ -125,7 +125,7 @@ class _Tally:
         exact = ours.astype(np.float64)
         apart = np.abs(exact - theirs)
         self.count += exact.size
-        # numpy's maximum hands on what is not a number.
+        # np.maximum propagates NaN.
         self.largest = float(np.maximum(self.largest, apart.max()))
         self.magnitude = max(self.magnitude, float(np.abs(exact).max()))
         self.sum, self.total = self.sum + float(apart.sum()), self.total + float(exact.sum())
@@ -145,12 +145,12 @@ class _Tally:
 
 
 class _Kept:
-    """The logits of both sides at the positions that the task reads, float32 [R, K] in the order of the features."""
+    """The logits of both sides at the positions that the task uses, float32 [R, K], in feature order."""
 
     def __init__(self, scored: Scored) -> None:
         self.scored = scored
         features, head = scored.features, scored.task.head
-        # Pooled heads read one position a row.
+        # Pooled heads use one position per row.
         count = len(features.rows) if head.pooled else len(features.rows.token_ids)
         self.ours = np.empty((count, head.outputs), dtype=np.float32)
         self.theirs = np.empty_like(self.ours)
@@ -162,7 +162,7 @@ class _Kept:
             kept[places] = parts[0] if len(parts) == 1 else np.stack(parts, axis=-1)
 
     def scores(self) -> dict[str, Any]:
-        """The task's score on both sides, what is lost, and how many answers changed."""
+        """The task's score on both sides, the loss, and the number of changed answers."""
         task, features, examples = self.scored.task, self.scored.features, self.scored.examples
         found, answers = [], []
         for logits in (self.ours, self.theirs):
@@ -171,7 +171,7 @@ class _Kept:
             found.append(task.score(examples, predictions)[task.spec.metric])
             if task.spec.kind in ANSWERS:
                 answers.append([getattr(prediction, ANSWERS[task.spec.kind]) for prediction in predictions])
-        # SQuAD's scorer prints per cent.
+        # SQuAD's scorer reports percentages.
         unit = 100 if task.spec.kind == "span" else 1
         return {
             "metric": task.spec.metric,
@@ -189,7 +189,7 @@ def _widest(folder: ModelFolder, outputs: Sequence[Output]) -> int:
 
 
 def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple[PackedRows, Ints, int]]:
-    """Padded batches as (rows, which of them, endings of each example): odd lengths, then the sample in its order."""
+    """Padded batches as (rows, chosen row numbers, endings per example): odd lengths, then the sample in order."""
     odd = odd_rows(folder)
     every = np.arange(len(odd), dtype=np.int64)
     for chosen in (every, every[:1], every[-1:]):
@@ -210,7 +210,7 @@ def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple
 
 
 def _padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints], npt.NDArray[np.bool_]]:
-    """Some rows as other tools are given them, int64 [B, S] each, and which tokens are real, bool [B, S]."""
+    """The chosen rows as padded inputs for other tools, int64 [B, S] each, and a mask of real tokens, bool [B, S]."""
     lengths = rows.lengths[chosen]
     real = np.arange(lengths.max()) < lengths[:, None]
     index = rows_index(rows.lengths, chosen)
@@ -220,7 +220,7 @@ def _padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints
 
 
 def _flat(values: Array, per: str, real: npt.NDArray[np.bool_]) -> Array:
-    """Padded values without their padding, a row a token, a sequence or an ending."""
+    """Padded values without the padding, one row per token, sequence or ending."""
     if per == PER_TOKEN:
         return values[real]
     return values.reshape(-1, 1) if per == PER_ENDING else values
@@ -228,7 +228,7 @@ def _flat(values: Array, per: str, real: npt.NDArray[np.bool_]) -> Array:
 
 @torch.inference_mode()
 def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequence[Output]) -> Outputs:
-    """What the library says of some rows, a row a token, a sequence or an ending."""
+    """The library's outputs for the chosen rows, one row per token, sequence or ending."""
     index = rows_index(rows.lengths, chosen)
     batch = Batch.from_flat(rows.token_ids[index], rows.segment_ids[index], rows.lengths[chosen])
     if isinstance(model, EncoderForTask):

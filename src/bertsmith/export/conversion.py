@@ -1,7 +1,7 @@
-"""A model in another format, written only if it says there what it says here.
+"""Export of a model to another format, written only if it gives the same outputs there.
 
-Everything is written beside the destination and put into its place after the gate; what does not pass leaves nothing.
-`export.json` beside the model tells what was compared, on what, and how far apart the two sides were.
+Everything is written to a partial folder next to the destination and moved into place after the check; a failed check
+leaves nothing behind. `export.json` next to the model records what was compared, on which data, and the differences.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
-from bertsmith.model.parameter_names import OWN_HEAD
+from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import ColumnSettings, task_name
 from bertsmith.tasks.spec_of_model import spec_of
@@ -41,7 +41,7 @@ from bertsmith.tasks.task import TaskSpec
 from bertsmith.text.normalize import TextRules
 
 FORMATS = (*load.KINDS, "onnx")
-# How sentence-transformers notes what is done with the hidden states; the modules lie in folders of their own.
+# The file in which sentence-transformers lists its modules, such as pooling; each module has a folder of its own.
 SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json")
 _MODULE_FOLDER = re.compile(r"[0-9]+_[A-Za-z]+")
 
@@ -60,23 +60,23 @@ def export(
     allow_unknown: bool = False,
     replace: bool = False,
 ) -> tuple[LoadReport, list[str]]:
-    """What became of every tensor of the source, and lines that say what was compared.
+    """Exports a model; returns a report on every tensor of the source, and lines that say what was compared.
 
     Args:
-        source: anything that `load_any` takes.
-        destination: a folder that is whole or not there.
+        source: anything that `load_any` accepts.
+        destination: the folder to write; it appears complete or not at all.
         to: "huggingface", "google" or "onnx".
-        int8: with "onnx", a second file with int8 weights.
+        int8: with "onnx", also write a file with int8 weights.
         data: labelled examples of the model's task, or texts for a model without one, to compare on.
         task, columns: how labelled examples are read; see `DataFile`.
-        limit: in place of `FP32_LIMIT`; with `int8` in place of the limit of the int8 file.
+        limit: overrides `FP32_LIMIT`; with `int8`, the limit of the int8 file instead.
         rules, allow_unknown: see `load_any`.
-        replace: write over an existing folder that holds a model; never over the source.
+        replace: overwrite an existing model folder; never the source.
 
     Raises:
-        ConfigError: the format is unknown or has no place for the user's own head, options do not go together, or a
-            package is not installed.
-        CheckpointError: the two sides differ by more than the limit; or the source cannot be exported.
+        ConfigError: the format is unknown or cannot hold the user's head, options conflict, or a package is not
+            installed.
+        CheckpointError: the two sides differ by more than the limit, or the source cannot be exported.
         InputError, VocabularyError: as for reading and writing.
     """
     destination = Path(destination)
@@ -93,7 +93,7 @@ def export(
             folder = load.convert(source, partial, to=to, rules=rules, allow_unknown=allow_unknown, replace=True)
             check = check_google if to == "google" else check_huggingface
             lines = check(folder, partial, file, limit)
-        # A run folder is known to be the source only when it has been read.
+        # That a run folder is the source is known only after it has been read.
         require_outside(destination, [folder.path])
         if to != "google":
             _carry_sentence_files(folder.path, partial)
@@ -102,10 +102,10 @@ def export(
 
 
 def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | None) -> DataFile | None:
-    """The file to compare on, with how it is read.
+    """The file to compare on, and how to read it.
 
     Raises:
-        ConfigError: it is said how a file is read, but there is none; or there is no such task.
+        ConfigError: reading options are set without a file, or there is no such task.
     """
     name = None if task is None else task_name(task)
     file = DataFile(path=data or Path(), task=name, columns=columns or ColumnSettings())
@@ -116,7 +116,7 @@ def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | No
 
 def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
     if int8 and to != "onnx":
-        raise ConfigError(expected="--to onnx with --int8", found=f"--to {to}", fix="leave out --int8")
+        raise ConfigError(expected="--to onnx with --int8", found=f"--to {to}", fix="omit --int8")
     if limit is not None and not limit >= 0:
         raise ConfigError(expected="a limit of at least 0", found=str(limit), fix="correct --limit")
 
@@ -124,16 +124,16 @@ def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
 def _write_onnx(
     folder: ModelFolder, partial: Path, *, int8: bool, file: DataFile | None, limit: float | None
 ) -> list[str]:
-    """Fills the folder; the lines for the user.
+    """Writes the ONNX files to the folder; returns lines for the user.
 
     Raises:
-        ConfigError: the model has a head of the user's own, or a package is not installed.
+        ConfigError: the head is the user's, or a package is not installed.
     """
     if OWN_HEAD in folder.parts:
         raise ConfigError(
             expected="a model whose head bertsmith knows, for --to onnx",
-            found=f"the head {folder.metadata.own_head or 'of an unknown class'!r} of the user",
-            fix="export the model yourself (torch.onnx), or fine-tune it without a head of your own",
+            found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
+            fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
         )
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()
@@ -149,7 +149,7 @@ def _write_onnx(
     reduced = needs_reduced_range()
     if int8:
         if reduced:
-            tell("int8: this processor has no VNNI and would cut off sums of large products; weights take 7 bits")
+            tell("int8: this processor has no VNNI and would saturate sums of large products; weights use 7 bits")
         write_int8(folder, kind, partial / INT8_MODEL, reduced=reduced)
         found = compare(folder, model, outputs, session_runner(partial / INT8_MODEL), sample)
         limits[INT8_MODEL] = require_near(found, INT8_MODEL, limit)
@@ -175,7 +175,7 @@ def _write_onnx(
 
 
 def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path) -> None:
-    """Writes configuration, tokenizer and metadata, so that the folder is complete by itself."""
+    """Writes configuration, tokenizer and metadata, so that the folder is self-contained."""
     tokenizer, metadata = folder.require_tokenizer(), folder.metadata
     if spec is not None:
         labels = spec.labels or metadata.labels
@@ -190,20 +190,20 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path)
 
 
 def _carry_card(source: Path, partial: Path, to: str) -> list[str]:
-    """Takes along what people wrote into the card of the source; a line where it has no place."""
+    """Copies hand-written parts of the source's model card; returns a notice if that is not possible."""
     older = source / CARD
     if not older.is_file():
         return []
     text = older.read_text(encoding="utf-8", errors="replace")
     card = with_additions((partial / CARD).read_text(encoding="utf-8"), text)
     if card is None and to != "huggingface":
-        return [f"{CARD} of the source is not a card of bertsmith; a new one was written"]
+        return [f"{CARD} of the source is not a bertsmith model card; a new one was written"]
     write_text(partial / CARD, text if card is None else card)
     return []
 
 
 def _carry_sentence_files(source: Path, partial: Path) -> None:
-    """Copies what sentence-transformers knows of pooling, where the source is one of its folders."""
+    """Copies the pooling configuration of sentence-transformers, if the source is one of its folders."""
     if not (source / "modules.json").is_file() or not (source / "config.json").is_file():
         return
     for name in SENTENCE_FILES:

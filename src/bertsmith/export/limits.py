@@ -1,35 +1,35 @@
-"""How far an exported model may be from the library.
+"""How far an exported model may deviate from the library.
 
-An exact export must keep two limits: one of every output, and one of the score where there are labelled examples. The
-second is not implied by the first: an answer turns wherever two outputs lie nearer together than the two sides do, and
-of a model whose outputs differ little beside their size, that may be anywhere. But one such tie is noise, and on few
-examples it costs more than any sensible limit: how much depends on the metric. So a single answer that changed
-is let pass, whatever it costs.
+An exact export must stay within two limits: one on every output and, with labelled examples, one on the score. The
+first does not imply the second: an answer flips wherever two outputs are closer together than the two sides are, which
+may happen anywhere in a model whose outputs differ little relative to their size. But one such tie is noise, and on few
+examples it costs more than any sensible limit; how much depends on the metric. So a single changed answer is accepted,
+whatever it costs.
 """
 
 from bertsmith.errors import CheckpointError
 from bertsmith.export.record import Comparison
 
 FP32_LIMIT = 1e-4  # largest difference, in units of the spread
-METRIC_LIMIT = 0.001  # what the task's score, as a share, may lose
-TIES = 1  # answers that may change, whatever the score loses by that
+METRIC_LIMIT = 0.001  # largest loss of the task's score, as a fraction
+TIES = 1  # answers that may change, whatever that costs in the score
 INT8_LIMIT = 0.2  # mean difference, in units of the spread
-INT8_METRIC_LIMIT = 0.004  # what the task's score, as a share, may lose
+INT8_METRIC_LIMIT = 0.004  # largest loss of the task's score, as a fraction
 
 
 def require_equal(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
-    """The limits that an exact export keeps: of the outputs, and of the task's score where there is one.
+    """Checks an exact export and returns the limits it meets: on the outputs and, if there is one, on the score.
 
     Args:
         what: the file, for the message.
-        limit: in place of `FP32_LIMIT`; that of the score stays.
+        limit: overrides `FP32_LIMIT`; the limit on the score is unchanged.
 
     Raises:
-        CheckpointError: it does not.
+        CheckpointError: a limit is exceeded.
     """
     most = FP32_LIMIT if limit is None else limit
     for one in found.differences:
-        # Not a number is never at most anything.
+        # Written so that NaN fails, too.
         if not one.largest <= most:
             raise CheckpointError(
                 expected=f"{one.output} of {what} within {most:g} of their spread ({one.spread:.4g}) of the library's",
@@ -41,8 +41,8 @@ def require_equal(found: Comparison, what: str, limit: float | None = None) -> d
     is_tie = found.changed is not None and found.changed <= TIES
     if not found.loss <= METRIC_LIMIT and not is_tie:
         raise CheckpointError(
-            expected=f"a {found.metric} of {what} at most {METRIC_LIMIT:g} below that of the library"
-            + ("" if found.changed is None else f", or at most {TIES} answer changed"),
+            expected=f"a {found.metric} of {what} at most {METRIC_LIMIT:g} below the library's"
+            + ("" if found.changed is None else f", or at most {TIES} changed answer"),
             found=found.scores,
             fix="nothing was written; try other versions of the packages, or compare on more examples",
         )
@@ -51,21 +51,21 @@ def require_equal(found: Comparison, what: str, limit: float | None = None) -> d
 
 
 def require_near(found: Comparison, what: str, limit: float | None = None) -> dict[str, float]:
-    """The limit that a quantised export keeps: of the task's score where there is one, else of the outputs.
+    """Checks a quantized export and returns the limit it meets: on the score if there is one, else on the outputs.
 
     Args:
         what: the file, for the message.
-        limit: in place of `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
+        limit: overrides `INT8_METRIC_LIMIT` or `INT8_LIMIT`.
 
     Raises:
-        CheckpointError: it does not.
+        CheckpointError: the limit is exceeded.
     """
-    fix = "nothing was written; leave out --int8, or allow more with --limit"
+    fix = "nothing was written; omit --int8, or allow more with --limit"
     if found.loss is not None:
         most = INT8_METRIC_LIMIT if limit is None else limit
         if not found.loss <= most:
             raise CheckpointError(
-                expected=f"a {found.metric} of {what} at most {most:g} below that of the library",
+                expected=f"a {found.metric} of {what} at most {most:g} below the library's",
                 found=found.scores,
                 fix=fix,
             )

@@ -1,6 +1,6 @@
-"""Files of ONNX: a graph on the disk, its int8 form, and a session that runs one.
+"""ONNX files: writing a graph to disk, its int8 version, and a session that runs one.
 
-Source: `quantize_dynamic` of onnxruntime (weights of each column in int8, activations in uint8 as they come).
+Source: `quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint8 activations).
 """
 
 from pathlib import Path
@@ -17,16 +17,16 @@ from bertsmith.export.onnx_graph import build_graph, package
 from bertsmith.runtime import choose_inference
 
 MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
-# A protobuf file may not reach 2 GiB; what is around the weights takes some thousands of bytes.
+# A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.
 LARGEST_FILE = 2**31 - 2**20
 QUANTISED = ("MatMul", "Gather")
 
 
 def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_file: int = LARGEST_FILE) -> None:
-    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file beside it.
+    """Writes the graph of a model; weights of more than `largest_file` bytes go into a second file next to it.
 
     Args:
-        kind: the kind of task whose head the model has; None for a pre-trained model or a bare encoder.
+        kind: the kind of task of the model's head; None for a pre-trained model or a bare encoder.
 
     Raises:
         ConfigError: onnx is not installed.
@@ -38,10 +38,10 @@ def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_fil
 def write_int8(
     folder: ModelFolder, kind: str | None, path: Path, *, reduced: bool, largest_file: int = LARGEST_FILE
 ) -> None:
-    """Writes the graph with matrices and word table in int8.
+    """Writes the graph with matrices and word embeddings in int8.
 
     Args:
-        reduced: weights take 7 of their 8 bits, so that no sum of two products leaves 16 bits; see
+        reduced: weights use 7 of their 8 bits, so that no sum of two products overflows 16 bits; see
             `needs_reduced_range`.
 
     Raises:
@@ -49,9 +49,9 @@ def write_int8(
         CheckpointError: the graph is not valid ONNX.
     """
     onnx, quantization = package("onnx"), package("onnxruntime.quantization")
-    # The decoder of a masked-LM head is turned and quantised by columns, so it can no longer be the word table itself.
+    # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.
     graph = build_graph(folder.config, folder.tensors, kind, tied=False)
-    # There is nothing to fold or to fuse in it before; without the mark onnxruntime advises to try.
+    # There is nothing to fold or fuse beforehand; without this mark onnxruntime advises to try.
     onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
     plain = path.with_name(f"plain-{path.name}")
     outside = _write(graph, plain, largest_file)
@@ -69,23 +69,23 @@ def write_int8(
 
 
 def needs_reduced_range() -> bool:
-    """Whether this processor adds two products of uint8 and int8 in 16 bits, where large ones are cut off.
+    """Whether this processor adds two uint8 x int8 products in 16 bits, where large sums saturate.
 
-    So it is on x86 without VNNI. Where nobody can say, the answer is yes, which costs one bit.
+    This is the case on x86 without VNNI. If unknown, the answer is yes, which costs one bit.
     """
     runtime = choose_inference("cpu", "int8")
     return runtime.precision != "int8" or runtime.int8_bits == 7
 
 
 def session_runner(path: Path) -> Runner:
-    """What runs an ONNX file on padded batches: arrays by the names of inputs to arrays by the names of outputs.
+    """A runner of an ONNX file on padded batches: maps arrays by input name to arrays by output name.
 
     Raises:
         ConfigError: onnxruntime is not installed.
-        CheckpointError: it cannot load the file, or fails to run it.
+        CheckpointError: onnxruntime cannot load or run the file.
     """
     onnxruntime = package("onnxruntime")
-    # Each of its status codes is an error of its own, and they have no common base.
+    # onnxruntime has one exception class per status code, without a common base.
     names_there = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
     failures: tuple[type[Exception], ...] = tuple(
         value for value in names_there if isinstance(value, type) and issubclass(value, Exception)
@@ -120,7 +120,7 @@ def session_runner(path: Path) -> Runner:
 
 
 def _write(graph: Any, path: Path, largest_file: int) -> bool:
-    """Writes a graph and checks it; whether the weights are in a file of their own."""
+    """Writes a graph and checks it; returns whether the weights are in a separate file."""
     onnx = package("onnx")
     outside = sum(len(array.raw_data) for array in graph.graph.initializer) > largest_file
     onnx.save_model(

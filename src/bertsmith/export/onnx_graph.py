@@ -1,12 +1,12 @@
-"""The graph of a model in ONNX, written node by node from its parameters.
+"""The ONNX graph of a model, built node by node from its parameters.
 
 Letters: B sequences, S tokens of the longest one, C endings of a choice, D width, A heads, d head width, K labels,
 V vocabulary.
 
-Batches are padded here, because that is what other tools hand over: `attention_mask` says which tokens are real, and
-what stands at the others does not change these. Names of inputs and outputs are those of `transformers`. Parameters
-keep our names; matrices are stored as [in, out], so that a product needs no turning. Where only [CLS] is read, the last
-layer computes nothing else, as in the library.
+Batches are padded here, because other tools pass padded batches: `attention_mask` says which tokens are real, and the
+other positions do not affect them. Inputs and outputs have the names used by `transformers`. Parameters keep our names;
+matrices are stored as [in, out], so that products need no transpose. If only [CLS] is read, the last layer computes
+nothing else, as in the library.
 
 Source: the operators of ONNX; `BertModel` of `model/bert.py`, which this follows line by line.
 """
@@ -32,23 +32,23 @@ LOWEST = float(np.finfo(np.float32).min)
 
 
 def inputs_of(config: EncoderConfig) -> tuple[str, ...]:
-    """The inputs of a graph; a model without several segments has no segment ids."""
+    """The inputs of a graph; a model with fewer than two segments has no segment ids."""
     return INPUTS if config.type_vocab_size > 1 else INPUTS[:2]
 
 
 class Output(NamedTuple):
-    """An output of a graph: its name, and what one row of it is about."""
+    """An output of a graph: its name, and what one row of it describes."""
 
     name: str
     per: str
 
 
 def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
-    """What a graph answers, under the names that `transformers` gives it.
+    """The outputs of a graph, with the names used by `transformers`.
 
     Args:
         kind: the kind of task; None for a pre-trained model or a bare encoder.
-        parts: the parts beyond embeddings and layers that are there.
+        parts: the parts beyond embeddings and layers that exist.
 
     >>> [output.name for output in outputs_of(None, ["pooler", "mlm"])]
     ['logits', 'last_hidden_state', 'pooler_output']
@@ -65,7 +65,7 @@ def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
 
 
 def package(name: str) -> Any:
-    """A module of the extra `export`.
+    """The imported module of a package of the extra `export`.
 
     Raises:
         ConfigError: it is not installed.
@@ -86,10 +86,10 @@ def build_graph(
     """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
 
     Args:
-        tensors: parameters by our name, with `bert.` in front of the encoder's.
-        kind: the kind of task whose head the parameters hold; None for a pre-trained model or a bare encoder.
-        tied: the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a matrix of
-            its own, which can then be quantised.
+        tensors: parameters by our name, those of the encoder prefixed with `bert.`.
+        kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
+        tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
+            separate matrix, which can then be quantised.
 
     Raises:
         ConfigError: onnx is not installed.
@@ -131,7 +131,7 @@ def build_graph(
 
 
 class _Graph:
-    """Nodes and arrays while they are put together; a value is known by its name."""
+    """A graph under construction: its nodes and arrays; values are referred to by name."""
 
     def __init__(self, onnx: Any, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> None:
         self.onnx, self.config, self.tensors = onnx, config, tensors
@@ -192,7 +192,7 @@ class _Graph:
         return self.norm(total, "bert.embeddings.norm")
 
     def bias(self, ids: str, mask: str) -> str:
-        """What is added to the scores: 0 where a key may be seen, else the lowest number; [B, 1, 1 or S, S]."""
+        """The mask added to the scores: 0 where a key may be seen, else the lowest number; [B, 1, 1 or S, S]."""
         seen = self.node("Cast", self.node("Unsqueeze", mask, self.integers(1, 2)), to=self.onnx.TensorProto.BOOL)
         if self.config.is_causal:
             length = self.node("Squeeze", self.node("Shape", ids, start=1, end=2))
@@ -258,25 +258,25 @@ class _Graph:
         return self.node("LayerNormalization", x, scale, shift, axis=-1, epsilon=self.config.layer_norm_eps)
 
     def first(self, x: str, *, axis: int) -> str:
-        """The first entry of an axis, which stays."""
+        """The first entry along an axis, which is kept with size 1."""
         return self.node("Slice", x, self.integers(0), self.integers(1), self.integers(axis))
 
     def node(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """The value of a new node."""
+        """The name of the value of a new node."""
         name = f"{operator}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name=name, **attributes))
         return name
 
     def parameter(self, name: str) -> str:
-        """One of our parameters as it is."""
+        """One of our parameters, unchanged."""
         return self.array(name, _plain(self.tensors[name]))
 
     def integers(self, *values: int) -> str:
-        """A list of whole numbers."""
+        """A list of integers."""
         return self.array(f"integers {' '.join(map(str, values))}", np.array(values, dtype=np.int64))
 
     def scalar(self, value: int) -> str:
-        """A single whole number."""
+        """A single integer."""
         return self.array(f"integer {value}", np.array(value, dtype=np.int64))
 
     def real(self, name: str, value: float) -> str:
@@ -284,8 +284,8 @@ class _Graph:
         return self.array(name, np.array(value, dtype=np.float32))
 
     def array(self, name: str, values: npt.NDArray[np.generic]) -> str:
-        """A constant; the same name is the same constant."""
-        # Not ascontiguousarray, which would give a single number an axis.
+        """A constant; equal names refer to the same constant."""
+        # Not ascontiguousarray, which would add an axis to a single number.
         self.arrays.setdefault(name, np.asarray(values, order="C"))
         return name
 

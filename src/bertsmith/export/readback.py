@@ -1,4 +1,4 @@
-"""A model folder in another format, read back and run beside the library before it is put into its place."""
+"""Checks of exported model folders: each is read back and compared with the library before it is moved into place."""
 
 import importlib
 import importlib.util
@@ -19,24 +19,24 @@ from bertsmith.export.onnx_graph import Output, inputs_of, outputs_of
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
-from bertsmith.model.parameter_names import OWN_HEAD
+from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
 
 
 def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limit: float | None) -> list[str]:
-    """Reads a Google checkpoint back and runs what was read beside the source; the lines for the user.
+    """Reads a Google checkpoint back and compares it with the source; returns lines for the user.
 
-    Both sides are the library: nothing else that reads these checkpoints can be asked for here.
+    The library runs both sides, because no other reader of these checkpoints can be relied on here.
 
     Args:
         folder: the source.
-        partial: where the checkpoint was written; the record goes there too.
-        file: what to compare on; sentences that come with the package if not given.
-        limit: in place of `FP32_LIMIT`.
+        partial: the folder of the written checkpoint; the record is written there, too.
+        file: the data to compare on; by default sentences that come with the package.
+        limit: overrides `FP32_LIMIT`.
 
     Raises:
-        CheckpointError: what came back is another model, or says something else.
+        CheckpointError: the model read back differs, or its outputs do.
         ConfigError, InputError: the file cannot be read for this model.
     """
     back = google.read_google(partial)
@@ -51,7 +51,7 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
     outputs = outputs_of(None if spec is None else spec.kind, folder.parts)
     sample = sample_for(folder, spec, file)
     model, model_back = library_model(folder, spec), library_model(back, spec_of(back))
-    del back  # a model of its own by now
+    del back  # the model has its own copy by now
     found = compare(folder, model, outputs, library_runner(model_back, outputs), sample)
     limits = require_equal(found, "the Google checkpoint", limit)
     record |= {"sample": sample.about, "limits": limits, "read_back": found.to_dict()}
@@ -60,13 +60,13 @@ def check_google(folder: ModelFolder, partial: Path, file: DataFile | None, limi
 
 
 def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None, limit: float | None) -> list[str]:
-    """Reads a Hugging Face folder back, and runs it in `transformers` if that is installed; the lines for the user.
+    """Reads a Hugging Face folder back, and runs it in `transformers` if installed; returns lines for the user.
 
     Args:
-        folder, partial, file, limit: as of `check_google`.
+        folder, partial, file, limit: see `check_google`.
 
     Raises:
-        CheckpointError: what came back is another model, or says something else in `transformers`.
+        CheckpointError: the model read back differs, or its outputs in `transformers` do.
         ConfigError, InputError: the file cannot be read for this model.
     """
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
@@ -99,41 +99,41 @@ def _record_unrun(record: dict[str, Any], partial: Path, why: str, file: DataFil
     """Writes the record of an export that could not be run.
 
     Raises:
-        ConfigError: there is a file to run it on.
+        ConfigError: a file to run it on was given.
     """
     if file is not None:
-        raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=why, fix="leave out --data")
+        raise ConfigError(expected=f"{needed}, to compare on '{file.path}'", found=why, fix="omit --data")
     write_json(partial / RECORD, {**record, "not_run": why, "versions": versions()})
 
 
 def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
-    """The number of tensors, all of which came back as they were.
+    """The number of tensors, after checking that all were read back unchanged.
 
     Raises:
-        CheckpointError: something did not; all of it is named.
+        CheckpointError: something changed; the message names all of it.
     """
     wrong = [f"no {name}" for name in folder.tensors if name not in back.tensors]
-    wrong += [f"{name} from nowhere" for name in back.tensors if name not in folder.tensors]
+    wrong += [f"unexpected {name}" for name in back.tensors if name not in folder.tensors]
     wrong += [
-        f"other values in {name}"
+        f"different values in {name}"
         for name, tensor in folder.tensors.items()
         if name in back.tensors and not torch.equal(tensor.double(), back.tensors[name].double())
     ]
-    wrong += ["another configuration"] if back.config != folder.config else []
+    wrong += ["a different configuration"] if back.config != folder.config else []
     if folder.tokenizer is not None:
         same = back.tokenizer is not None and back.tokenizer.vocabulary.digest == folder.tokenizer.vocabulary.digest
         same = same and back.tokenizer is not None and back.tokenizer.settings == folder.tokenizer.settings
-        wrong += [] if same else ["another tokenizer"]
+        wrong += [] if same else ["a different tokenizer"]
     theirs, ours = spec_of(back), spec_of(folder)
     if theirs != ours and not wrong:
         raise CheckpointError(
-            expected="a format that tells what the model is for",
-            found=f"{_head(theirs)} in the place of {_head(ours)}",
+            expected="a format that records the task of the model",
+            found=f"{_head(theirs)} instead of {_head(ours)}",
             fix="nothing was written; choose another --to",
         )
     if wrong:
         raise CheckpointError(
-            expected="the model to come back as it was written",
+            expected="the model to be read back unchanged",
             found="; ".join(wrong),
             fix="nothing was written; check the disk and try again",
         )
@@ -141,16 +141,16 @@ def _require_same(folder: ModelFolder, back: ModelFolder) -> int:
 
 
 def _head(spec: TaskSpec | None) -> str:
-    """What a model answers, for a message."""
+    """The head of a model, for a message."""
     if spec is None:
-        return "no head of a task"
-    return f"a head of {spec.name} ({spec.kind}" + (f": {', '.join(spec.labels)})" if spec.labels else ")")
+        return "no task head"
+    return f"a {spec.name} head ({spec.kind}" + (f": {', '.join(spec.labels)})" if spec.labels else ")")
 
 
 def transformers_runner(
     transformers: Any, partial: Path, outputs: tuple[Output, ...]
 ) -> tuple[Runner, tuple[Output, ...]]:
-    """What runs the folder in `transformers`, and which of the outputs it gives."""
+    """A runner of the folder in `transformers`, and the outputs that it gives."""
     values = read_json(partial / "config.json")
     architecture, asked = values["architectures"][0], inputs_of(read_config(values))
     theirs = {output.name: output.name for output in outputs}

@@ -1,7 +1,7 @@
-"""What `export.json` beside an exported model says: how far it is from the library, on what, and with which packages.
+"""The content of `export.json`: differences from the library, the data they were measured on, package versions.
 
-*Spread* is the standard deviation of an output of the library, or a tenth of its largest magnitude where that is more
-(a model that says the same of everything has none); differences are in its units.
+The *spread* of an output is its standard deviation in the library, or a tenth of its largest magnitude if that is more
+(a model with constant output has no standard deviation); differences are in units of the spread.
 """
 
 import dataclasses
@@ -17,14 +17,14 @@ RECORD = "export.json"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How far the two sides are apart in one output.
+    """The difference between the two sides in one output.
 
     Attributes:
-        output: its name.
-        values: how many numbers were compared.
-        largest: difference in units of the spread; not a number where the other side gives none.
-        mean: difference in units of the spread.
-        spread: see the head of this module.
+        output: name of the output.
+        values: number of values compared.
+        largest: largest difference in units of the spread; NaN if the other side gives NaN.
+        mean: mean difference in units of the spread.
+        spread: see the module docstring.
     """
 
     output: str
@@ -36,16 +36,15 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What came of running both sides on one sample.
+    """The result of running both sides on the same sample.
 
     Attributes:
-        differences: one an output.
+        differences: one per output.
         metric: name of the task's score; None without labelled examples.
-        library, exported: the score, as the task prints it.
-        loss: what the score loses, as a share.
-        examples: how many were scored.
-        changed: of how many the two sides give different answers; None where an answer is a number, which nearly
-            always differs.
+        library, exported: the score on each side, as the task prints it.
+        loss: loss of the score, as a fraction.
+        examples: number of examples scored.
+        changed: number of examples with different answers; None if answers are numbers, which nearly always differ.
     """
 
     differences: tuple[Difference, ...]
@@ -70,16 +69,16 @@ class Comparison:
         return values
 
     def line(self) -> str:
-        """What a person wants to know."""
+        """A summary for display."""
         parts = [
-            f"{one.output} differ by {one.largest:.2g} of their spread at most, {one.mean:.2g} on average"
+            f"{one.output} differ by at most {one.largest:.2g} of their spread, {one.mean:.2g} on average"
             for one in self.differences
         ]
         return "; ".join([*parts, f"{self.metric} {self.scores}"] if self.metric is not None else parts)
 
     @property
     def scores(self) -> str:
-        """Both scores, and how many answers differ, for a line."""
+        """Both scores and the number of changed answers, as text."""
         both = f"{self.exported:.4f}, library {self.library:.4f}"
         if self.changed is None or self.examples is None:
             return both
@@ -87,5 +86,5 @@ class Comparison:
 
 
 def versions(**others: str) -> dict[str, str]:
-    """The versions of the packages that were at work."""
+    """The versions of the packages involved."""
     return {"bertsmith": bertsmith.__version__, "torch": torch.__version__, "numpy": np.__version__, **others}

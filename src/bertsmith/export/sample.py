@@ -1,4 +1,4 @@
-"""What an exported model is tried on: labelled examples, texts, and rows of the lengths where mistakes show."""
+"""Data to test an exported model on: labelled examples, texts, and rows of lengths that reveal mistakes."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -24,14 +24,14 @@ from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
 BUILT_IN = ("sentiment", "claim", "truth")  # presets whose examples come with the package
-NUM_BUILT_IN = 32  # texts of each
-NUM_ENDINGS = 3  # rows of a choice among built-in texts
+NUM_BUILT_IN = 32  # texts from each preset
+NUM_ENDINGS = 3  # rows of a multiple-choice example made of built-in texts
 ODD_LENGTHS = (1, 2, 5, 17)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Scored:
-    """Labelled examples with all that is needed to score logits on them."""
+    """Labelled examples with everything needed to score logits on them."""
 
     task: Task
     examples: Sequence[Example]
@@ -41,13 +41,13 @@ class Scored:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """Rows to try a model on.
+    """Rows to test a model on.
 
     Attributes:
-        rows: N rows of text, those of a unit side by side.
-        rows_per_unit: int64 [units]; above 1 for the endings of a choice and for windows.
-        about: where the rows come from, for the record; plain values.
-        scored: the examples, where they are labelled.
+        rows: N rows of text; rows of the same unit are adjacent.
+        rows_per_unit: int64 [units]; above 1 for the endings of a multiple-choice example and for windows.
+        about: the origin of the rows, for the record; plain values.
+        scored: the examples, if they are labelled.
     """
 
     rows: PackedRows
@@ -56,18 +56,18 @@ class Sample:
     scored: Scored | None = None
 
     def line(self) -> str:
-        """What a person wants to know."""
+        """A summary for display."""
         return f"compared on {self.about['data']} ({self.about['rows']:,} rows) and on rows of odd lengths"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataFile:
-    """A file to try a model on, and how it is read.
+    """A file to test a model on, and how to read it.
 
     Attributes:
-        path: labelled examples of the model's task; for a model without a task a text a line.
-        task: the task of the catalogue in whose form the examples stand; None: that of the model's task.
-        columns: where the parts of an example stand, for the tasks that do not know it themselves.
+        path: labelled examples of the model's task; for a model without a task, one text per line.
+        task: the catalogue task whose format the file has; None for the format of the model's task.
+        columns: the columns of an example's parts, for tasks without fixed columns.
     """
 
     path: Path
@@ -76,43 +76,43 @@ class DataFile:
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """What was said of how it is read: the task, and the columns that are not at their defaults."""
+        """The reading options that are set: the task, and columns that differ from their defaults."""
         usual = to_dict(named_tasks.ColumnSettings())
         columns = {name: value for name, value in to_dict(self.columns).items() if value != usual[name]}
         return columns if self.task is None else {"task": self.task, **columns}
 
     @property
     def options(self) -> str:
-        """The command line's options for what is chosen, for a message."""
+        """The command-line options of the choices, for a message."""
         return ", ".join(f"--{name.replace('_', '-')}" for name in self.chosen)
 
 
 def sample_for(folder: ModelFolder, spec: TaskSpec | None, file: DataFile | None) -> Sample:
-    """The rows of a file in the form of the model's task, or else some sentences that come with the package.
+    """The rows of a file, encoded for the model's task, or else of sentences that come with the package.
 
     Args:
-        folder: a model with a vocabulary.
+        folder: a model folder with a vocabulary.
 
     Raises:
-        ConfigError: the file is named as one of another kind of task.
-        InputError: the file is not of this task, or cannot be read; the message names file and row.
+        ConfigError: the given task is of another kind than the model's.
+        InputError: the file is not of this task, or cannot be read; the message gives file and row.
     """
-    assert folder.tokenizer is not None, "asked before"
+    assert folder.tokenizer is not None, "checked before"
     if file is None:
         return _built_in(folder, folder.tokenizer, spec)
     if spec is None:
         require(
             not file.chosen,
-            expected=f"a model with the head of a task, with {file.options}",
-            found=f"one without, which reads '{file.path}' as texts",
-            fix=f"leave out {file.options}",
+            expected=f"a model with a task head, with {file.options}",
+            found=f"one without, for which '{file.path}' is read as texts",
+            fix=f"omit {file.options}",
         )
         return _texts(folder, folder.tokenizer, file.path)
     return _labelled(folder, folder.tokenizer, file)
 
 
 def odd_rows(folder: ModelFolder) -> PackedRows:
-    """Rows of random ids: of one token, of a few, of all positions of the model; the second half is segment 1."""
+    """Rows of random ids, of one token, a few, and all positions of the model; the second half is segment 1."""
     lengths = np.array([*ODD_LENGTHS, folder.config.max_tokens], dtype=np.int32)
     lengths = np.minimum(lengths, folder.config.max_tokens)
     draw = generator(0, "export check")
@@ -127,7 +127,7 @@ def odd_rows(folder: ModelFolder) -> PackedRows:
 
 
 def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) -> Sample:
-    """Sentences of the package, alone and in pairs."""
+    """Sentences that come with the package, single and in pairs."""
     texts: list[str] = []
     for name in BUILT_IN:
         path = named_tasks.bundled_examples(name)
@@ -155,7 +155,7 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
 
 
 def _labelled(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Sample:
-    """The examples of a file, read and scored as `bertsmith evaluate` does."""
+    """The examples of a file, read and scored as by `bertsmith evaluate`."""
     name, spec, examples = read_labelled(folder, file.path, file.task, file.columns)
     task = task_for(spec)
     task.check(examples, gold=True)
@@ -170,7 +170,7 @@ def _labelled(folder: ModelFolder, tokenizer: Tokenizer, file: DataFile) -> Samp
 
 
 def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
-    """The rows of both."""
+    """The rows of both, concatenated."""
     return PackedRows(
         np.concatenate([first.token_ids, second.token_ids]),
         np.concatenate([first.segment_ids, second.segment_ids]),
@@ -180,16 +180,16 @@ def _joined(first: PackedRows, second: PackedRows) -> PackedRows:
 
 
 def _texts(folder: ModelFolder, tokenizer: Tokenizer, data: Path) -> Sample:
-    """The texts of a file as `TextLines` reads them, a row each, without blank ones.
+    """The texts of a file as read by `TextLines`, one row each, without blank ones.
 
-    What is longer than the model reads is cut, and told in `about`.
+    Texts over the model's length limit are truncated, which `about` records.
     """
     source = TextLines(data)
     texts = [text for text in source if text.strip()]
     for note in source.notes():
         warn(f"{data}: {note}")
     if not texts:
-        raise InputError(expected=f"a text a line in '{data}'", found="none", fix="name another file with --data")
+        raise InputError(expected=f"one text per line in '{data}'", found="none", fix="name another file with --data")
     limit = folder.config.max_tokens
     encoded = tokenizer.encode_batch(texts)
     rows = pack_rows(encoded, template=tokenizer.template, max_length=limit, model_limit=limit)

@@ -1,4 +1,4 @@
-"""Two fine-tuning runs compared on the same dev examples: is their difference more than noise?"""
+"""Comparison of two fine-tuning runs on the same dev examples: is the difference more than noise?"""
 
 import json
 from collections.abc import Sequence
@@ -11,12 +11,12 @@ from bertsmith.finetuning.resampling import DRAWS, score_rows
 from bertsmith.metrics.uncertainty import PairedTest, paired_test
 from bertsmith.progress import counted
 
-LEVEL = 0.05  # a p-value below it is more than noise
+LEVEL = 0.05  # significance level: a p-value below it means more than noise
 
 EXAMPLE_SCORES = {
     "classification": "right answers",
     "choice": "right answers",
-    "regression": "minus the squared error",
+    "regression": "negative squared error",
     "span": "F1 of the answers",
 }
 
@@ -30,9 +30,9 @@ class Comparison:
     Attributes:
         first: name of the first run.
         second: name of the second.
-        score: what an example counts.
-        examples: how many there are.
-        test: what the examples say about the difference.
+        score: the score of an example.
+        examples: number of examples.
+        test: the paired test of the difference over the examples.
     """
 
     first: str
@@ -45,7 +45,7 @@ class Comparison:
     def verdict(self) -> str:
         """One sentence: whether the difference is more than noise."""
         if self.test.p_value >= LEVEL:
-            return f"The difference is no more than noise: {self.examples:,} examples do not tell the two apart."
+            return f"The difference is within noise: {self.examples:,} examples cannot separate the two."
         better, worse = (self.first, self.second) if self.test.difference > 0 else (self.second, self.first)
         noise = f"the noise of {counted(self.examples, 'example')}"
         return f"The difference is more than {noise}: {better} is better than {worse}."
@@ -54,11 +54,11 @@ class Comparison:
         """The difference, its interval, the p-value and the verdict."""
         return (
             f"{self.first} against {self.second}, {self.score}: {self.test.difference:+.4f} "
-            f"({self._interval()}, 95% interval), p = {self.test.p_value:.4f}. {self.verdict}"
+            f"(95% interval {self._interval()}), p = {self.test.p_value:.4f}. {self.verdict}"
         )
 
     def cells(self) -> list[str]:
-        """The same as a row of a table."""
+        """The same values as a table row."""
         pair = f"{self.first} against {self.second}"
         return [pair, f"{self.test.difference:+.4f}", self._interval(), f"{self.test.p_value:.4f}", self.verdict]
 
@@ -67,14 +67,14 @@ class Comparison:
 
 
 def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
-    """The paired test of two runs over their dev examples.
+    """The paired test of two runs on their dev examples.
 
     Raises:
-        InputError: the runs were scored on other examples.
+        InputError: the runs were scored on different examples.
     """
     kinds = [run.report["kind"] for run in (first, second)]
     keys = [[(str(line["id"]), json.dumps(line["gold"])) for line in run.lines] for run in (first, second)]
-    fix = "compare runs of one task with the same --dev file"
+    fix = "compare runs of the same task with the same --dev file"
     if kinds[0] != kinds[1]:
         expected = f"a run of {kinds[0]}, as in '{first.path}', in '{second.path}'"
         raise InputError(expected=expected, found=kinds[1], fix=fix)
@@ -86,10 +86,10 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
         raise InputError(
             expected=f"the {counted(len(keys[0]), 'dev example')} of '{first.path}' in '{second.path}'",
             found=counted(len(keys[1]), "example")
-            + ("" if only is None else f", without {only!r} or with another gold"),
+            + ("" if only is None else f", without {only!r} or with a different gold"),
             fix=fix,
         )
-    # Equal ids of one file stand in the order of the file.
+    # Equal ids of one file are in file order.
     orders = [sorted(range(len(part)), key=part.__getitem__) for part in keys]
     ours, theirs = ([run.lines[number] for number in order] for run, order in zip((first, second), orders, strict=True))
     score, test = _test(first, ours, theirs)
@@ -103,10 +103,10 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
 
 
 def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
-    """What is compared, and the paired test of it over the lines of two runs, in one order.
+    """The name of the compared score, and its paired test over the lines of two runs, in the same order.
 
-    Where the main score is no mean over examples but can be had from what single examples say (Matthews, F1 of classes
-    or of entities, correlations), it is computed anew for each draw; otherwise what each example adds is compared.
+    If the main score is not a mean over examples but can be computed from any set of them (Matthews, F1 of classes or
+    of entities, correlations), it is recomputed for each draw; otherwise the scores of single examples are compared.
     """
     kind, metric, scheme = first.report["kind"], first.report["metric"], first.spec.get("scheme", "")
     if kind == "tagging" and not scheme:

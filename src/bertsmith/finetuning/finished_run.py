@@ -1,4 +1,4 @@
-"""A fine-tuning run that has ended, as its folder tells of it."""
+"""A finished fine-tuning run, read from its folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,24 +7,26 @@ from typing import Any
 
 from bertsmith.errors import InputError, RunError
 from bertsmith.files import read_json, read_json_lines
-from bertsmith.finetuning.training import PREDICTIONS_FILE, REPORT_FILE
-from bertsmith.finetuning.tuning import TABLE_FILE
 from bertsmith.training.run_folder import RunFolder
+
+REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
+COUNTS = ("total", "missing")  # that the SQuAD scorer reports next to its scores
+TABLE_FILE = "trials.json"  # of a search for settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinishedRun:
-    """A run and what its page needs beside.
+    """A run with everything that its page needs.
 
     Attributes:
         path: the folder.
-        name: what the page calls it.
-        color: of its name and, beside other runs, of its curves.
-        record: what settings.json holds.
-        report: what report.json holds.
-        logs: the lines of metrics.jsonl of each training, by its folder.
-        lines: those of predictions.jsonl; none without dev examples.
-        trials: of the search that chose its settings; none without one.
+        name: name of the run on the page.
+        color: colour of its name and, next to other runs, of its curves.
+        record: the content of settings.json.
+        report: the content of report.json.
+        logs: the lines of metrics.jsonl of each training, by folder.
+        lines: the lines of predictions.jsonl; empty without dev examples.
+        trials: trials of the search that chose its settings; empty without a search.
     """
 
     path: Path
@@ -38,7 +40,7 @@ class FinishedRun:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The plain values of its `TaskSpec`, as training began."""
+        """The plain values of its `TaskSpec` at the start of training."""
         return self.record["settings"].get("spec") or {}
 
 
@@ -46,22 +48,22 @@ def read_run(path: Path, name: str, color: str) -> FinishedRun:
     """The run in a folder.
 
     Raises:
-        RunError: the folder holds no fine-tuning that has ended.
+        RunError: the folder does not contain a finished fine-tuning run.
         InputError: a file of the run is damaged.
     """
     record = RunFolder.open(path).record
     if record["settings"].get("task") != "finetuning":
-        raise RunError(expected=f"a fine-tuning in '{path}'", found="another run", fix="name a run of `finetune`")
+        raise RunError(expected=f"a fine-tuning run in '{path}'", found="another run", fix="name a run of `finetune`")
     if not (path / REPORT_FILE).is_file():
         raise RunError(
-            expected=f"a fine-tuning in '{path}' that has ended", found=f"no {REPORT_FILE}", fix="go on with --resume"
+            expected=f"a finished fine-tuning run in '{path}'", found=f"no {REPORT_FILE}", fix="resume it with --resume"
         )
     report = read_json(path / REPORT_FILE)
     if not (isinstance(report, dict) and {"kind", "metric", "scores", "runs", "best"} <= report.keys()):
         raise RunError(
             expected=f"the scores of all seeds in '{path / REPORT_FILE}'",
-            found="something else, such as those of one training",
-            fix="name the folder that holds the folders of the seeds",
+            found="something else, such as those of a single training",
+            fix="name the folder that contains the folders of the seeds",
         )
     return FinishedRun(
         path=path,
@@ -76,7 +78,7 @@ def read_run(path: Path, name: str, color: str) -> FinishedRun:
 
 
 def _predictions(path: Path) -> list[dict[str, Any]]:
-    """The lines of a predictions.jsonl; none where there is no such file."""
+    """The lines of a predictions.jsonl; empty if there is no such file."""
     lines = read_json_lines(path) if path.is_file() else []
     for number, line in enumerate(lines, start=1):
         if not (isinstance(line, dict) and {"id", "gold", "score", "prediction"} <= line.keys()):
@@ -86,3 +88,9 @@ def _predictions(path: Path) -> list[dict[str, Any]]:
                 fix="restore the file or train again",
             )
     return lines
+
+
+def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
+    """Header and rows of the table of trials for display: settings, state, value and seconds."""
+    columns = [name for name in table[0] if name != "by_epoch"] if table else []
+    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]

@@ -1,9 +1,10 @@
-"""Tagging on top of an encoder that is not trained: a BiLSTM on its word vectors.
+"""Tagging on a frozen encoder: a BiLSTM on its word vectors.
 
 Letters: T words of a batch, W words of all sentences, n chosen layers, D width of the encoder, K tags.
 
-The tagger never holds the encoder: it is given vectors that were computed once, and the one training loop trains it as
-it trains everything else. Scores and predictions are those of the fine-tuned task, so that both strategies compare.
+The tagger does not contain the encoder. Its inputs are vectors that are computed once, and it is trained by the same
+training loop as everything else. Scores and predictions are those of the fine-tuned task, so the two strategies can be
+compared.
 
 Source: Devlin et al. (2019), section 5.3: a randomly initialised BiLSTM of two layers of 768 before the classifier.
 """
@@ -21,9 +22,8 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example, TaggedExample
-from bertsmith.encoding.forward import Logits
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
-from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
+from bertsmith.encoding.units import Features, Ints, Logits, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import RecipeSettings
 from bertsmith.finetuning.workload import examples_of_step, step_plan
 from bertsmith.model.layer_mix import LayerChoice, WeightedMix
@@ -34,43 +34,43 @@ from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.text.pack import PackedRows
 from bertsmith.training.loop import train
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.workload import StepPlan
+from bertsmith.training.workload import StepPlan, Workload
 
-# Of a network that starts from nothing, other than that of fine-tuning.
+# For a randomly initialized network; higher than for fine-tuning.
 TAGGER_RECIPE = RecipeSettings(learning_rate=1e-3, weight_decay=0.0, bias_correction=True)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerSettings:
-    """What a tagger on frozen vectors is, and how long it learns.
+    """The architecture and training length of a tagger on frozen vectors.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
     layers: str = help_field("concat-last-4", "hidden states: a choice of layer_mix, or numbers such as -1,-2")
-    plain_sum: bool = help_field(False, "add layers up as they are; otherwise with learned weights")
-    width: int = help_field(768, "width of the BiLSTM, in each direction")
-    dropout: float = help_field(0.5, "dropout before, between and behind the layers of the BiLSTM")
-    batch_size: int = help_field(32, "sentences of an optimizer step")
+    plain_sum: bool = help_field(False, "sum layers unweighted; otherwise with learned weights")
+    width: int = help_field(768, "width of the BiLSTM in each direction")
+    dropout: float = help_field(0.5, "dropout before, between and after the layers of the BiLSTM")
+    batch_size: int = help_field(32, "sentences per optimizer step")
     epochs: float = help_field(10.0, "passes over the training sentences")
-    micro_words: int = help_field(4096, "most words worked on at once; changes memory and speed, not the result")
+    micro_words: int = help_field(4096, "maximum words per micro-batch; affects memory and speed, not the result")
 
     def __post_init__(self) -> None:
         for name in ("width", "batch_size", "epochs", "micro_words"):
             value = getattr(self, name)
             require(value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
-        require(0 <= self.dropout < 1, expected="dropout from 0 to below 1", found=self.dropout, fix="give a share")
+        require(0 <= self.dropout < 1, expected="dropout from 0 to below 1", found=self.dropout, fix="give a fraction")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class WordVectors:
-    """The words of some sentences as a frozen encoder sees them.
+    """The words of sentences as hidden states of a frozen encoder.
 
     Attributes:
         vectors: float32 [W, n, D], the hidden states of each word's first piece.
-        sentences: one row and unit a sentence, whose "tokens" are its words: the numbers of rows of `vectors`. The
-            targets, where there are gold tags, are those of the words.
+        sentences: one row and unit per sentence, whose "tokens" are its words, given as row indices into `vectors`. The
+            targets, if there are gold tags, are those of the words.
     """
 
     vectors: Vectors
@@ -80,12 +80,12 @@ class WordVectors:
 def word_vectors(
     encoder: FrozenEncoder, task: TaggingTask, sentences: Sequence[TaggedExample], choice: LayerChoice
 ) -> WordVectors:
-    """The hidden states of the first piece of every word, read as the task reads its sentences.
+    """The hidden states of the first piece of every word, encoded as the task encodes sentences.
 
-    A long sentence is read in windows, with the context that the task's settings ask for; a word counts once.
+    Long sentences are read in windows, with the context that the task's settings ask for; each word occurs once.
 
     Raises:
-        ConfigError: the rows are longer than the model reads, or the vectors take too much memory.
+        ConfigError: rows are longer than the model reads, or the vectors need too much memory.
     """
     encoder.require_positions(task.spec.settings.max_length)
     features = task.encode(sentences, encoder.tokenizer)
@@ -103,7 +103,7 @@ def word_vectors(
 
 
 def _rows_of_words(lengths: npt.NDArray[np.int32]) -> PackedRows:
-    """Rows whose tokens are the words of all sentences, counted from 0."""
+    """Rows whose tokens are the indices of the words of all sentences, from 0."""
     words = np.arange(lengths.sum(), dtype=np.int32)
     return PackedRows(words, np.zeros_like(words), lengths, np.zeros_like(lengths))
 
@@ -112,13 +112,13 @@ class BiLSTMTagger(nn.Module):
     """Two layers of BiLSTM over the word vectors of a sentence, and a linear layer.
 
     Args:
-        choice: the hidden states that a word comes with.
+        choice: the hidden states of each word.
         hidden_size: D.
         num_labels: K.
-        width: of the BiLSTM, in each direction.
-        dropout: of its input, between its layers, and of its output.
-        learned: sums of layers have learned weights (`WeightedMix`).
-        seed: what the first parameters are drawn from.
+        width: the width of the BiLSTM in each direction.
+        dropout: the dropout of its input, between its layers, and of its output.
+        learned: layers are summed with learned weights (`WeightedMix`).
+        seed: the seed of the initial parameters.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class BiLSTMTagger(nn.Module):
         super().__init__()
         self.choice = choice
         self.mix = WeightedMix(len(choice.layers)) if choice.is_sum and learned else None
-        # On the meta device nothing is drawn from the generator of torch.
+        # On the meta device no random numbers are drawn from torch's generator.
         with torch.device("meta"):
             self.lstm = nn.LSTM(
                 choice.width(hidden_size), width, num_layers=2, bidirectional=True, batch_first=True, dropout=dropout
@@ -147,7 +147,7 @@ class BiLSTMTagger(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, picked: Tensor, lengths: Sequence[int]) -> Tensor:
-        """Logits [T, K] from the hidden states [T, n, D] of the words of sentences that have these lengths."""
+        """Logits [T, K] from the hidden states [T, n, D] of the words of sentences with the given lengths."""
         vectors = self.choice.join(picked) if self.mix is None else self.mix(picked)
         sentences = torch.split(self.dropout(vectors), list(lengths))
         packed = nn.utils.rnn.pack_sequence(list(sentences), enforce_sorted=False)
@@ -158,7 +158,7 @@ class BiLSTMTagger(nn.Module):
 
 @torch.no_grad()
 def _draw_uniform(module: nn.Module, bound: float, seed: int) -> None:
-    """Draws every parameter evenly from -bound to bound, as torch does for its LSTM; each by (seed, its name)."""
+    """Draws every parameter uniformly from [-bound, bound], as torch does for its LSTM; each by (seed, name)."""
     for name, parameter in module.named_parameters():
         drawn = generator(seed, f"initialize tagger {type(module).__name__} {name}").random(
             parameter.numel(), dtype=np.float32
@@ -166,18 +166,20 @@ def _draw_uniform(module: nn.Module, bound: float, seed: int) -> None:
         parameter.copy_(torch.from_numpy(drawn).mul_(2 * bound).sub_(bound).view_as(parameter))
 
 
-class FeatureTagging:
-    """What the training loop is given to train a tagger on the vectors of a frozen encoder; a `Workload`.
+class FeatureTagging(Workload):
+    """The workload that trains a tagger on the vectors of a frozen encoder.
 
     Args:
         model: the tagger.
-        task: gives loss, predictions and scores.
+        task: provides loss, predictions and scores.
         train: vectors of the training sentences, with targets.
         dev: sentences with gold tags and their vectors, to evaluate on; or None.
-        encoder: where the vectors come from; its tokenizer and its device are used, its parameters are not.
-        settings: batch and epochs.
-        seed: of the order of the sentences.
+        encoder: the source of the vectors; only its tokenizer and its device are used, not its parameters.
+        settings: batch size and epochs.
+        seed: for the order of the sentences.
     """
+
+    model: BiLSTMTagger
 
     def __init__(
         self,
@@ -195,15 +197,8 @@ class FeatureTagging:
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, encoder.tokenizer
         self.settings, self.seed = settings, seed
 
-    def rate_factor(self, name: str) -> float:
-        """1: everything learns at the same rate."""
-        return 1.0
-
-    def fix_steps(self, total: int) -> None:
-        """Nothing here depends on the length of the run."""
-
     def sentences_of_step(self, step: int) -> Ints:
-        """The sentences of a step, int64 [batch]: one permutation after another, each of (seed, epoch)."""
+        """The sentences of a step, int64 [batch size]: one permutation after another, each by (seed, epoch)."""
         return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train.sentences))
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
@@ -219,7 +214,7 @@ class FeatureTagging:
         )
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        """A micro-batch's contribution to the loss of its step, and sums for the log."""
         assert micro_batch.targets is not None, "the sentences have tags"
         logits = self._logits(model, self.train, micro_batch)
         on_device = dataclasses.replace(micro_batch, targets=micro_batch.targets.to(self.device))
@@ -255,16 +250,16 @@ class FeatureTagging:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggerResult:
-    """What came of a tagger on frozen vectors.
+    """The result of training a tagger on frozen vectors.
 
     Attributes:
         model: the tagger of the best epoch.
-        scores: on the dev sentences, of that epoch; empty without any.
-        shares: the learned weight of each chosen layer; empty where layers stand side by side or sums are plain.
-        steps: steps done.
-        encoding_seconds: for the vectors.
-        training_seconds: for the training, evaluations included.
-        vector_bytes: memory that the vectors took.
+        scores: the dev scores of that epoch; empty without dev sentences.
+        shares: the learned weight of each chosen layer; empty if layers are concatenated or summed unweighted.
+        steps: the number of steps.
+        encoding_seconds: the time to compute the vectors.
+        training_seconds: the training time, including evaluations.
+        vector_bytes: the memory of the vectors.
     """
 
     model: BiLSTMTagger
@@ -286,16 +281,16 @@ def train_tagger(
     *,
     resume: bool = False,
 ) -> TaggerResult:
-    """A tagger on the vectors of an encoder that stays as it is, trained in the run folder `out`.
+    """A tagger on the vectors of a frozen encoder, trained in the run folder `out`.
 
     Args:
         encoder: the encoder.
-        task: what tags there are, how sentences are read, how they are scored.
-        data: training sentences, and dev sentences by which the best epoch is chosen.
+        task: the tags, and how sentences are encoded and scored.
+        data: training sentences, and dev sentences to select the best epoch.
         out: the run folder; new, unless `resume`.
         settings: layers, widths, epochs.
-        recipe: rates and schedule.
-        resume: go on with the run in `out`, which must have the same settings and inputs.
+        recipe: learning rate and schedule.
+        resume: resume the run in `out`, which must have the same settings and inputs.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.

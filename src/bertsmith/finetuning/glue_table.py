@@ -1,6 +1,6 @@
-"""Own GLUE scores in a table beside the published ones, and their averages.
+"""Own GLUE scores next to the published ones in a table, and their averages.
 
-Own scores are on dev data, published ones on the hidden test data: near each other, not the same thing.
+Own scores are measured on dev data, published ones on the hidden test data: close, but not the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ _SHOWN = ("BERT base", "BERT large")
 
 
 def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """The scores by task and metric in the reports of fine-tuning runs, or as `evaluate --json` prints them.
+    """The scores by task and metric, from the reports of fine-tuning runs or the output of `evaluate --json`.
 
-    MNLI needs two: the run for its matched dev set, and an evaluation of its model on the mismatched one.
+    MNLI needs two: the run for the matched dev set, and an evaluation of its model on the mismatched one.
 
     Raises:
-        InputError: a run has no report, is of another task than those of GLUE, or one of the same task came before.
+        InputError: a run has no report, its task is not part of GLUE, or the task occurs twice.
     """
     found: dict[str, dict[str, float]] = {}
     for run in runs:
@@ -32,9 +32,9 @@ def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
         task = report.get("task") if isinstance(report, dict) else None
         if task not in GLUE or task in found:
             raise InputError(
-                expected=f"the report of a GLUE task, each once, in '{path}'",
+                expected=f"the report of a GLUE task, one per task, in '{path}'",
                 found=f"{task!r}" + (" again" if task in found else ""),
-                fix="name one run for each task",
+                fix="name one run per task",
             )
         scores = report.get("scores", {})
         found[task] = {name: score["mean"] if isinstance(score, dict) else score for name, score in scores.items()}
@@ -42,7 +42,7 @@ def read_scores(runs: Sequence[Path]) -> dict[str, dict[str, float]]:
 
 
 def glue_lines(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """The table for people: one line a task, then the averages; scores times 100."""
+    """The lines of the table: one per task, then the averages; scores times 100."""
     published = {row.system: dict(zip(GLUE_COLUMNS, row.scores, strict=True)) for row in GLUE_TABLE}
     lines = [f"{'task':<10}{'own dev score':<34}" + "".join(f"{system + ' (test)':>20}" for system in _SHOWN)]
     for key, own in scores.items():
@@ -54,5 +54,5 @@ def glue_lines(scores: Mapping[str, Mapping[str, float]]) -> list[str]:
         try:
             lines.append(f"{what}: {100 * glue_average(scores, with_wnli=with_wnli):.1f}")
         except InputError as missing:
-            lines.append(f"{what}: not yet; {missing.expected.removesuffix(' for the GLUE score')} is missing")
+            lines.append(f"{what}: incomplete; {missing.expected.removesuffix(' for the GLUE score')} is missing")
     return lines

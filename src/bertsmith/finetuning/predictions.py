@@ -1,7 +1,7 @@
-"""What a model says of each labelled example, beside its gold: the lines of `predictions.jsonl`.
+"""The lines of `predictions.jsonl`: a model's prediction for each labelled example, next to its gold.
 
-A line is `{"id", "texts", "gold", "score", "prediction"}`, plain values for JSON; `score` is what the example adds to
-the score where that is a mean over examples.
+A line is `{"id", "texts", "gold", "score", "prediction"}`, plain values for JSON; `score` is the example's contribution
+to the score, if that is a mean over examples.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ _LONGEST_TEXT = 300  # characters of an example's text
 
 
 def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence[Prediction]) -> Iterator[Line]:
-    """A line an example, in their order.
+    """One line per example, in order.
 
     Args:
-        examples: labelled ones.
-        predictions: of the same examples.
+        examples: labelled examples.
+        predictions: predictions for the same examples.
     """
     scores = task.example_scores(examples, predictions).tolist()
     for example, prediction, score in zip(examples, predictions, scores, strict=True):
@@ -43,7 +43,7 @@ def gold_of(example: Example) -> Any:
 
 
 def texts_of(example: Example) -> list[str]:
-    """The texts of an example, each cut to 300 characters; none for a sentence of words, which its prediction has."""
+    """The texts of an example, each cut to 300 characters; empty for tagged words, which the prediction contains."""
     values = dataclasses.asdict(example)
     texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
     return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]

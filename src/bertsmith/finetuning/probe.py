@@ -1,8 +1,8 @@
-"""Classes of texts on an encoder that is not trained: a classifier of scikit-learn on one vector a text.
+"""Text classification on a frozen encoder: a scikit-learn classifier on one vector per text.
 
 Letters: E examples, K labels.
 
-Labels, reading of texts, predictions and scores are those of the fine-tuned task, so that both strategies compare.
+Labels, encoding, predictions and scores are those of the fine-tuned task, so the two strategies can be compared.
 """
 
 from collections.abc import Sequence
@@ -25,26 +25,26 @@ from bertsmith.tasks.whole_texts import pooled_logits
 
 PROBES = ("logistic", "mlp")
 HIDDEN = 64  # width of the MLP
-_MOST_ROUNDS = 2000  # of the optimizer, which stops by itself long before
+_MOST_ROUNDS = 2000  # of the optimizer, which converges long before
 _LEAST_CHANCE = 1e-30
 
 
 class FeatureProbe:
-    """A classifier on the text vectors of an encoder that stays as it is.
+    """A classifier on the text vectors of a frozen encoder.
 
-    Vectors are scaled to mean 0 and deviation 1 of the training texts.
+    Vectors are standardized to mean 0 and standard deviation 1 over the training texts.
 
     Args:
         encoder: the encoder.
-        task: labels, reading of texts, scores; one label a text.
-        layers: a choice of `layer_mix`; sums are plain ones.
+        task: labels, encoding, scores; single-label only.
+        layers: a choice of `layer_mix`; sums are unweighted.
         pooling: "mean" over the tokens of a text, or "cls".
         classifier: "logistic" regression, or "mlp" with one hidden layer.
-        penalty: how strongly large weights are punished (L2); a sum over the training texts stands beside it.
-        seed: of the first weights of the MLP.
+        penalty: the L2 penalty on the weights, relative to the loss summed over the training texts.
+        seed: the seed of the MLP's initial weights.
 
     Raises:
-        ConfigError: a name is unknown, or the task gives several labels to a text.
+        ConfigError: a name is unknown, or the task is multi-label.
     """
 
     def __init__(
@@ -62,13 +62,15 @@ class FeatureProbe:
             classifier in PROBES, expected="a known classifier", found=repr(classifier), fix=nearest(classifier, PROBES)
         )
         require(penalty > 0, expected="a penalty above 0", found=penalty, fix="raise it")
-        require(not task.spec.multi_label, expected="a task with one label a text", found="several", fix="fine-tune it")
+        require(
+            not task.spec.multi_label, expected="a single-label task", found="multi-label", fix="fine-tune it instead"
+        )
         self.encoder, self.task, self.pooling = encoder, task, pooling
         self.choice = encoder.choice(layers)
         self._pipeline = _pipeline(classifier, penalty, seed)
 
     def fit(self, examples: Sequence[Example]) -> None:
-        """Learns from labelled texts.
+        """Trains on labelled texts.
 
         Raises:
             InputError: a text or label is missing or unknown, or all labels are the same.
@@ -77,12 +79,12 @@ class FeatureProbe:
         targets = self.task.encode(examples, self.encoder.tokenizer).targets
         if targets is None or len(np.unique(targets)) < 2:
             raise InputError(
-                expected="texts of two labels at least", found="one label or none", fix="name a file that has several"
+                expected="texts with at least two labels", found="one label or none", fix="name a file with several"
             )
         self._pipeline.fit(self.vectors(examples), targets)
 
     def predict(self, examples: Sequence[Example]) -> list[LabelPrediction]:
-        """One prediction a text, in their order; `fit` comes first.
+        """One prediction per text, in order; call `fit` first.
 
         Raises:
             InputError: a text is empty.
@@ -103,14 +105,14 @@ class FeatureProbe:
         return self.task.score(examples, self.predict(examples))
 
     def vectors(self, examples: Sequence[Example]) -> Vectors:
-        """What the classifier is given, float32 [E, width]."""
+        """The inputs of the classifier, float32 [E, width]."""
         return text_vectors(self.encoder, self.task, examples, self.choice, self.pooling)
 
     def _logits(self, vectors: Vectors) -> npt.NDArray[np.float32]:
-        """Logarithms of probabilities, float32 [E, K]; a label that was never seen has hardly any."""
+        """Log-probabilities, float32 [E, K]; very low for labels that were not in the training texts."""
         logits = np.full((len(vectors), len(self.task.spec.labels)), np.log(_LEAST_CHANCE), dtype=np.float32)
         seen = self._pipeline[-1].classes_
-        # Equal vectors are classified once: the last digits of a row depend on its place among the others.
+        # Equal vectors are classified once, because the last digits of a row depend on its position in the batch.
         different, which = np.unique(vectors, axis=0, return_inverse=True)
         chances = self._pipeline.predict_proba(different)[which.reshape(-1)]
         logits[:, seen] = np.log(np.maximum(chances, _LEAST_CHANCE))
@@ -124,15 +126,14 @@ def text_vectors(
     choice: LayerChoice,
     pooling: str = "mean",
 ) -> Vectors:
-    """One vector a text, float32 [E, width], read as the task reads its texts; sums of layers are plain ones.
+    """One vector per text, float32 [E, width], encoded as the task encodes texts; layers are summed unweighted.
 
     Args:
         pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
 
     Raises:
-        ConfigError: the rows are longer than the model reads, the pooling is unknown, or the vectors take too much
-            memory.
-        CheckpointError: the pooler is asked for and was never trained.
+        ConfigError: rows are longer than the model reads, the pooling is unknown, or the vectors need too much memory.
+        CheckpointError: the pooler is requested but was never trained.
     """
     encoder.require_positions(task.spec.settings.max_length)
     features = task.encode(examples, encoder.tokenizer)

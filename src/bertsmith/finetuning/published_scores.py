@@ -1,6 +1,6 @@
-"""Published results to hold one's own against: BERT (Devlin et al., 2019), tables 1 to 4 and 7, and its release notes.
+"""Published results for comparison: BERT (Devlin et al., 2019), tables 1 to 4 and 7, and its release notes.
 
-All values are accuracies, F1 scores or correlations times 100. None stands where nothing was published.
+All values are accuracies, F1 scores or correlations times 100. None means that nothing was published.
 """
 
 import dataclasses
@@ -10,13 +10,13 @@ GLUE_COLUMNS = ("MNLI-m", "MNLI-mm", "QQP", "QNLI", "SST-2", "CoLA", "STS-B", "M
 """Metrics: F1 for QQP and MRPC, Matthews for CoLA (the caption says accuracy), Spearman for STS-B, else accuracy."""
 
 GLUE_TRAIN_SIZES = ("392k", "392k", "363k", "108k", "67k", "8.5k", "5.7k", "3.5k", "2.5k")
-"""Training examples as the table gives them, by column."""
+"""Number of training examples as given in the table, by column."""
 
 GLUE_NOTE = (
-    "Test results by the evaluation server, each of a single model trained on a single task. Entries that use BERT as "
-    "a component are left out, and so is WNLI, so the average differs from the official score."
+    "Test results from the evaluation server, each of a single model trained on a single task. Entries that use BERT "
+    "as a component are excluded, and so is WNLI, so the average differs from the official score."
 )
-"""What the caption says."""
+"""The content of the caption."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ GLUE_TABLE = (
 
 @dataclasses.dataclass(frozen=True)
 class Headline:
-    """A number of the abstract, and by how many points it beat the best one before."""
+    """A number from the abstract, and its gain in points over the previous best."""
 
     score: float
     gain: float
@@ -58,13 +58,13 @@ HEADLINES = {
     "SQuAD v1.1 test F1": Headline(93.2, 1.5),
     "SQuAD v2.0 test F1": Headline(83.1, 5.1),
 }
-"""The GLUE score is that of the leaderboard, with WNLI; the F1 of v1.1 is of an ensemble that was first
-trained on TriviaQA."""
+"""The GLUE score is that of the leaderboard, with WNLI; the F1 of v1.1 is that of an ensemble first trained on
+TriviaQA."""
 
 
 @dataclasses.dataclass(frozen=True)
 class SpanRow:
-    """A system in a SQuAD table: exact match and F1 on dev and test."""
+    """A system in a SQuAD table, with exact match and F1 on dev and test."""
 
     system: str
     dev_exact: float | None = None
@@ -100,7 +100,7 @@ SQUAD2_TABLE = (
 
 @dataclasses.dataclass(frozen=True)
 class DevTestRow:
-    """A system with one score on dev and one on test."""
+    """A system with one dev score and one test score."""
 
     system: str
     dev: float | None
@@ -137,7 +137,7 @@ SMALL_MODELS = {
     "small": (71.2, (27.8, 89.7, 83.4, 76.2, 78.8, 77.0, 68.1, 87.0, 77.6, 77.0, 86.4, 61.8, 62.3, 28.6)),
     "medium": (73.5, (38.0, 89.6, 86.6, 81.6, 80.4, 78.4, 69.6, 87.9, 80.0, 79.1, 87.7, 62.2, 62.3, 30.5)),
 }
-"""GLUE score on the server, with WNLI, and results in the order of `SMALL_MODEL_RESULTS`; release of March 2020."""
+"""GLUE score from the server, with WNLI, and results in the order of `SMALL_MODEL_RESULTS`; release of March 2020."""
 
 SMALL_MODEL_RESULTS = (
     ("cola", "matthews"),
@@ -158,7 +158,7 @@ SMALL_MODEL_RESULTS = (
 
 
 def table_average(row: GlueRow) -> float:
-    """The average of BERT's table: the mean of its nine columns, so that MNLI counts twice and WNLI not at all.
+    """The average of BERT's table: the mean of its nine columns, so MNLI counts twice and WNLI not at all.
 
     >>> round(table_average(GLUE_TABLE[-1]), 2)
     82.08
@@ -171,9 +171,9 @@ class PublishedScore:
     """A published dev score on the scale of our own scores.
 
     Attributes:
-        system: the model, and the set it was scored on.
-        metric: the name that our score of it has.
-        value: a share, or per cent for questions.
+        system: the model, and the dataset it was scored on.
+        metric: our name of the score.
+        value: a fraction, or a percentage for question answering.
     """
 
     system: str
@@ -182,11 +182,11 @@ class PublishedScore:
 
 
 def dev_scores(task: str, labels: Iterable[str] = ()) -> list[PublishedScore]:
-    """What BERT reached on the official dev set of a task; nothing where none was published.
+    """BERT's published scores on the official dev set of a task; empty if there are none.
 
     Args:
-        task: its name in the catalogue.
-        labels: its tags; files of names are those of CoNLL-2003 where the types are.
+        task: name of the task in the catalogue.
+        labels: its tags; named-entity data counts as CoNLL-2003 if the entity types match.
 
     >>> [(score.system, score.metric, score.value) for score in dev_scores("swag")]
     [('BERT base on SWAG', 'accuracy', 0.816), ('BERT large on SWAG', 'accuracy', 0.866)]

@@ -1,7 +1,7 @@
-"""A fine-tuning run, or several on the same dev examples, as one HTML page that needs nothing else.
+"""Reports a fine-tuning run, or several on the same dev examples, as one self-contained HTML page.
 
-Several runs are compared by the scores of single examples, drawn again and again: that tells a difference from the
-noise of the dev examples. How much chance there is in a training, the deviation over the seeds tells.
+Several runs are compared by resampling the scores of single examples, which separates a difference from the noise of
+the dev examples. The standard deviation over seeds shows the randomness of training.
 """
 
 import itertools
@@ -12,24 +12,21 @@ from typing import Any
 
 from bertsmith.files import write_text
 from bertsmith.finetuning.comparison import Comparison, compare
-from bertsmith.finetuning.finished_run import FinishedRun, read_run
+from bertsmith.finetuning.finished_run import COUNTS, FinishedRun, read_run, table_cells
 from bertsmith.finetuning.published_scores import PublishedScore, dev_scores
-from bertsmith.finetuning.run import COUNTS
-from bertsmith.finetuning.tuning import table_cells
 from bertsmith.progress import counted, duration
 from bertsmith.reports import html
 from bertsmith.reports.charts import COLORS, Series, line_chart
+from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
 from bertsmith.training.run_folder import RunFolder, flat
 
-_HELD_OUT = "held_out_"
-
 
 def is_finetuning(run: Path) -> bool:
-    """Whether the run in a folder is a fine-tuning.
+    """Whether the run in a folder is a fine-tuning run.
 
     Raises:
-        RunError: there is no run.
+        RunError: the folder is not a run folder.
     """
     return bool(RunFolder.open(run).record["settings"].get("task") == "finetuning")
 
@@ -37,15 +34,15 @@ def is_finetuning(run: Path) -> bool:
 def write_finetuning_report(
     runs: Sequence[Path], out: Path | None = None, *, on_line: Callable[[str], None] | None = None
 ) -> Path:
-    """The page that was written: `out`, or what `html.page_place` names.
+    """Writes the page and returns its path: `out`, or the one from `html.page_place`.
 
     Args:
         runs: one run folder, or several that were scored on the same dev examples.
-        out: another place for the page.
-        on_line: is told what came of each comparison of two runs.
+        out: another path for the page.
+        on_line: receives the result of each comparison of two runs.
 
     Raises:
-        RunError: a folder holds no fine-tuning that has ended.
+        RunError: a folder does not contain a finished fine-tuning run.
         InputError: a file of a run is damaged, or the runs were scored on different examples.
     """
     assert runs, "at least one run"
@@ -101,7 +98,7 @@ def _summary(run: FinishedRun) -> list[str]:
 def _facts(run: FinishedRun) -> dict[str, Any]:
     names = ("task", "kind", "metric", "train_examples", "dev_examples", "best", "collapsed", "seconds")
     facts = {html.words(name): run.report.get(name) for name in (*names, "tokens_per_second")}
-    # What was fitted on the dev examples after training; other models have neither.
+    # Fitted on the dev examples after training; not every model has them.
     facts |= {name: run.report[name] for name in ("temperature", "threshold") if run.report.get(name) is not None}
     for one in run.report["runs"]:
         again = ", collapsed" if one.get("collapsed") else ""
@@ -113,15 +110,15 @@ def _facts(run: FinishedRun) -> dict[str, Any]:
 
 
 def _trials(run: FinishedRun) -> str:
-    """The trials of the search behind a run, the best first."""
+    """The trials of the hyper-parameter search behind a run, best first."""
     if not run.trials:
         return ""
     header, rows = table_cells(run.trials)
-    return html.section("Trials of the search", html.table([list(map(html.cell, row)) for row in rows], header))
+    return html.section("Tuning trials", html.table([list(map(html.cell, row)) for row in rows], header))
 
 
 def _scores(shown: Sequence[FinishedRun]) -> str:
-    """A row for each score of each run, the one that chose the model first, above what was published for the task."""
+    """One row per score and run, the score that selected the model first, followed by published scores."""
     folders = list(dict.fromkeys(one["folder"] for run in shown for one in run.report["runs"]))
     names = list(dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"])))
     rows = []
@@ -145,7 +142,7 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
             for published in dict.fromkeys(itertools.chain.from_iterable(map(_published, shown)))
             if published.metric == name
         ]
-    header = ["score", *(["run"] if len(shown) > 1 else []), "mean", "deviation", *folders, "best model"]
+    header = ["score", *(["run"] if len(shown) > 1 else []), "mean", "standard deviation", *folders, "best model"]
     header.append("its 95% interval")
     return html.section("Scores on the dev examples", html.table(rows, header))
 
@@ -165,11 +162,11 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
         return ""
     header = ["runs", f"difference in {comparisons[0].score}", "95% interval", "p", "verdict"]
     text = (
-        "Between the best models of the runs, over the dev examples: the interval by a paired bootstrap, p by swapping "
-        "their answers at random. Both know the chance in the choice of the examples, not that in the seeds."
+        "Between the best models of the runs, over the dev examples: the interval is a paired bootstrap, p a paired "
+        "permutation test. Both account for the choice of the examples, not for the seeds."
     )
     if len(comparisons) > 1:
-        text += " Of twenty pairs without a difference one looks like more than noise."
+        text += " On average, one of twenty pairs without a real difference looks like more than noise."
     return html.section(
         "Differences between the runs",
         html.table([comparison.cells() for comparison in comparisons], header),
@@ -178,11 +175,11 @@ def _comparisons(comparisons: Sequence[Comparison]) -> str:
 
 
 def _curves(shown: Sequence[FinishedRun]) -> str:
-    """Training loss and dev scores by step, one line a training."""
+    """Training loss and dev scores by step, one line per training."""
     scores = dict.fromkeys(name for run in shown for name in (run.report["metric"], *run.report["scores"]))
     charts = [_curve("training loss", "train", "loss", shown)]
     charts += [
-        _curve(f"{html.words(name)} on the dev examples", "evaluation", _HELD_OUT + name, shown)
+        _curve(f"{html.words(name)} on the dev examples", "evaluation", HELD_OUT + name, shown)
         for name in scores
         if not name.endswith(("_thresh", *COUNTS))
     ]
@@ -190,7 +187,7 @@ def _curves(shown: Sequence[FinishedRun]) -> str:
 
 
 def _curve(caption: str, kind: str, key: str, shown: Sequence[FinishedRun]) -> str:
-    """One chart; "" where no log has such values."""
+    """One chart; "" if no log has these values."""
     series, keys = [], []
     style = "line" if kind == "train" else "points"
     for run in shown:
@@ -205,5 +202,5 @@ def _curve(caption: str, kind: str, key: str, shown: Sequence[FinishedRun]) -> s
             keys.append(html.Key(style, color, f"{run.name}, {folder}" if len(shown) > 1 else folder))
     if not series:
         return ""
-    label = "loss" if kind == "train" else html.words(key.removeprefix(_HELD_OUT))
+    label = "loss" if kind == "train" else html.words(key.removeprefix(HELD_OUT))
     return html.figure(caption, line_chart(series, x_label="steps", y_label=label), keys)

@@ -1,7 +1,7 @@
-"""Scores had anew from drawn examples: what each example must bring along so that any part of them can be scored.
+"""Resampling of scores: the per-example values from which a score can be recomputed for any subset of examples.
 
-Letter: E examples. Many scores are no mean over examples (Matthews, F1 of classes or of entities, correlations), so the
-bootstrap draws rows that hold what a score is made of, and computes it from them.
+Letter: E examples. Many scores are not means over examples (Matthews, F1 of classes or of entities, correlations), so
+the bootstrap draws rows of per-example values and computes the score from them.
 """
 
 import functools
@@ -25,12 +25,12 @@ Statistic = Callable[[npt.NDArray[np.generic]], float]
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreRows:
-    """What a score is made of.
+    """Per-example values of a score, and how to compute the score from them.
 
     Attributes:
-        rows: float [E] or [E, numbers of an example].
-        statistic: the score of drawn rows; None: it is their mean.
-        unit: what the scorer multiplies it by; SQuAD's prints per cent.
+        rows: float [E] or [E, values per example].
+        statistic: computes the score of drawn rows; None for their mean.
+        unit: factor that the scorer applies; SQuAD's reports percentages.
     """
 
     rows: npt.NDArray[np.float64]
@@ -39,13 +39,13 @@ class ScoreRows:
 
 
 def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") -> ScoreRows | None:
-    """What a score of some examples is made of; None where single examples do not tell.
+    """The per-example values of a score; None if it cannot be computed from single examples.
 
     Args:
-        kind: of the task.
+        kind: kind of the task.
         metric: the score.
-        lines: as `example_lines` gives them, or read from `predictions.jsonl`.
-        scheme: of tags; "" where each tag stands alone.
+        lines: from `example_lines`, or read from `predictions.jsonl`.
+        scheme: scheme of the tags; "" for plain tags.
     """
     table = {"classification": CLASS_METRICS, "regression": NUMBER_METRICS}.get(kind, {})
     if kind == "tagging":
@@ -73,7 +73,7 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
 
 
 def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: str = "") -> dict[str, list[float]]:
-    """Both ends of the 95% interval of each score that single examples tell, in the unit of the score.
+    """Both ends of the 95% confidence interval of each score that can be resampled, in the unit of the score.
 
     Args:
         scores: names of scores.
@@ -89,12 +89,12 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
 
 
 def _of_columns(metric: Callable[[npt.ArrayLike, npt.ArrayLike], float], drawn: npt.NDArray[np.generic]) -> float:
-    """A score of the golds in the first column and the answers in the second."""
+    """A score from the golds in the first column and the answers in the second."""
     return float(metric(drawn[:, 0], drawn[:, 1]))
 
 
 def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
-    """Gold and predicted number of each example, the numbers of labels for a classification."""
+    """Gold and predicted number of each example; label numbers for classification."""
     if kind == "regression":
         return [[float(line["gold"]), float(line["prediction"]["value"])] for line in lines]
     names = dict.fromkeys([*lines[0]["prediction"]["probabilities"], *(str(line["gold"]) for line in lines)])
@@ -103,13 +103,13 @@ def _golds_and_answers(kind: str, lines: Sequence[Line]) -> list[list[float]]:
 
 
 def _label_counts(line: Line) -> list[float]:
-    """Right, gold and predicted labels of an example that may have several."""
+    """Counts of right, gold and predicted labels of a multi-label example."""
     gold, chosen = set(line["gold"]), set(line["prediction"]["chosen"])
     return [len(gold & chosen), len(gold), len(chosen)]
 
 
 def _tag_counts(line: Line, scheme: str) -> list[float]:
-    """Right, gold and predicted entities of a sentence; without a scheme its words."""
+    """Counts of right, gold and predicted entities of a sentence, or of words if there is no scheme."""
     gold, tags = line["gold"], line["prediction"]["tags"]
     if not scheme:
         return [sum(tag == other for tag, other in zip(gold, tags, strict=True)), len(gold), len(tags)]
@@ -122,7 +122,7 @@ def _is_exact(line: Line) -> int:
 
 
 def _f1(drawn: npt.NDArray[np.generic]) -> float:
-    """F1 from rows of (right, gold, predicted); 0 where all are 0."""
+    """F1 from rows of (right, gold, predicted); 0 if all are 0."""
     right, gold, predicted = _sums(drawn)
     return 2 * right / max(gold + predicted, 1.0)
 
@@ -142,5 +142,5 @@ def _sums(drawn: npt.NDArray[np.generic]) -> tuple[float, float, float]:
     return right, gold, predicted
 
 
-# Where every word has a tag, the share of right ones is their recall.
+# If every word has a tag, accuracy equals recall.
 _OF_COUNTS: dict[str, Statistic] = {"f1": _f1, "precision": _precision, "recall": _recall, "accuracy": _recall}

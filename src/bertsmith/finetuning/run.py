@@ -2,10 +2,10 @@
 
 ::
 
-    RUN/settings.json        what was asked, machine, versions, digests of the inputs
+    RUN/settings.json        settings, machine, versions, digests of the inputs
     RUN/seed-1/ ...          one training for each seed (see finetuning_job); seed-1-again-1 where seed 1 collapsed
     RUN/report.json          scores of every seed, their mean and spread, the best
-    RUN/predictions.jsonl    what the best model says of the dev examples, beside the gold
+    RUN/predictions.jsonl    the best model's predictions on the dev examples, next to the gold labels
     RUN/model/               the best model
 """
 
@@ -17,16 +17,10 @@ from typing import Any
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json_lines, write_json, write_text
+from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import (
-    AGAINST_COLLAPSE,
-    MODEL_FOLDER,
-    PREDICTIONS_FILE,
-    REPORT_FILE,
-    FinetuningJob,
-    SeedResult,
-)
+from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob, SeedResult
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import tell, warn
@@ -37,28 +31,29 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
 
-SMALL_SET = 10_000  # training examples below which several seeds are trained
+SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
-COUNTS = ("total", "missing")  # that the scorer of questions gives beside its scores
-_NARROW = 2**31  # seeds of restarts stay below
+_NARROW = 2**31  # upper limit for the seeds of restarts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningResult:
-    """What came of all seeds.
+    """The results of all seeds.
 
     Attributes:
-        spec: the task as the best model does it.
-        runs: one result for each seed.
-        best: the place in `runs` of the model that was kept.
-        report: what report.json holds.
+        spec: the best model's spec, including its fitted values.
+        runs: one result per seed.
+        best: the index in `runs` of the model that was kept.
+        report: the content of report.json.
+        trials: the trials of the tuning, best first; empty without tuning.
     """
 
     spec: TaskSpec
     runs: Sequence[SeedResult]
     best: int
     report: Mapping[str, Any]
+    trials: Sequence[Mapping[str, Any]] = ()
 
 
 def finetune(
@@ -73,27 +68,27 @@ def finetune(
     resume: bool = False,
     head: type[OwnHead] | None = None,
 ) -> FinetuningResult:
-    """Fine-tunes the model of `source` once for each seed; RUN/model and RUN/report.json are there when it returns.
+    """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
     Args:
         source: the base model: folder, Google checkpoint, run folder or hub id.
         spec: the task.
         data: its examples.
         out: the run folder; new, unless `resume`.
-        settings: epochs, batch and the like.
-        recipe: rates and schedule.
-        seeds: how many trainings; three for less than 10,000 examples, else one.
-        resume: go on with the run in `out`, which must have the same settings and inputs.
-        head: a head in place of the linear layer.
+        settings: epochs, batch size and the like.
+        recipe: learning rate and schedule.
+        seeds: the number of trainings; by default three for fewer than 10,000 examples, else one.
+        resume: resume the run in `out`, which must have the same settings and inputs.
+        head: the user's head, in place of the linear layer.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
-        KeyboardInterrupt: stopped; a checkpoint was written.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     require(
         Rank.from_environment().count == 1,
         expected="a single process for fine-tuning",
-        found=f"{Rank.from_environment().count} of torchrun",
+        found=f"{Rank.from_environment().count} processes of torchrun",
         fix="start it without torchrun",
     )
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
@@ -109,7 +104,7 @@ def finetune(
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
-    """Where the training with a seed lies, what came of it, and how often it collapsed and began again."""
+    """The folder of the training with a seed, its result, and how often it collapsed and was restarted."""
     for again in range(RESTARTS + 1):
         path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
         drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
@@ -117,8 +112,8 @@ def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple
         if not result.collapsed or again == RESTARTS:
             return path, result, again
         which = f"seed {seed}{f', start {again + 1},' if again else ''}"
-        warn(f"{which} collapsed: one answer for every dev example; it starts again with another seed")
-    raise AssertionError("the last training returns")
+        warn(f"{which} collapsed: one answer for every dev example; restarting with another seed")
+    raise AssertionError("the last attempt returns")
 
 
 def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]]) -> FinetuningResult:
@@ -158,7 +153,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
 
 
 def is_count(name: str) -> bool:
-    """Whether a value beside the scores is a number of questions.
+    """Whether a value reported with the scores is a number of questions.
 
     >>> is_count("has_ans_total"), is_count("has_ans_f1")
     (True, False)
@@ -167,9 +162,9 @@ def is_count(name: str) -> bool:
 
 
 def summary_lines(report: Mapping[str, Any]) -> list[str]:
-    """What the command prints: each score as mean and spread over the seeds, and the best training.
+    """The lines that the command prints: each score as mean and spread over the seeds, and the best training.
 
-    Beside the best score stands how far it moves when the dev examples are drawn again.
+    The best score comes with its confidence interval over resampled dev examples.
     """
     lines = []
     for name, score in report["scores"].items():
@@ -181,11 +176,11 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     if report["collapsed"]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
     if all(run["collapsed"] for run in report["runs"]):
-        lines.append(f"this model gives one answer for everything; {AGAINST_COLLAPSE}")
+        lines.append(f"this model gives the same answer to every example; {AGAINST_COLLAPSE}")
     metric, best = report["metric"], report["best"]
-    if metric in report.get("intervals", {}):  # which older reports lack
+    if metric in report.get("intervals", {}):  # missing in older reports
         score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)
         low, high = report["intervals"][metric]
-        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, by the dev examples)"
+        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, resampling the dev examples)"
     lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
     return lines

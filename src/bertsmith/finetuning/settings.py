@@ -1,4 +1,4 @@
-"""What can be set about a fine-tuning: what is learned from how much, and the recipe of the optimizer.
+"""The settings of fine-tuning: how much data, which parameters, and the optimizer's recipe.
 
 Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier.py.
 """
@@ -14,21 +14,21 @@ FREEZE = ("nothing", "body")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FinetuningSettings:
-    """How a task is learned, beside the optimizer's recipe.
+    """The settings of fine-tuning, apart from the optimizer's recipe.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
-    batch_size: int = help_field(32, "examples of an optimizer step (questions and tags: windows)")
+    batch_size: int = help_field(32, "examples per optimizer step (for questions and tagging: windows)")
     epochs: float = help_field(3.0, "passes over the training data")
-    freeze: str = help_field("nothing", "nothing, or body: only the layer on top and the pooler learn")
-    reinit_layers: int = help_field(0, "upper encoder layers that start anew")
-    layer_decay: float = help_field(1.0, "learning rate of a layer as a share of that of the layer above it")
+    freeze: str = help_field("nothing", "nothing, or body: train only the head and the pooler")
+    reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
+    layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
-    micro_tokens: int = help_field(4096, "most tokens worked on at once; changes memory and speed, not the result")
+    micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
-    precision: str = help_field("auto", "auto, fp32 or bf16; auto takes bf16 where the processor computes it")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "micro_tokens"):
@@ -45,7 +45,7 @@ class FinetuningSettings:
         )
         require(
             self.freeze == "nothing" or not self.reinit_layers,
-            expected="layers that start anew to learn",
+            expected="re-initialized layers that are trained",
             found="a frozen body",
             fix="leave one of freeze and reinit_layers out",
         )
@@ -56,52 +56,52 @@ class FinetuningSettings:
             self.dropout is None or 0 <= self.dropout < 1,
             expected="dropout from 0 to below 1",
             found=self.dropout,
-            fix="give a share",
+            fix="give a fraction",
         )
         require(
             self.precision != "fp16",
             expected="bf16 or fp32 for training",
-            found="fp16, whose gradients vanish without scaling",
+            found="fp16, whose gradients underflow without loss scaling",
             fix="use --precision bf16 or fp32",
         )
 
     def steps(self, units: int) -> int:
-        """The optimizer steps for a training set of some units; at least one."""
+        """The number of optimizer steps for a training set of that many units; at least one."""
         return max(1, int(units / self.batch_size * self.epochs))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeSettings:
-    """Rate, schedule and care of a fine-tuning; steps come from the epochs.
+    """Learning rate, schedule, evaluation and checkpoints of fine-tuning; the steps follow from the epochs.
 
     The values are checked when they become `TrainSettings`.
     """
 
-    seed: int = help_field(1, "seed of the first training; the others count on from it")
-    learning_rate: float = help_field(5e-5, "highest learning rate")
-    warmup_share: float = help_field(0.1, "share of the steps in which the rate rises")
+    seed: int = help_field(1, "seed of the first training; the others use the following numbers")
+    learning_rate: float = help_field(5e-5, "peak learning rate")
+    warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
     schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
-    weight_decay: float = help_field(0.01, "decoupled weight decay, not on biases and norms")
-    epsilon: float = help_field(1e-6, "added to the root of the second moment")
-    bias_correction: bool = help_field(False, "correct the moments of the first updates (the 2018 code does not)")
-    clip_norm: float = help_field(1.0, "highest global norm of the gradient")
+    weight_decay: float = help_field(0.01, "decoupled weight decay, not applied to biases and layer norms")
+    epsilon: float = help_field(1e-6, "added to the square root of the second moment")
+    bias_correction: bool = help_field(False, "use Adam's bias correction (the 2018 code does not)")
+    clip_norm: float = help_field(1.0, "maximum global norm of the gradient")
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
-    patience: int | None = help_field(None, "stop after so many evaluations that bring nothing better")
-    log_every: int = help_field(10, "steps between lines of metrics.jsonl")
-    save_every: int | None = help_field(None, "steps between checkpoints [by time alone]")
+    patience: int | None = help_field(None, "stop after that many evaluations without improvement")
+    log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
+    save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
     save_minutes: float | None = help_field(5.0, "minutes between checkpoints")
-    tensorboard: bool = help_field(False, "write TensorBoard files too (needs the package tensorboard)")
+    tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
 
     def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
-        """The settings of the loop for a training of some steps.
+        """The settings of the training loop.
 
         Args:
-            steps: of the whole training.
-            epoch: steps of an epoch, after each of which the dev data are scored.
-            keep_best: the score by which the best model is kept; None without dev data.
+            steps: the steps of the whole training.
+            epoch: the steps per epoch; by default the dev set is scored after each epoch.
+            keep_best: the score by which the best model is selected; None without dev data.
 
         Raises:
-            ConfigError: a value is impossible.
+            ConfigError: a value is invalid.
         """
         values = to_dict(self) | {
             "steps": steps,

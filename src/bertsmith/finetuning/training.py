@@ -1,10 +1,10 @@
-"""One task with its examples encoded once, trained as often as wanted: with another seed, rate or batch.
+"""A fine-tuning job: a task and its examples, encoded once and trained repeatedly with different settings.
 
 ::
 
     TRAINING/                what every run folder holds: settings.json, metrics.jsonl
     TRAINING/report.json     the scores of its best epoch
-    TRAINING/predictions.jsonl   what that model says of the dev examples, beside the gold
+    TRAINING/predictions.jsonl   that model's predictions on the dev examples, next to the gold labels
     TRAINING/model/          that model
 """
 
@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import Features
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
+from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.workload import Finetuning
@@ -40,25 +40,24 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
-REPORT_FILE, PREDICTIONS_FILE, MODEL_FOLDER = "report.json", "predictions.jsonl", "model"
 AGAINST_COLLAPSE = (
-    "small data want --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
+    "for small data try --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
     "pre-trained longer"
 )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedResult:
-    """What came of one training.
+    """The result of one training.
 
     Attributes:
         seed: the seed.
-        scores: on the dev examples, of the best epoch.
-        collapsed: it says the same of every dev example.
-        best_step: the step after which the model was taken.
-        steps: steps done.
-        seconds: of the training, evaluations included.
-        tokens: real tokens trained on.
+        scores: the scores of the best epoch on the dev examples.
+        collapsed: whether the model gives the same answer to every dev example.
+        best_step: the step whose model was kept.
+        steps: the number of steps.
+        seconds: the training time, including evaluations.
+        tokens: tokens trained on.
     """
 
     seed: int
@@ -75,8 +74,8 @@ class FinetuningJob:
 
     Attributes:
         task: the task, its rows no longer than the model reads.
-        head: the task's head, or the user's in its place.
-        training: the settings of the loop that the epochs come to.
+        head: the head of the task, or the user's in its place.
+        training: the settings of the training loop, derived from the epochs.
     """
 
     def __init__(
@@ -90,7 +89,7 @@ class FinetuningJob:
         runtime: Runtime,
         head: Head,
     ) -> None:
-        assert folder.tokenizer is not None, "load_for_task has seen to it"
+        assert folder.tokenizer is not None, "load_for_task checks this"
         self.folder, self.task, self.data, self.head = folder, task, data, head
         self.train, self.dev = encoded
         self.tokenizer, self.runtime = folder.tokenizer, runtime
@@ -108,7 +107,7 @@ class FinetuningJob:
         """The job, with all examples checked and encoded.
 
         Args:
-            own_head: a head in place of the linear layer.
+            own_head: the user's head, in place of the linear layer.
 
         Raises:
             BertsmithError: model, examples or settings do not fit; the message says which.
@@ -118,10 +117,10 @@ class FinetuningJob:
         runtime.tell()
         task = task_for(_fitted(spec, folder))
         for name in task.ignored_settings():
-            warn(f"{name} has no meaning for {spec.name} ({spec.kind}) and is left out")
+            warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
         head = dataclasses.replace(task.head, own=own_head)
         tokenizer = _load(folder, head, settings, seed=0).tokenizer
-        # What was set aside comes from the training file, whose labels must be right.
+        # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
             task.check(data.dev, gold=True)
@@ -134,7 +133,7 @@ class FinetuningJob:
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
-        """The same examples with other settings; device and precision stay."""
+        """A job with the same examples and other settings; device and precision stay the same."""
         changed = copy.copy(self)
         changed._set(settings, recipe)
         return changed
@@ -142,7 +141,7 @@ class FinetuningJob:
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
         units = len(self.train)
         if settings.batch_size > units:
-            warn(f"steps of {units} instead of {settings.batch_size}: there are no more training examples")
+            warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
         self.settings = settings
         self.training: TrainSettings = recipe.training(
@@ -161,7 +160,7 @@ class FinetuningJob:
         steps = counted(self.training.steps, "step")
         lines = [
             f"{self.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
-            + (f"; not in the base model, so they start anew: {', '.join(anew)}" if anew else "")
+            + (f"; missing from the base model, so randomly initialized: {', '.join(anew)}" if anew else "")
         ]
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
@@ -169,11 +168,11 @@ class FinetuningJob:
                 cut = f"{rows.truncated:,} of {counted(len(rows), 'row')} cut"
                 lines.append(f"{split}: {cut}, {counted(rows.cut_tokens, 'token')} in all")
         if self.data.held_out:
-            lines.append("no dev file: a tenth of the training examples is set aside")
+            lines.append("no dev file: a tenth of the training examples is held out")
         return lines
 
     def record(self) -> dict[str, Any]:
-        """What settings.json says of it."""
+        """The job's entries in settings.json."""
         return {
             "task": "finetuning",
             "spec": self.task.spec.to_dict(),
@@ -184,14 +183,12 @@ class FinetuningJob:
         }
 
     def digests(self) -> dict[str, str]:
-        """Of the files, the vocabulary, the weights of the base model, and the rows that are trained on and scored."""
+        """The digests of the files, the vocabulary, the base model's weights, and the encoded training and dev rows."""
         return {**self.data.digests, "vocabulary": self.tokenizer.vocabulary.digest, **self._computed_digests}
 
     @functools.cached_property
     def _computed_digests(self) -> dict[str, str]:
-        tensors = sorted(self.folder.tensors.items())
-        names = [f"{name} {digest_bytes(tensor.view(torch.uint8).numpy().tobytes())}" for name, tensor in tensors]
-        found = {"base": digest_bytes("\n".join(names).encode())}
+        found = {"base": digest_of_tensors(self.folder.tensors)}
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:
                 gold = b"" if features.targets is None else features.targets.tobytes()
@@ -206,14 +203,14 @@ class FinetuningJob:
         *,
         resume: bool = False,
     ) -> SeedResult:
-        """Trains with one seed in the run folder `path`, or goes on, or gives back what came of it before.
+        """Trains with one seed in the run folder `path`, resumes that training, or returns its earlier result.
 
         Args:
-            on_scores: is told the dev scores of every evaluation; may raise to end the training.
-            resume: there may be something in the folder already.
+            on_scores: receives the dev scores of every evaluation; may raise to end the training.
+            resume: the folder may already hold this training.
 
         Raises:
-            BertsmithError: as `train`; RunError where the folder holds something and `resume` is not given.
+            BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
         """
         done = path / REPORT_FILE
         if resume and done.is_file():
@@ -240,11 +237,11 @@ class FinetuningJob:
         return result
 
     def _judge(self, path: Path, seed: int, outcome: TrainResult, model: EncoderForTask) -> tuple[SeedResult, TaskSpec]:
-        """The scores of the best epoch, and the spec with what is fitted on dev data; writes the predictions."""
+        """The result of the best epoch, and the spec with values fitted on dev data; writes the predictions."""
         spec, scores, collapsed = self.task.spec, dict[str, float](), False
         if self.dev is not None:
             model.eval()
-            # In fp32, as evaluation and prediction are: what is fitted and reported here is what they repeat.
+            # In fp32, like evaluation and prediction, so that they reproduce what is fitted and reported here.
             exact = choose(self.runtime.device, "fp32")
             logits = task_logits(model, self.dev, exact, self.settings.micro_tokens)
             predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
@@ -301,7 +298,7 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     limit = folder.config.max_tokens
     if spec.settings.max_length <= limit:
         return spec
-    warn(f"rows of {limit} tokens instead of {spec.settings.max_length}: the model has no more positions")
+    warn(f"max_length reduced from {spec.settings.max_length} to {limit}: the model has only {limit} positions")
     return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
 
 

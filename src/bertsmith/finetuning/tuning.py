@@ -1,9 +1,9 @@
-"""A search over the few settings of fine-tuning that matter: rate, batch, epochs.
+"""Hyper-parameter search over the fine-tuning settings that matter: learning rate, batch size, epochs.
 
-The grid is the paper's joined with the other lists in use. Optuna draws from it without repetition and ends trials that
-fall behind after an epoch; its journal lies in the folder, so a search that was stopped goes on.
+The grid combines the paper's with other common lists. Optuna samples from it without repetition and prunes trials that
+fall behind after an epoch. Its journal is in the folder, so a stopped search can be resumed.
 
-Source: Devlin et al. (2018), appendix A.3 (batch 16 and 32; rates 5e-5, 4e-5, 3e-5, 2e-5; epochs 2, 3, 4).
+Source: Devlin et al. (2018), appendix A.3 (batch sizes 16, 32; learning rates 5e-5, 4e-5, 3e-5, 2e-5; epochs 2, 3, 4).
 """
 
 import dataclasses
@@ -15,6 +15,7 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
+from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob
 from bertsmith.model.heads import OwnHead
@@ -29,7 +30,56 @@ GRID: Mapping[str, tuple[float, ...]] = {
     "batch_size": (16, 32),
     "epochs": (2, 3, 4),
 }
-TABLE_FILE, JOURNAL_FILE, SEARCH_FILE = "trials.json", "journal.log", "search.json"
+JOURNAL_FILE, SEARCH_FILE = "journal.log", "search.json"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """The result of a search.
+
+    Attributes:
+        settings, recipe: those of the best trial.
+        table: what trials.json holds, the best trial first.
+    """
+
+    settings: FinetuningSettings
+    recipe: RecipeSettings
+    table: Sequence[Mapping[str, Any]]
+
+
+def tune(
+    source: Path | str,
+    spec: TaskSpec,
+    data: TaskData,
+    out: Path,
+    settings: FinetuningSettings,
+    recipe: RecipeSettings,
+    *,
+    trials: int,
+    resume: bool = False,
+    head: type[OwnHead] | None = None,
+) -> Tuning:
+    """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
+
+    Args:
+        out: of the run that is to use the settings; new, unless `resume`.
+        trials, resume, head: as of `search_settings`.
+
+    Raises:
+        ConfigError, RunError: as `search_settings`, or `out` holds something already.
+    """
+    if not resume and out.exists() and any(out.iterdir()):
+        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
+    folder = search_folder(out)
+    settings, recipe = search_settings(
+        source, spec, data, folder, settings, recipe, trials=trials, resume=resume, head=head
+    )
+    return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
+
+
+def search_folder(out: Path) -> Path:
+    """The folder of the search for a run in `out`."""
+    return out.resolve().with_name(f"{out.resolve().name}-search")
 
 
 def search_settings(
@@ -45,29 +95,29 @@ def search_settings(
     grid: Mapping[str, tuple[float, ...]] = GRID,
     head: type[OwnHead] | None = None,
 ) -> tuple[FinetuningSettings, RecipeSettings]:
-    """The settings of the best trial; out/trials.json is the table of all of them.
+    """The settings of the best trial; writes a table of all trials to out/trials.json.
 
     Every trial trains with the first seed. No settings are tried twice.
 
     Args:
         out: the folder of the search.
-        trials: how many settings are tried in all, those of an earlier start counted in.
-        resume: the folder may hold a search that was stopped, which goes on.
+        trials: total number of settings to try, including those of an earlier start.
+        resume: resume a stopped search in the folder, if there is one.
         grid: values of each setting.
-        head: a head in place of the linear layer.
+        head: the user's head, in place of the linear layer.
 
     Raises:
-        ConfigError: Optuna is not installed, or there are no dev examples to choose by.
-        RunError: the folder holds something already, or a search over something else.
+        ConfigError: Optuna is not installed, or there are no dev examples to select by.
+        RunError: the folder is not empty, or contains a different search.
     """
     optuna = _optuna()
     if not data.dev:
-        raise ConfigError(expected="dev examples to choose by", found="none", fix="name a file with --dev")
+        raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
     if not resume and out.exists() and any(out.iterdir()):
         raise RunError(
             expected=f"a new folder '{out}'",
             found="one that is not empty",
-            fix="go on with --resume or remove it",
+            fix="resume with --resume or remove it",
         )
     out.mkdir(parents=True, exist_ok=True)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
@@ -113,14 +163,8 @@ def search_settings(
         write_json(out / TABLE_FILE, _table(study))
     completed = study.get_trials(deepcopy=False, states=finished[:1])
     if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
-        warn(f"every trial that was not ended early gives one answer for everything; {AGAINST_COLLAPSE}")
+        warn(f"all trials that were not pruned collapsed to one answer; {AGAINST_COLLAPSE}")
     return _changed(settings, recipe, study.best_params)
-
-
-def table_cells(table: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[object]]]:
-    """Header and rows of the table of trials for people: settings, state, value and seconds."""
-    columns = [name for name in table[0] if name != "by_epoch"] if table else []
-    return [name.replace("_", " ") for name in columns], [[row.get(name) for name in columns] for row in table]
 
 
 def _changed(
@@ -133,7 +177,7 @@ def _changed(
 
 
 def _table(study: Any) -> list[dict[str, Any]]:
-    """All trials, the best first; `value` is the dev score, None for one that was ended early."""
+    """All trials, best first; `value` is the dev score, None for a pruned trial."""
     rows = [
         {
             "trial": trial.number,
@@ -149,21 +193,21 @@ def _table(study: Any) -> list[dict[str, Any]]:
 
 
 def _require_same(out: Path, record: dict[str, Any]) -> None:
-    """Writes what is searched over, or compares it with what lies there."""
+    """Records the settings and files of the search, or compares them with an existing record."""
     path = out / SEARCH_FILE
     if path.exists():
         if read_json(path) != _as_read(record):
             raise RunError(
                 expected=f"the settings and files that the search in '{out}' was started with",
                 found="others",
-                fix="give the same ones or name another folder",
+                fix="use the same ones or name another folder",
             )
         return
     write_json(path, record)
 
 
 def _as_read(record: Any) -> Any:
-    """Plain values as JSON gives them back."""
+    """Plain values as read back from JSON."""
     return json.loads(json.dumps(record))
 
 
@@ -174,7 +218,7 @@ def _optuna() -> Any:
         raise ConfigError(
             expected="the package optuna, for --search",
             found="none",
-            fix="install it (pip install 'bertsmith[search]') or leave the option out",
+            fix="install it (pip install 'bertsmith[search]') or omit the option",
         ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     return optuna

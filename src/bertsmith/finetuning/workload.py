@@ -1,8 +1,8 @@
-"""Fine-tuning as work for the training loop: a task, a model with one layer on top, examples.
+"""Fine-tuning as a workload for the training loop: a task, a model with a task head, examples.
 
-An optimizer step holds a number of units (32 in the paper); the work inside it is cut by tokens, nothing is padded. The
-stream of units is one permutation of the training data after another, each a function of (seed, epoch); steps take it
-in order, across the borders of epochs, so no unit is dropped.
+An optimizer step has a fixed number of units (32 in the paper), split into micro-batches by tokens, without padding.
+The order of units is one permutation of the training set after another, each a function of (seed, epoch). Steps
+continue across epoch boundaries, so no unit is dropped.
 
 Source: Devlin et al. (2018), section 4 and appendix A.3; `model_fn_builder` in the original run_classifier.py.
 """
@@ -18,28 +18,30 @@ from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.noise import noise_for
-from bertsmith.model.parameter_names import PREFIX, plain
+from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
 from bertsmith.text.tokenizer import Tokenizer
-from bertsmith.training.workload import StepPlan
+from bertsmith.training.workload import StepPlan, Workload
 
 
-class Finetuning:
-    """What the training loop is given to fine-tune a model on a task.
+class Finetuning(Workload):
+    """The workload that fine-tunes a model on a task.
 
     Args:
         model: the encoder with the task's head.
         task: the task.
         train: encoded training examples with targets.
         dev: examples with gold labels to evaluate on, or None.
-        tokenizer: of the model.
-        settings: batch, what is frozen, the rates of the layers.
+        tokenizer: the model's tokenizer.
+        settings: batch size, frozen parts, learning rates of the layers.
         runtime: device and precision.
-        seed: of the order of the examples and of dropout.
-        on_scores: is told the scores of every evaluation.
+        seed: for the order of the examples and for dropout.
+        on_scores: receives the scores of every evaluation.
     """
+
+    model: EncoderForTask
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class Finetuning:
         self.on_scores = on_scores
 
     def rate_factor(self, name: str) -> float:
-        """The layer decay to the power of the layers above the parameter; 1 for pooler and head."""
+        """The layer decay to the power of the number of layers above the parameter; 1 for pooler and head."""
         if not name.startswith(PREFIX):
             return 1.0
         encoder = self.model.encoder
@@ -79,11 +81,8 @@ class Finetuning:
         encoder = self.model.encoder
         return name.startswith(PREFIX) and encoder.height(plain(name)) <= encoder.num_layers
 
-    def fix_steps(self, total: int) -> None:
-        """Nothing here depends on the length of the run."""
-
     def units_of_step(self, step: int) -> Ints:
-        """The units of a step, int64 [batch]; a function of (seed, step)."""
+        """The units of a step, int64 [batch size]; a function of (seed, step)."""
         return examples_of_step(self.seed, step, size=self.settings.batch_size, count=len(self.train))
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
@@ -99,7 +98,7 @@ class Finetuning:
         )
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        """A micro-batch's contribution to the loss of its step, and sums for the log."""
         batch = micro_batch.batch
         noise = noise_for(self.seed, micro_batch.step, batch.row_ids, self.runtime.torch_device)
         logits = model(batch, read=micro_batch.read, noise=noise, dtype=self.runtime.dtype, frozen=self.frozen)
@@ -124,9 +123,9 @@ class Finetuning:
 
 
 def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
-    """The numbers of the examples in a step, int64 [size]: one permutation of all `count` after another.
+    """The indices of the examples in a step, int64 [size]: one permutation of all `count` after another.
 
-    Each permutation is a function of (seed, epoch), so a step can be asked for at any time.
+    Each permutation is a function of (seed, epoch), so steps can be requested in any order.
     """
     epochs, places = np.divmod(np.arange(step * size, (step + 1) * size), count)
     chosen = np.empty(size, dtype=np.int64)
@@ -139,7 +138,7 @@ def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
 def step_plan(
     features: Features, units: Ints, *, micro_tokens: int, device: str, step: int, rank: int, world: int
 ) -> StepPlan:
-    """The micro-batches of a rank in a step that holds some units; see `micro_batches`."""
+    """The micro-batches of a rank in a step with the given units; see `micro_batches`."""
     batches = micro_batches(
         features, units, micro_tokens=micro_tokens, device=device, step=step, rank=rank, world=world
     )

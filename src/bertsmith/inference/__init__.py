@@ -1,1 +1,1 @@
-"""What a trained model answers."""
+"""Predictions of trained models."""

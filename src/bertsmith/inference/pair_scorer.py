@@ -1,4 +1,4 @@
-"""How well a passage answers a query, by a fine-tuned model that reads both together."""
+"""Relevance of passages to a query, scored by a fine-tuned model that reads both in one row."""
 
 from collections.abc import Sequence
 
@@ -12,30 +12,30 @@ RELEVANT = "relevant"
 
 
 class PairScorer:
-    """A fine-tuned model of pairs that says how well a passage answers a query.
+    """A fine-tuned model of pairs that scores how well a passage answers a query.
 
-    The score is the probability of the label "relevant", of the last label where none is called so, or the number of a
-    regression.
+    The score is the probability of the label "relevant" (of the last label if none has that name), or the predicted
+    number of a regression.
 
     Args:
         predictor: the model.
 
     Attributes:
-        label: whose probability is the score; "" for a regression.
-        cut: pairs so far that were longer than the model reads.
-        cut_tokens: the tokens that they lost.
+        label: the label whose probability is the score; "" for a regression.
+        cut: the number of pairs truncated so far.
+        cut_tokens: the tokens they lost.
 
     Raises:
-        ConfigError: the model's task does not read pairs of texts, or gives several labels.
+        ConfigError: the model's task does not read pairs of texts, or is multi-label.
     """
 
     def __init__(self, predictor: Predictor) -> None:
         spec = predictor.task.spec
         if spec.kind not in ("classification", "regression") or spec.pair is False or spec.multi_label:
             raise ConfigError(
-                expected="a model of pairs of texts, a classification with one label or a regression, for re-ranking",
+                expected="a single-label classification or regression model of text pairs, for re-ranking",
                 found=f"one for {spec.name} ({spec.kind})",
-                fix="fine-tune one on pairs of query and passage",
+                fix="fine-tune a model on pairs of query and passage",
             )
         self.predictor = predictor
         self.cut = self.cut_tokens = 0
@@ -44,7 +44,7 @@ class PairScorer:
             self.label = RELEVANT if RELEVANT in spec.labels else spec.labels[-1]
 
     def scores(self, query: str, passages: Sequence[str]) -> list[float]:
-        """One score a passage; higher is better."""
+        """One score per passage; higher is better."""
         pairs = [
             TextExample(id=str(number), first=query, second=passage, place=f"passage {number}")
             for number, passage in enumerate(passages)
@@ -54,7 +54,7 @@ class PairScorer:
             if isinstance(prediction, LabelPrediction):
                 scores.append(prediction.probabilities[prediction.labels.index(self.label)])
             else:
-                assert isinstance(prediction, NumberPrediction), "a regression gives numbers"
+                assert isinstance(prediction, NumberPrediction), "a regression predicts numbers"
                 scores.append(prediction.value)
             self.cut += prediction.cut_tokens > 0
             self.cut_tokens += prediction.cut_tokens

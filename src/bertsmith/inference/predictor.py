@@ -1,31 +1,23 @@
-"""A fine-tuned model that answers: the task of its passport, read, cut and decoded as in training.
+"""Prediction with a fine-tuned model, which encodes and decodes as its metadata says, as in training.
 
 Letters: R positions that the head reads, K outputs of the head.
 """
 
 import bisect
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 
-from bertsmith.checkpoints.assembly import load_for_task
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.errors import BertsmithError, InputError
-from bertsmith.model.heads import EncoderForTask, OwnHead
-from bertsmith.model.prepared import prepare
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
-from bertsmith.runtime import Runtime, choose_inference
-from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
+from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.tokenizer import Tokenizer
 
-BLOCK = 1024  # examples that are read, sorted by length and answered together
+BLOCK = 1024  # examples that are read, sorted by length and predicted together
 
 
 class Predictor:
@@ -33,8 +25,8 @@ class Predictor:
 
     Args:
         model: encoder and head.
-        task: what the outputs mean.
-        tokenizer: of the model.
+        task: the meaning of the outputs.
+        tokenizer: the model's tokenizer.
         runtime: device and precision.
     """
 
@@ -42,65 +34,36 @@ class Predictor:
         self.model = model.to(runtime.torch_device).eval()
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
 
-    @staticmethod
-    def load(
-        source: str | Path | ModelFolder,
-        *,
-        device: str = "auto",
-        precision: str = "fp32",
-        kept: Sequence[str] | None = None,
-        head: type[OwnHead] | None = None,
-    ) -> "Predictor":
-        """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
-
-        Args:
-            kept: with int8, the linear layers that stay higher; those that `bertsmith quantize` noted if not given.
-            head: the class of the user's head with which the model was fine-tuned, if it was.
-
-        Raises:
-            CheckpointError: the model has no head of a task, or another one, or cannot be read.
-            ConfigError: `head` is no class of a head.
-        """
-        folder = source if isinstance(source, ModelFolder) else load_any(source)
-        spec = require_spec(folder)
-        runtime = choose_inference(device, precision)
-        runtime.tell()
-        task = task_for(spec)
-        loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
-        prepare(
-            loaded.model.to(runtime.torch_device),
-            runtime,
-            folder.metadata.kept_layers(folder.path) if kept is None else kept,
-        )
-        return Predictor(loaded.model, task, loaded.tokenizer, runtime)
-
     def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
-        """One prediction an example, in their order; gold labels, where there are any, are not looked at.
+        """One prediction per example, in order; gold labels are ignored.
 
         Args:
-            advance: as of `task_logits`.
+            advance: as in `task_logits`.
 
         Raises:
-            InputError: an example cannot be read by this task; the message names it.
+            InputError: an example does not fit this task; the message names it.
         """
-        if not examples:
-            return []
-        self.task.check(examples, gold=False)
-        features = self.task.encode(examples, self.tokenizer)
+        known = [self.task.answer_without_model(example) for example in examples]
+        asked = [example for example, answer in zip(examples, known, strict=True) if answer is None]
+        if not asked:
+            return [answer for answer in known if answer is not None]
+        self.task.check(asked, gold=False)
+        features = self.task.encode(asked, self.tokenizer)
         logits = task_logits(self.model, features, self.runtime, advance=advance)
-        return list(self.task.decode(examples, features, logits, self.tokenizer))
+        found = iter(self.task.decode(asked, features, logits, self.tokenizer))
+        return [next(found) if answer is None else answer for answer in known]
 
     def stream(
         self, examples: Iterable[Example], block: int = BLOCK, total: int | None = None
     ) -> Iterator[tuple[Example, Prediction]]:
-        """Each example with its prediction, in order, a block in memory at a time.
+        """Each example with its prediction, in order, with one block in memory at a time.
 
         Args:
-            block: examples of a block at most; those of many characters have blocks of fewer.
-            total: how many there are, for the time left; None where nobody knows.
+            block: the maximum number of examples per block; blocks of long examples have fewer.
+            total: the number of examples, to estimate the time left; None if unknown.
 
         Raises:
-            BertsmithError: what `examples` or `predict` raise, after all examples before it were answered.
+            BertsmithError: as raised by `examples` or `predict`, after the predictions for all earlier examples.
         """
         errors: list[BertsmithError] = []
 
@@ -128,12 +91,13 @@ class Predictor:
                 raise errors[-1]
 
     def _num_readable(self, examples: Sequence[Example]) -> int:
-        """How many examples stand before the first that cannot be read; one cannot."""
+        """The number of examples before the first invalid one; one of them is invalid."""
 
         def fails(count: int) -> bool:
+            part = [example for example in examples[:count] if self.task.answer_without_model(example) is None]
             try:
-                self.task.check(examples[:count], gold=False)
-                self.task.encode(examples[:count], self.tokenizer)
+                self.task.check(part, gold=False)
+                self.task.encode(part, self.tokenizer)
             except InputError:
                 return True
             return False

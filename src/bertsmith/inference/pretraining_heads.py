@@ -1,99 +1,99 @@
-"""What a pre-trained model can tell without further training: what is missing, and what comes next.
+"""Prediction with the pre-training heads: filling in [MASK], and next-sentence probabilities.
 
-Letters: N rows, M gaps, T tokens of a batch. Rows are sorted by length and cut by tokens, so nothing is padded and
-memory is bounded whatever comes. Equal rows are computed once.
+Rows are sorted by length and split into batches by tokens, so there is no padding and memory is bounded. Equal rows are
+computed once.
 
-Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling gaps.
+Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for the task of filling in words.
 """
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from bertsmith.checkpoints.assembly import load_pretrained
-from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
-from bertsmith.encoding.units import Ints
+from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, InputError
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
+from bertsmith.model.batch import cut_by_tokens, gather_rows
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.model.prepared import prepare
-from bertsmith.runtime import Runtime, choose_inference
+from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Encoded
-from bertsmith.text.pack import PackedRows, pack_rows
+from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
 MASK = "[MASK]"
-_GAP = 8  # tokens that a gap counts for: its logits are as many numbers as the vocabulary has pieces
+_MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
 
 
 @dataclasses.dataclass(frozen=True)
 class Filling:
-    """One candidate for a gap.
+    """One candidate for a [MASK].
 
     Attributes:
         piece: the word piece.
-        probability: its softmax over the whole vocabulary.
+        probability: its probability by a softmax over the whole vocabulary.
     """
 
     piece: str
     probability: float
 
 
+class FilledText(list[list[Filling]]):
+    """The candidates for each [MASK] of a text, most likely first.
+
+    Args:
+        text: the text with its [MASK].
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: the text, and the same candidates twice, as "masks" and as "gaps"."""
+        masks = [[{"piece": one.piece, "probability": one.probability} for one in mask] for mask in self]
+        return {"text": self.text, "masks": masks, "gaps": masks}
+
+
 @dataclasses.dataclass(frozen=True)
 class Continuation:
-    """How likely one text follows another.
+    """How likely it is that one text follows another.
 
     Attributes:
         text: the second text.
-        probability: that it follows, by the next-sentence head.
-        cut_tokens: tokens of the pair that did not fit and were cut.
+        probability: the probability that it follows, by the next-sentence head.
+        cut_tokens: tokens of the pair that were truncated.
+        first: the first text.
     """
 
     text: str
     probability: float
     cut_tokens: int
+    first: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "first": self.first,
+            "second": self.text,
+            "probability": self.probability,
+            "cut_tokens": self.cut_tokens,
+        }
 
 
 class PretrainedPredictor:
-    """A pre-trained model ready to answer."""
+    """A pre-trained model that fills masks and scores sentence pairs."""
 
     def __init__(self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
         self.model = model.to(runtime.torch_device)
         self.tokenizer, self.runtime = tokenizer, runtime
 
-    @staticmethod
-    def load(
-        source: str | Path | ModelFolder, *, device: str = "auto", precision: str = "fp32", needs: Sequence[str] = ()
-    ) -> "PretrainedPredictor":
-        """A predictor from a model folder, a Google checkpoint, or a hub id.
+    def fill(self, text: str, top: int = 5) -> FilledText:
+        """The `top` pieces for each [MASK] of a text, most likely first; masks are filled independently.
 
-        Args:
-            needs: the heads that must have been trained, "mlm" or "nsp".
-
-        Raises:
-            CheckpointError: the model cannot be read, has no vocabulary, or lacks a head that is needed.
-        """
-        loaded = load_pretrained(source)
-        place = source.path if isinstance(source, ModelFolder) else source
-        for head in needs:
-            if head in loaded.new_heads:
-                raise CheckpointError(
-                    expected=f"a model with a trained {head} head in '{place}'",
-                    found="none",
-                    fix="name a pre-trained model that has it",
-                )
-        if loaded.tokenizer is None:
-            raise no_vocabulary(place)
-        runtime = choose_inference(device, precision)
-        runtime.tell()
-        prepare(loaded.model.to(runtime.torch_device), runtime)
-        return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
-
-    def fill(self, text: str, top: int = 5) -> list[list[Filling]]:
-        """The `top` pieces for each [MASK] of a text, the likeliest first; gaps are filled independently.
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -102,18 +102,18 @@ class PretrainedPredictor:
         return self.fill_texts([text], top)[0]
 
     def next_sentence(self, first: str, seconds: Sequence[str]) -> list[Continuation]:
-        """How likely each of `seconds` follows `first`, in their order; see `judge_pairs`.
+        """How likely each of `seconds` is to follow `first`, in order; see `judge_pairs`.
 
         Raises:
             InputError: a text is empty.
         """
         return self.judge_pairs([(first, second) for second in seconds])
 
-    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[list[list[Filling]]]:
-        """As `fill_texts`, but what stands before a text that cannot be filled is answered before the error.
+    def fill_each(self, texts: Sequence[str], places: Sequence[str], top: int = 5) -> Iterator[FilledText]:
+        """As `fill_texts`, but yields the results of all texts before an invalid one before raising the error.
 
         Args:
-            places: what the texts are called in the error.
+            places: the names of the texts in the error message.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -126,8 +126,8 @@ class PretrainedPredictor:
             raise wrong[1]
 
     @torch.inference_mode()
-    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
-        """For each text, for each [MASK] in it, the `top` pieces, the likeliest first; gaps are filled independently.
+    def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
+        """For each text and each [MASK] in it, the `top` pieces, most likely first; masks are filled independently.
 
         Raises:
             CheckpointError: the model reads from left to right.
@@ -145,30 +145,42 @@ class PretrainedPredictor:
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
             raise wrong[1]
-        rows, which = pack_rows(
-            encoded, template=self.tokenizer.template, max_length=limit, model_limit=limit
-        ).distinct()
-        is_gap = rows.token_ids == vocabulary.mask_id
-        gaps_of_row = np.add.reduceat(is_gap.astype(np.int64), rows.offsets[:-1])
+        template = self.tokenizer.template
+        rows, which = pack_rows(encoded, template=template, max_length=limit, model_limit=limit).distinct()
+        lengths, is_masked = rows.lengths.astype(np.int64), rows.token_ids == vocabulary.mask_id
+        masked = np.flatnonzero(is_masked)
+        masks_per_row = np.add.reduceat(is_masked.astype(np.int64), rows.offsets[:-1])
+        costs = np.maximum(lengths, _MASK_COST * masks_per_row)
         found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
-        for part, batch, index in self._batches(rows, np.maximum(rows.lengths, _GAP * gaps_of_row)):
-            gaps = np.flatnonzero(is_gap[index])
-            masked = torch.arange(len(gaps), device=self.runtime.torch_device)
-            output = self.model(batch, read=Read.at(batch, gaps), masked=masked, dtype=self.runtime.dtype)
+        for part in cut_by_tokens(np.argsort(lengths, kind="stable"), costs, self.runtime.inference_tokens):
+            gathered = gather_rows(
+                part,
+                token_ids=rows.token_ids,
+                segment_ids=rows.segment_ids,
+                lengths=lengths,
+                wanted=masked,
+                wanted_per_row=masks_per_row,
+                device=self.runtime.torch_device,
+            )
+            every = torch.arange(len(gathered.chosen), device=self.runtime.torch_device)
+            output = self.model(gathered.batch, read=gathered.read, masked=every, dtype=self.runtime.dtype)
             assert output.mlm_logits is not None
             chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(vocabulary)))
-            row_of_gap = np.repeat(part, gaps_of_row[part]).tolist()
-            for row, ids, values in zip(row_of_gap, chances.indices.tolist(), chances.values.tolist(), strict=True):
+            row_of_mask = np.repeat(part, masks_per_row[part]).tolist()
+            for row, ids, values in zip(row_of_mask, chances.indices.tolist(), chances.values.tolist(), strict=True):
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
-        return [[list(gap) for gap in found[row]] for row in which.tolist()]
+        filled = [FilledText(text) for text in texts]
+        for answer, row in zip(filled, which.tolist(), strict=True):
+            answer.extend(list(mask) for mask in found[row])
+        return filled
 
     @torch.inference_mode()
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
-        """How likely the second text of each pair follows its first, in their order.
+        """How likely the second text of each pair is to follow the first, in order.
 
-        A pair that is longer than the model reads loses the end of its longer text; the answer counts the tokens.
+        A pair longer than the model reads loses the end of its longer text; `cut_tokens` counts the tokens lost.
 
         Raises:
             InputError: a text is empty; the message counts pairs from 1.
@@ -189,32 +201,42 @@ class PretrainedPredictor:
             max_length=limit,
             model_limit=limit,
         )
-        different, which = rows.distinct()
-        chances = np.empty(len(different))
-        for part, batch, _ in self._batches(different, different.lengths):
-            every = torch.arange(len(part), device=self.runtime.torch_device)
-            output = self.model(batch, read=Read.first(batch), first=every, dtype=self.runtime.dtype)
+
+        def chance_of_next(part: TaskBatch) -> Tensor:
+            every = torch.arange(part.batch.num_rows, device=self.runtime.torch_device)
+            output = self.model(part.batch, read=part.read, first=every, dtype=self.runtime.dtype)
             assert output.nsp_logits is not None
-            chances[part] = output.nsp_logits.float().softmax(-1)[:, 0].cpu().numpy()
+            chances: Tensor = output.nsp_logits.float().softmax(-1)[:, 0]
+            return chances
+
+        chances = computed(
+            rows_by_first(rows),
+            chance_of_next,
+            width=(),
+            micro_tokens=self.runtime.inference_tokens,
+            device=self.runtime.device,
+        )
         return [
-            Continuation(second, chance, cut)
-            for second, chance, cut in zip(seconds, chances[which].tolist(), rows.cut_by_row.tolist(), strict=True)
+            Continuation(second, chance, cut, first)
+            for first, second, chance, cut in zip(
+                firsts, seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True
+            )
         ]
 
     def _first_unfit(
         self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
     ) -> tuple[int, InputError] | None:
-        """The number of the first text that cannot be filled, from 0, and why; None where all can."""
+        """The index of the first text that cannot be filled, from 0, and the error; None if all can be filled."""
         room = self.model.encoder.max_tokens - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
-        has_gap = np.diff(masks_before[encoded.offsets]) > 0
-        unfit = np.flatnonzero(~has_gap | (encoded.lengths > room))
+        has_mask = np.diff(masks_before[encoded.offsets]) > 0
+        unfit = np.flatnonzero(~has_mask | (encoded.lengths > room))
         if not len(unfit):
             return None
         number = int(unfit[0])
         if encoded.lengths[number] > room:
             return number, InputError(
-                expected=f"at most {room} pieces in {places[number]}, what the model reads",
+                expected=f"at most {room} pieces, the most that the model reads, in {places[number]}",
                 found=f"{encoded.lengths[number]}",
                 fix="shorten the text",
             )
@@ -223,20 +245,3 @@ class PretrainedPredictor:
             found=repr(texts[number][:60]),
             fix=f"write {MASK} where a word is missing",
         )
-
-    def _batches(self, rows: PackedRows, costs: np.ndarray) -> Iterator[tuple[Ints, Batch, Ints]]:
-        """Batches of rows: which rows, int64 [n], as the model reads them, and the places of their tokens, int64 [T].
-
-        Args:
-            costs: what each row counts for, [N].
-        """
-        order = np.argsort(rows.lengths, kind="stable")
-        for part in cut_by_tokens(order, costs.astype(np.int64), self.runtime.inference_tokens):
-            index = rows_index(rows.lengths.astype(np.int64), part)
-            batch = Batch.from_flat(
-                rows.token_ids[index],
-                rows.segment_ids[index],
-                rows.lengths[part],
-                device=self.runtime.torch_device,
-            )
-            yield part, batch, index

@@ -1,8 +1,5 @@
-"""The handful of names for programmers: `load` a model and ask it, `finetune` one, `pretrain` one."""
+"""The Python API behind the command line: one function per operation, from loading a model to searching passages.
 
-from bertsmith.library.component import WordEncoder
-from bertsmith.library.loading import load
-from bertsmith.library.model import Model
-from bertsmith.library.training import finetune, pretrain
-
-__all__ = ["Model", "WordEncoder", "finetune", "load", "pretrain"]
+The package `bertsmith` exports the public names. Nothing is imported here, so each function loads only the packages
+it needs.
+"""

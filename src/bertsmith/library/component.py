@@ -1,6 +1,6 @@
-"""The vectors of words as a layer of somebody else's model.
+"""Word vectors as a frozen layer of another PyTorch model.
 
-Letters: N sentences, W words of the longest one, D width of the vectors.
+Letters: N sentences, W words in the longest one, D width of the vectors.
 """
 
 from collections.abc import Sequence
@@ -12,22 +12,23 @@ from torch import Tensor, nn
 from bertsmith.library.inputs import checked_sentences, silently
 from bertsmith.library.model import Model
 from bertsmith.settings import require
+from bertsmith.vectors.loading import load_token_features
 from bertsmith.vectors.token_features import TokenFeatures
 
 
 class WordEncoder(nn.Module):
-    """A batch of words in, word-aligned vectors out: a layer that does not learn.
+    """A frozen layer that maps a batch of words to word-aligned vectors.
 
-    One vector comes out for each word, whatever pieces it is made of, and a sentence of any length is read whole. The
-    encoder below is no part of `parameters()` or `state_dict()`, so a model that has this layer stays small when it
-    is saved, and no optimizer touches the encoder.
+    Each word gets one vector, however many pieces it has, and sentences of any length are read in full. The encoder is
+    not part of `parameters()` or `state_dict()`, so a model with this layer stays small when it is saved, and no
+    optimizer updates the encoder.
 
     Args:
-        model: a loaded model, or what `load` takes.
+        model: a loaded model, or anything that `load` accepts.
         layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
-        unit: a word's "first" piece, or the "mean" of its pieces.
-        device, precision: as of `load`, where `model` is not loaded yet. The vectors come out where the layer is moved
-            to with `.to(...)`, wherever the encoder runs.
+        unit: the vector of a word's "first" piece, or the "mean" of its pieces.
+        device, precision: as in `load`, if `model` is not loaded yet. The vectors are returned on the device that the
+            layer was moved to with `.to(...)`, wherever the encoder runs.
 
     Attributes:
         width: D.
@@ -52,20 +53,20 @@ class WordEncoder(nn.Module):
         if isinstance(model, Model):
             features = TokenFeatures(model.encoder, layers=layers, unit=unit)
         else:
-            features = TokenFeatures.load(model, layers=layers, unit=unit, device=device, precision=precision)
-        # Inside a tuple torch does not take the encoder for a part of this module.
+            features = load_token_features(model, layers=layers, unit=unit, device=device, precision=precision)
+        # The tuple keeps torch from registering the encoder as a submodule.
         self._features = (features,)
         self.width = self._features[0].width
         self.register_buffer("device_mark", torch.empty(0), persistent=False)
 
     def forward(self, sentences: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
-        """The vectors float32 [N, W, D], zeros behind the end of a sentence, and bool [N, W], where words are.
+        """The vectors, float32 [N, W, D], padded with zeros, and a mask of the words, bool [N, W].
 
         Args:
             sentences: lists of words; may be empty.
 
         Raises:
-            InputError: something else is there.
+            InputError: `sentences` has another type.
         """
         words = checked_sentences(sentences)
         with silently():

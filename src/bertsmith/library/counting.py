@@ -1,4 +1,4 @@
-"""How many tokens rows have before anything is cut, [CLS] and [SEP] included."""
+"""Token counts of rows before truncation, [CLS] and [SEP] included."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,35 +6,36 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 
 
 def tokens_of_texts(
-    texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, prompt: str, specials: bool
+    texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, prompt: str, specials: SpecialTokens
 ) -> list[int]:
-    """The tokens of [CLS] text [SEP], or of [CLS] text [SEP] text [SEP].
+    """The number of tokens of [CLS] text [SEP], or of [CLS] text [SEP] text [SEP].
 
     Args:
         texts: a first text, and a second one or None.
         tokenizer: of the model.
-        prompt: stands before every text.
-        specials: special pieces in a text are these, not ordinary characters.
+        prompt: prefix of every text.
+        specials: parse special pieces in a text as special tokens, not as ordinary characters.
     """
     flat = [prompt + part for pair in texts for part in pair if part is not None]
     counts = [1 if second is None else 2 for _, second in texts]
     pieces = _sums(tokenizer.encode_batch(flat, special_tokens=specials).lengths, counts)
-    return [found + 1 + count for found, count in zip(pieces, counts, strict=True)]
+    return [found + tokenizer.template.num_special(count) for found, count in zip(pieces, counts, strict=True)]
 
 
 def tokens_of_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[int]:
-    """The tokens of [CLS] words [SEP]; a word of which the rules leave nothing is one, [UNK]."""
+    """The number of tokens of [CLS] words [SEP]; a word that normalization leaves empty counts as one, [UNK]."""
     words = [word for sentence in sentences for word in sentence]
-    lengths = np.maximum(tokenizer.encode_batch(words).lengths, 1)
-    return [found + 2 for found in _sums(lengths, [len(sentence) for sentence in sentences])]
+    lengths = np.maximum(tokenizer.encode_words(words).lengths, 1)
+    special = tokenizer.template.num_special(1)
+    return [found + special for found in _sums(lengths, [len(sentence) for sentence in sentences])]
 
 
 def _sums(values: npt.NDArray[np.integer[Any]], counts: Sequence[int]) -> list[int]:
-    """The sums of so many values each, one after another."""
+    """The sums of consecutive groups of values, of the given sizes."""
     before = np.concatenate([[0], np.cumsum(values)])
     sums: list[int] = np.diff(before[np.cumsum([0, *counts])]).tolist()
     return sums

@@ -1,9 +1,9 @@
-"""BERT as estimators of scikit-learn: texts to vectors, and a classifier that is fine-tuned by `fit`.
+"""scikit-learn estimators: a vectorizer of texts, and a classifier that `fit` fine-tunes.
 
 Letters: E texts, K classes, D width of the vectors.
 
-Both go into pipelines, cross-validation and searches: parameters are stored as they are given and checked by `fit`,
-and nothing is loaded before that. X is a list, array or column of texts, or of pairs of texts.
+Both work in pipelines, cross-validation and hyper-parameter search: parameters are stored as given and checked by
+`fit`, and nothing is loaded before that. X is a list, array or column of texts, or of pairs of texts.
 """
 
 import tempfile
@@ -23,7 +23,7 @@ from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.loading import load_predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, texts_or_pairs, warn_cut
 from bertsmith.library.training import split_settings
 from bertsmith.settings import require
@@ -32,20 +32,21 @@ from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.tasks.whole_texts import encode_texts
 from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 Vectors = npt.NDArray[np.float32]
 Texts = Sequence[Text]
 
-# Of all vectorizers, since an estimator has no attributes but its parameters before `fit`.
+# Shared by all vectorizers, because before `fit` an estimator has no attributes but its parameters.
 _loading = threading.Lock()
 
 
 class LabelError(InputError, ValueError):
-    """Labels that no classifier can learn from; scikit-learn knows it as a ValueError."""
+    """Labels that no classifier can learn from; also a ValueError, as scikit-learn expects."""
 
 
 class _OfTexts(BaseEstimator):  # type: ignore[misc]
-    """What both estimators say of themselves."""
+    """Base class with the scikit-learn tags of both estimators."""
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -56,13 +57,13 @@ class _OfTexts(BaseEstimator):  # type: ignore[misc]
 
 
 class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _OfTexts):  # type: ignore[misc]
-    """Texts to vectors, by an encoder that does not learn; `transform` works before `fit` too.
+    """A vectorizer of texts with a frozen encoder; `transform` works without `fit`.
 
-    A copy or a pickle of it holds no model: it is loaded again from its place when it is first asked.
+    Copies and pickles do not contain the model; it is loaded again from its source on first use.
 
     Args:
         model: a folder, run, Google checkpoint or hub id.
-        pooling, normalize, layers, max_length, device, precision: as of `Embedder.load`.
+        pooling, normalize, layers, max_length, device, precision: as in `Embedder.load`.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         self.max_length, self.device, self.precision = max_length, device, precision
 
     def fit(self, X: Sequence[str], y: object = None) -> "BertsmithVectorizer":
-        """Itself, with the model loaded; the texts are checked, and nothing is learned from them.
+        """The vectorizer, with its model loaded; the texts are checked, but nothing is learned from them.
 
         Raises:
             InputError: X holds something else than texts.
@@ -91,9 +92,9 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
         return self
 
     def transform(self, X: Sequence[str]) -> Vectors:
-        """One vector a text, float32 [E, D]; raises as `fit`.
+        """One vector per text, float32 [E, D]; raises the same errors as `fit`.
 
-        A text of more than `max_length` tokens loses its end, with a `CutWarning`.
+        A text of more than `max_length` tokens is truncated at its end, with a `CutWarning`.
         """
         texts, embedder = checked_texts(X), self._load()
         with silently():
@@ -108,11 +109,11 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
     def _load(self) -> Embedder:
         wanted = self.get_params()
         with _loading:
-            # What was loaded is of the parameters that were set then.
+            # Reload if the parameters have changed since the model was loaded.
             loaded: tuple[dict[str, Any], Embedder] | None = self.__dict__.get("_loaded")
             if loaded is None or loaded[0] != wanted:
                 options = {name: value for name, value in wanted.items() if name != "model"}
-                loaded = self._loaded = wanted, Embedder.load(self.model, **options)
+                loaded = self._loaded = wanted, load_embedder(self.model, **options)
             return loaded[1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -127,27 +128,27 @@ class BertsmithVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Of
 
 
 class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
-    """A classifier of texts or pairs of texts that is fine-tuned by `fit`, as `bertsmith finetune` does.
+    """A classifier of texts or pairs of texts, fine-tuned by `fit` as `bertsmith finetune` does.
 
     Args:
         model: the base model: folder, run, Google checkpoint or hub id.
-        out: the run folder, which must be new for each `fit`; None takes one that is removed afterwards.
+        out: the run folder, which must be new for each `fit`; None uses a temporary one.
         epochs: passes over the training texts.
-        batch_size: texts of an optimizer step.
-        learning_rate: the highest.
-        max_length: tokens of a row at most.
-        dev_share: share of the texts that is set aside to choose the best epoch by; 0 learns from all of them.
-        seeds: trainings with different seeds, of which the best is kept.
-        seed: of the first one.
-        device: auto, cpu, cuda or cuda:N; predictions are made there, too.
-        precision: of the training; predictions are made in fp32.
+        batch_size: texts per optimizer step.
+        learning_rate: the peak learning rate.
+        max_length: maximum tokens per row.
+        dev_share: fraction of the texts held out to choose the best epoch; 0 trains on all of them.
+        seeds: number of trainings with different seeds; the best is kept.
+        seed: the first seed.
+        device: auto, cpu, cuda or cuda:N, for training and prediction.
+        precision: for training; predictions are made in fp32.
         settings: other fields of FinetuningSettings, RecipeSettings and TaskSettings by name.
-        verbose: show the progress on stderr.
+        verbose: show progress on stderr.
 
     Attributes:
         classes_: [K], sorted.
         predictor_: the fine-tuned model.
-        report_: what report.json of the run holds.
+        report_: the contents of the run's report.json.
     """
 
     def __init__(
@@ -173,15 +174,15 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         self.settings, self.verbose = settings, verbose
 
     def fit(self, X: Texts, y: Sequence[Any]) -> "BertsmithClassifier":
-        """Itself, fine-tuned on texts X [E] with classes y [E].
+        """The classifier, fine-tuned on texts X [E] with classes y [E].
 
-        A text of more than `max_length` tokens loses some, with a `CutWarning` when the training has ended.
+        Texts of more than `max_length` tokens are truncated, with a `CutWarning` after the training.
 
         Raises:
-            InputError: X holds something else than texts, or nothing.
-            LabelError: y has another length, or less than two classes.
-            ValueError: y is numbers that are no classes.
-            BertsmithError: the model or a setting does not fit.
+            InputError: X is empty, or contains something other than texts.
+            LabelError: y has another length, or fewer than two classes.
+            ValueError: y contains numbers that are not classes.
+            BertsmithError: the model or a setting is invalid.
         """
         texts = texts_or_pairs(X)
         numbers = self._numbers(y, len(texts))
@@ -191,7 +192,10 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             for row, ((first, second), number) in enumerate(zip(texts, numbers, strict=True))
         ]
         require(
-            0 <= self.dev_share < 1, expected="dev_share from 0 to below 1", found=self.dev_share, fix="give a share"
+            0 <= self.dev_share < 1,
+            expected="dev_share of at least 0 and below 1",
+            found=self.dev_share,
+            fix="give a fraction",
         )
         train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
         given = {name: getattr(self, name) for name in ("epochs", "batch_size", "device", "precision")}
@@ -216,14 +220,14 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
                     RecipeSettings(**parts[RecipeSettings]),
                     seeds=self.seeds,
                 )
-            self.predictor_ = Predictor.load(out / "model", device=self.device)
+            self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
         rows, _ = encode_texts(examples, self.predictor_.tokenizer, spec.settings)
         warn_cut(rows.truncated, rows.cut_tokens)
         return self
 
     def predict(self, X: Texts) -> npt.NDArray[Any]:
-        """The likeliest class of each text, [E].
+        """The most probable class of each text, [E].
 
         Raises:
             NotFittedError: `fit` was not called.
@@ -233,7 +237,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         return np.asarray(self.classes_[chances.argmax(axis=1)])
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
-        """The probability of each class, float64 [E, K], in the order of `classes_`; raises as `predict`."""
+        """The probability of each class, float64 [E, K], in the order of `classes_`; raises like `predict`."""
         check_is_fitted(self)
         examples = [
             TextExample(id=str(row), first=first, second=second, place=f"text {row + 1}")
@@ -247,7 +251,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
 
     def _numbers(self, y: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
-        """The number of each class in `classes_`, int64 [E]."""
+        """The index of each label in `classes_`, int64 [E]."""
         if y is None:
             raise LabelError(expected="a class for each text", found="no y", fix="give y")
         classes = column_or_1d(y, warn=True)
@@ -257,17 +261,17 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         self.classes_, numbers = np.unique(classes, return_inverse=True)
         if len(self.classes_) < 2:
             found = "1 class" if len(self.classes_) else "none"
-            raise LabelError(expected="two classes at least", found=found, fix="give texts of others")
+            raise LabelError(expected="at least two classes", found=found, fix="add texts of another class")
         return np.asarray(numbers, dtype=np.int64)
 
 
 def _names(classes: npt.NDArray[Any]) -> list[str]:
-    """What the classes are called in the model folder.
+    """The names of the classes in the model folder.
 
     Raises:
-        LabelError: two would be called the same.
+        LabelError: two classes would have the same name.
     """
     names = [str(value) for value in classes.tolist()]
     if len(set(names)) < len(names):
-        raise LabelError(expected="classes that are written differently", found=str(names)[:60], fix="rename them")
+        raise LabelError(expected="classes with different names", found=str(names)[:60], fix="rename them")
     return names

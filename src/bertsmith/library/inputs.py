@@ -1,4 +1,4 @@
-"""What was handed to a model, checked: lists of texts, of pairs, of words. A wrong type is one clear line."""
+"""Validation of model inputs: lists of texts, of pairs, of words. A wrong type gives a one-line error."""
 
 import contextlib
 import dataclasses
@@ -9,14 +9,14 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeGuard
 
-from bertsmith.datasets.examples import TaggedExample
+from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import counted, quiet
 from bertsmith.tasks.tagging import words_of
 
 Text = str | tuple[str, str]
 
-# What may stand between the line of a user and `warn_cut`; scikit-learn's pipelines call through joblib.
+# Modules that may be on the stack between user code and `warn_cut`; scikit-learn's pipelines call through joblib.
 _BETWEEN = (f"{__package__}.", "sklearn.", "joblib.")
 
 
@@ -24,7 +24,7 @@ def checked_texts(texts: Sequence[str], what: str = "text") -> list[str]:
     """The texts.
 
     Raises:
-        InputError: something else is there; the message counts from 1.
+        InputError: an item is not a text; the message counts from 1.
     """
     return [checked_text(text, f"{what} {number}") for number, text in enumerate(listed(texts, "texts"), start=1)]
 
@@ -33,7 +33,7 @@ def checked_text(text: object, place: str) -> str:
     """The text.
 
     Raises:
-        InputError: it is no text, or holds half a character.
+        InputError: it is not a text, or contains a lone surrogate.
     """
     if not isinstance(text, str):
         raise wrong("a text", text, place)
@@ -42,19 +42,19 @@ def checked_text(text: object, place: str) -> str:
             text.encode()
         except UnicodeEncodeError as error:
             raise InputError(
-                expected=f"whole characters in {place}",
-                found=f"half of one (a lone surrogate) at character {error.start}",
-                fix="decode the text as UTF-8 once, with its errors replaced",
+                expected=f"valid Unicode in {place}",
+                found=f"a lone surrogate at character {error.start}",
+                fix="decode the text as UTF-8 with errors='replace'",
             ) from None
     return text
 
 
 def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "pair") -> list[tuple[str, str]]:
-    """The pairs of texts; raises as `checked_texts`.
+    """The pairs of texts; raises the same errors as `checked_texts`.
 
     Args:
         expected: what a pair is.
-        what: what one is called.
+        what: the name of an item in messages.
     """
     found = []
     for number, pair in enumerate(listed(pairs, f"{what}s"), start=1):
@@ -64,7 +64,7 @@ def checked_pairs(pairs: Sequence[tuple[str, str]], expected: str, what: str = "
 
 
 def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
-    """Each text, or pair of texts, as a first text and a second one or None; raises as `checked_texts`."""
+    """Each text, or pair of texts, as a first text and a second one or None; raises like `checked_texts`."""
     found: list[tuple[str, str | None]] = []
     for number, text in enumerate(listed(texts, "texts, or pairs of texts"), start=1):
         place = f"text {number}"
@@ -77,13 +77,13 @@ def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
 
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:
-    """The words of each sentence; raises as `checked_words`."""
+    """The words of each sentence; raises the same errors as `checked_words`."""
     given = enumerate(listed(sentences, "sentences, each a list of words"), start=1)
     return [checked_words(words, f"sentence {number}") for number, words in given]
 
 
 def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample]:
-    """Plain texts cut into words, and lists of words as they are; raises as `checked_texts`."""
+    """Plain texts split into words, and lists of words unchanged; raises the same errors as `checked_texts`."""
     sentences = []
     for number, text in enumerate(listed(texts, "texts, or lists of words")):
         place = f"text {number + 1}"
@@ -91,16 +91,38 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
             sentence = words_of(checked_text(text, place), id=place, place=place)
         else:
             sentence = TaggedExample(id=place, words=checked_words(text, place), place=place)
-        # Each text is a document of its own, whatever stands beside it.
+        # Each text is a document of its own, whatever its neighbours are.
         sentences.append(dataclasses.replace(sentence, document=number))
     return sentences
+
+
+def choice_examples(questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoiceExample]:
+    """Each context with its endings as an example; raises the same errors as `checked_texts`."""
+    examples = []
+    for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
+        place = f"question {number}"
+        context, endings = two(question, place, "a context and its endings")
+        if not is_list(endings):
+            raise wrong("a context and a list of endings", question, place)
+        context, *endings = (checked_text(text, place) for text in (context, *endings))
+        examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
+    return examples
+
+
+def question_examples(questions: Sequence[tuple[str, str]]) -> list[QuestionExample]:
+    """Each question with its context as an example; raises the same errors as `checked_texts`."""
+    given = enumerate(checked_pairs(questions, "a question and its context", "question"), start=1)
+    return [
+        QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
+        for number, (question, context) in given
+    ]
 
 
 def checked_words(words: object, place: str) -> tuple[str, ...]:
     """The words of a sentence.
 
     Raises:
-        InputError: it is no list of texts.
+        InputError: it is not a list of texts.
     """
     if not is_list(words):
         raise wrong("a list of words", words, place)
@@ -119,29 +141,29 @@ def two(pair: object, place: str, expected: str) -> tuple[Any, Any]:
 
 
 def listed(values: object, what: str) -> Sequence[Any]:
-    """The values, one after the other.
+    """The values as a sequence.
 
     Raises:
-        InputError: it is one text, or nothing that can be counted.
+        InputError: it is a single text, or not a list, array or column.
     """
     if isinstance(values, str):
         raise InputError(expected=f"a list of {what}", found="one text", fix="put it into a list")
     if is_list(values):
         return values
-    # Columns of pandas and arrays of numpy.
+    # pandas columns and NumPy arrays.
     array = values.to_numpy() if hasattr(values, "to_numpy") else values
     plain = array.tolist() if hasattr(array, "tolist") else None
     if not isinstance(plain, list):
         raise InputError(
             expected=f"a list of {what}",
             found=f"a {type(values).__name__}",
-            fix="make a list of it, as with list(...)",
+            fix="convert it to a list, for example with list(...)",
         )
     return plain
 
 
 def is_list(value: object) -> TypeGuard[Sequence[Any]]:
-    """Whether it is a list or tuple."""
+    """Whether a value is a list or tuple."""
     return isinstance(value, list | tuple)
 
 
@@ -158,24 +180,24 @@ def require_count(count: object, name: str) -> None:
 
 
 def wrong(expected: str, value: object, place: str) -> InputError:
-    """The error for a value of a wrong type."""
+    """The error for a value of the wrong type."""
     return InputError(expected=f"{expected} as {place}", found=reprlib.repr(value)[:60], fix="correct it")
 
 
 def cut_counts(cut: Iterable[int]) -> tuple[int, int]:
-    """How many texts lost tokens and how many tokens in all, of the tokens that each lost."""
+    """The number of truncated texts and their truncated tokens in total, from the count of each text."""
     lost = [tokens for tokens in cut if tokens]
     return len(lost), sum(lost)
 
 
 def warn_cut(texts: int, tokens: int) -> None:
-    """Warns the caller of this library if texts lost tokens; other rooms of the package count and tell it themselves.
+    """Warns callers outside the package if texts were truncated; inside it, each package reports its own counts.
 
-    The warning names the line that asked, also where scikit-learn stands in between.
+    The warning points to the caller's line, even through scikit-learn.
 
     Args:
-        texts: how many lost some.
-        tokens: how many all of them lost.
+        texts: number of truncated texts.
+        tokens: truncated tokens in total.
     """
     if not texts:
         return
@@ -184,7 +206,7 @@ def warn_cut(texts: int, tokens: int) -> None:
         level, frame = level + 1, frame.f_back
     if _module_of(frame).startswith(f"{__package__.rpartition('.')[0]}."):
         return
-    message = f"texts longer than the model reads, which lost tokens: {texts:,}, {counted(tokens, 'token')} in all"
+    message = f"texts truncated to the length the model reads: {texts:,}, {counted(tokens, 'token')} in all"
     warnings.warn(message, CutWarning, stacklevel=level)
 
 
@@ -193,5 +215,5 @@ def _module_of(frame: FrameType) -> str:
 
 
 def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
-    """Silences progress inside the block, from any number of threads; does nothing unless `wanted`."""
+    """A context that silences progress output, safe to use from several threads; does nothing unless `wanted`."""
     return quiet() if wanted else contextlib.nullcontext()

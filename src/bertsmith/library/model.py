@@ -1,8 +1,8 @@
-"""A model from wherever it is, with one method for each thing that a model can do: lists in, lists out.
+"""The class `Model`: one method for each thing that a model can do, from lists to lists.
 
-Letters: E texts, w words of one sentence, D width of the vectors.
+Letters: E texts, w words in one sentence, D width of the vectors.
 
-One set of weights is in memory for a model, whatever is asked of it. Methods may be called from several threads.
+All methods of a model share one copy of its weights. Methods may be called from several threads.
 """
 
 import dataclasses
@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TextExample
+from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretraining_heads import Continuation, Filling, PretrainedPredictor
+from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
+from bertsmith.library.attention import Attention, attention_of
 from bertsmith.library.counting import tokens_of_texts, tokens_of_words
 from bertsmith.library.inputs import (
     Text,
@@ -27,16 +28,14 @@ from bertsmith.library.inputs import (
     checked_sentences,
     checked_text,
     checked_texts,
+    choice_examples,
     cut_counts,
-    is_list,
-    listed,
+    question_examples,
     require_count,
     silently,
     tagged_sentences,
     texts_or_pairs,
-    two,
     warn_cut,
-    wrong,
 )
 from bertsmith.tasks.choice import ChoicePrediction
 from bertsmith.tasks.classification import LabelPrediction
@@ -44,7 +43,7 @@ from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.tasks.span import AnswerPrediction
 from bertsmith.tasks.tagging import TagsPrediction
 from bertsmith.tasks.task import Prediction
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
 
@@ -52,7 +51,7 @@ Vectors = npt.NDArray[np.float32]
 Value = TypeVar("Value")
 Found = TypeVar("Found", bound=Prediction)
 
-PIECES = "pieces"  # what every model does, and no ability
+PIECES = "pieces"  # available for every model, so not among the abilities
 _OF_TASKS = {
     "classification": "classify",
     "regression": "score",
@@ -63,25 +62,25 @@ _OF_TASKS = {
 
 
 class Model:
-    """A loaded model; `load` makes it.
+    """A loaded model; created by `load`.
 
     Args:
-        name: what it is called.
-        predictor: the model with the head of a task.
-        pretrained: the model with heads of pre-training.
-        embedder: the encoder alone. Exactly one of the three is given; what else is needed shares its weights.
-        parts: the trained parts beyond the encoder, with `pretrained`.
+        name: the name of the model.
+        predictor: the model with a task head.
+        pretrained: the model with pre-training heads.
+        embedder: the encoder alone. Exactly one of the three is given; everything else shares its weights.
+        parts: with `pretrained`, the trained parts beyond the encoder.
 
     Attributes:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "tagging", "span", or None.
-        abilities: the methods that answer here; `tokens` and `pieces` always do.
-        labels: names of the classes or tags; empty where there are none.
-        max_length: tokens of a row at most, as the head reads it; what does not fit is cut or read in windows.
+        abilities: the supported methods; `tokens`, `pieces` and `attention` are always supported.
+        labels: names of the classes or tags; empty if there are none.
+        max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads.
-        max_question: tokens of a question that `answer` reads; 0 where no questions are answered.
-        pair: whether `classify` or `score` reads pairs; None where it takes both, or there is neither.
-        width: numbers in a vector of `embed`.
+        max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
+        pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
+        width: width of the vectors of `embed`.
     """
 
     def __init__(
@@ -130,12 +129,14 @@ class Model:
         """The encoder below all heads."""
         return self._embedder.encoder
 
-    def fill(self, texts: Sequence[str], top: int = 5) -> list[list[list[Filling]]]:
-        """For each text, for each [MASK] in it, the `top` likeliest pieces; gaps are filled independently.
+    def fill(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
+        """For each text, the `top` most probable pieces of each [MASK]; each mask is filled independently.
+
+        [MASK] is understood by every model, next to its own spelling of the mask (`<mask>` for RoBERTa).
 
         Raises:
             CheckpointError: the model cannot do this.
-            InputError: a text has no [MASK], or is longer than the model reads.
+            InputError: a text has no [MASK], or is too long for the model.
         """
         self._require("fill")
         assert self._pretrained is not None
@@ -143,7 +144,7 @@ class Model:
         return self._pretrained.fill_texts(checked_texts(texts), top)
 
     def next_sentence(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
-        """How likely the second text of each pair follows its first.
+        """The probability that the second text of each pair follows the first.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -160,55 +161,49 @@ class Model:
 
         Raises:
             CheckpointError: the model cannot do this.
-            InputError: a text where the model reads pairs, or a pair where it reads texts.
+            InputError: a text is given to a model of pairs, or a pair to a model of texts.
         """
         self._require("classify")
         return self._of_texts(texts, LabelPrediction)
 
     def score(self, texts: Sequence[Text]) -> list[NumberPrediction]:
-        """The number of each text or pair; raises as `classify`."""
+        """The predicted number of each text or pair; raises the same errors as `classify`."""
         self._require("score")
         return self._of_texts(texts, NumberPrediction)
 
     def choose(self, questions: Sequence[tuple[str, Sequence[str]]]) -> list[ChoicePrediction]:
-        """The ending that fits best, for each context with its endings.
+        """The best ending for each context.
 
         Raises:
             CheckpointError: the model cannot do this.
-            InputError: there are less than two endings.
+            InputError: there are fewer than two endings.
         """
         self._require("choose")
-        examples = []
-        for number, question in enumerate(listed(questions, "contexts with endings"), start=1):
-            place = f"question {number}"
-            context, endings = two(question, place, "a context and its endings")
-            if not is_list(endings):
-                raise wrong("a context and a list of endings", question, place)
-            context, *endings = (checked_text(text, place) for text in (context, *endings))
-            examples.append(ChoiceExample(id=place, context=context, endings=tuple(endings), place=place))
-        return self._predict(examples, ChoicePrediction)
+        return self._predict(choice_examples(questions), ChoicePrediction)
 
     def tag(self, texts: Sequence[str | Sequence[str]]) -> list[TagsPrediction]:
-        """The tags and entities of each text; those of a plain text with their characters in it.
+        """The tags and entities of each text; for plain texts, with character offsets.
+
+        A text without words gets an empty answer.
 
         Args:
-            texts: plain texts, which are cut into words at white space, around punctuation and around Chinese
+            texts: plain texts, which are split into words at white space, around punctuation and around Chinese
                 characters; or lists of words.
 
         Raises:
             CheckpointError: the model cannot do this.
-            InputError: a text has no words.
+            InputError: a word is only white space.
         """
         self._require("tag")
         return self._predict(tagged_sentences(texts), TagsPrediction)
 
     def answer(self, questions: Sequence[tuple[str, str]], n_best: int = 1) -> list[AnswerPrediction]:
-        """The answer to each question in its context, which may be of any length.
+        """The answer to each question from its context, which may have any length.
 
         Args:
-            questions: question and context. A question of more than `max_question` tokens loses its end, with a
-                `CutWarning`.
-            n_best: candidates that an answer keeps in its `n_best`, at most those of the model's settings.
+            questions: pairs of question and context. A question of more than `max_question` tokens is truncated at its
+                end, with a `CutWarning`.
+            n_best: number of candidates to return, at most as many as in the model's settings.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -216,23 +211,18 @@ class Model:
         """
         self._require("answer")
         require_count(n_best, "n_best")
-        given = checked_pairs(questions, "a question and its context", "question")
-        examples = [
-            QuestionExample(id=str(number), question=question, context=context, place=f"question {number}")
-            for number, (question, context) in enumerate(given, start=1)
-        ]
-        found = self._predict(examples, AnswerPrediction)
+        found = self._predict(question_examples(questions), AnswerPrediction)
         return [dataclasses.replace(answer, n_best=answer.n_best[:n_best]) for answer in found]
 
     def rerank(self, query: str, passages: Sequence[str]) -> list[float]:
         """How well each passage answers the query; higher is better.
 
-        A model of pairs reads query and passage together (see `PairScorer`); of other models it is the cosine of
-        their vectors. What is longer than the model reads loses tokens, with a `CutWarning`.
+        A model of pairs reads query and passage together (see `PairScorer`); other models use the cosine of their
+        vectors. Texts that are too long are truncated, with a `CutWarning`.
 
         Raises:
             CheckpointError: the model cannot do this.
-            InputError: a text is of a wrong type.
+            InputError: a text has the wrong type.
         """
         self._require("rerank")
         query, passages = checked_text(query, "the query"), checked_texts(passages, "passage")
@@ -240,7 +230,7 @@ class Model:
             return []
         if self._predictor is None:
             vectors = self.embed([query, *passages], normalize=True)
-            # Not a matrix product, whose last digits depend on the place of a row.
+            # Not a matrix product: its last digits depend on the position of a row.
             return [float(cosine) for cosine in (vectors[1:] * vectors[0]).sum(axis=1)]
         scorer = PairScorer(self._predictor)
         with silently():
@@ -249,18 +239,18 @@ class Model:
         return scores
 
     def embed(self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None) -> Vectors:
-        """One vector a text, float32 [E, D].
+        """One vector per text, float32 [E, D].
 
-        A text of more than `embed_length` tokens loses its end, with a `CutWarning`; `tokens(texts, "embed")` tells
-        beforehand how many each has.
+        A text of more than `embed_length` tokens is truncated at its end, with a `CutWarning`; `tokens(texts, "embed")`
+        returns the number of tokens of each text.
 
         Args:
-            pooling: mean, max, cls or pooler; None is what the folder says, else mean.
-            normalize: divide each vector by its length; None is what the folder says, else no.
+            pooling: mean, max, cls or pooler; None uses the folder's setting, else mean.
+            normalize: divide each vector by its length; None uses the folder's setting, else False.
 
         Raises:
             ConfigError: the pooling is unknown.
-            CheckpointError: the pooler is asked for and was never trained.
+            CheckpointError: `pooling` is pooler, and the pooler was never trained.
         """
         embedder = self._embedder_of(pooling, normalize)
         with silently():
@@ -269,7 +259,7 @@ class Model:
         return vectors
 
     def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> list[Tensor]:
-        """One vector a word, whatever pieces it is made of: a tensor float32 [w, D] for each sentence.
+        """One vector per word, however many pieces it has: a tensor float32 [w, D] for each sentence.
 
         Args:
             sentences: lists of words.
@@ -286,14 +276,27 @@ class Model:
         with silently():
             return features.word_vectors(checked)
 
-    def tokens(self, texts: Sequence[Text | Sequence[str]], ability: str | None = None) -> list[int]:
-        """The tokens that each text or pair has before anything is cut, [CLS] and [SEP] included.
+    def attention(self, text: str, pair: str | None = None) -> Attention:
+        """The attention weights between the tokens of a text or pair, for every head of every layer.
 
         Args:
-            texts: texts or pairs of texts; for `tag` and `features` what these take.
-            ability: the method that shall read them; None is the first of `abilities`. Special pieces in a text count
-                as it reads them (see `reads_specials`), and for vectors the prompt of the model before each text
-                counts too. "pieces" counts what `pieces` gives.
+            text: at most 128 tokens, [CLS] and [SEP] included. [MASK] is parsed as in `pieces`.
+            pair: a second text, in the same row.
+
+        Raises:
+            InputError: a text is empty, or there are too many tokens.
+        """
+        given = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
+        return attention_of(self.encoder, *given, special_tokens=self.reads_specials())
+
+    def tokens(self, texts: Sequence[Text | Sequence[str]], ability: str | None = None) -> list[int]:
+        """The number of tokens of each text or pair before truncation, [CLS] and [SEP] included.
+
+        Args:
+            texts: texts or pairs of texts; for `tag` and `features`, whatever these methods accept.
+            ability: the method to count for; None is the first of `abilities`. Special pieces in a text are parsed as
+                that method does (see `reads_specials`), and for vectors the model's prompt counts too. "pieces" counts
+                the output of `pieces`.
 
         Raises:
             CheckpointError: the model cannot do this.
@@ -309,17 +312,21 @@ class Model:
         prompt = self._embedder.prompt if self._is_for_vectors(ability) else ""
         return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prompt, specials)
 
-    def reads_specials(self, ability: str = PIECES) -> bool:
-        """Whether a method reads `[MASK]` and other special pieces in a text as these, not as ordinary characters.
+    def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
+        """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
+
+        "own": only as the vocabulary of the model spells them.
 
         `pieces` shows what `fill` reads, or what the vectors are made of.
         """
         if self._is_for_vectors(ability):
-            return self._embedder.special_tokens
-        return ability == "fill" or (ability == PIECES and ("fill" in self.abilities or self._embedder.special_tokens))
+            return "own" if self._embedder.special_tokens else False
+        if ability == "fill" or (ability == PIECES and "fill" in self.abilities):
+            return True
+        return "own" if ability == PIECES and self._embedder.special_tokens else False
 
     def reads_at_most(self, ability: str) -> int | None:
-        """The tokens that a method reads of a text or pair; None where it reads all of it, in windows."""
+        """The maximum tokens that a method reads of a text or pair; None if it reads everything, in windows."""
         if ability in ("tag", "answer", "features"):
             return None
         if self._is_for_vectors(ability):
@@ -328,7 +335,7 @@ class Model:
         return None if is_whole else self.max_length
 
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:
-        """The word pieces of each text, without [CLS] and [SEP]."""
+        """The pieces of each text, without [CLS] and [SEP]."""
         return [self.tokenizer.tokenize(text, special_tokens=self.reads_specials()) for text in checked_texts(texts)]
 
     def _find_abilities(self, parts: Sequence[str]) -> tuple[str, ...]:
@@ -345,7 +352,7 @@ class Model:
 
     def _require(self, ability: str) -> None:
         if ability not in self.abilities:
-            kind = "without the head of a task" if self.task is None else f"for {self.task}"
+            kind = "without a task head" if self.task is None else f"for {self.task}"
             raise CheckpointError(
                 expected=f"a model that can {ability}",
                 found=f"'{self.name}', a model {kind}",
@@ -353,7 +360,7 @@ class Model:
             )
 
     def _is_for_vectors(self, ability: str) -> bool:
-        """Whether a method reads texts as `embed` does."""
+        """Whether a method prepares texts as `embed` does."""
         return ability == "embed" or (ability == "rerank" and self._predictor is None)
 
     def _embedder_of(self, pooling: str | None, normalize: bool | None) -> Embedder:
@@ -373,7 +380,7 @@ class Model:
             return self._embedders[pooling, normalize]
 
     def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
-        """The predictions of texts and pairs; where both come together, each kind by itself."""
+        """The predictions of texts and pairs, computed separately if both are given."""
         examples = [
             TextExample(id=str(number), first=first, second=second, place=f"text {number + 1}")
             for number, (first, second) in enumerate(texts_or_pairs(texts))
@@ -389,6 +396,6 @@ class Model:
         assert self._predictor is not None
         with silently():
             found = self._predictor.predict(examples)
-        warn_cut(*cut_counts(getattr(one, "cut_tokens", 0) for one in found))
+        warn_cut(*cut_counts(one.cut_tokens for one in found))
         assert all(isinstance(one, kind) for one in found), kind
         return cast("list[Found]", found)

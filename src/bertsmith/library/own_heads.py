@@ -1,4 +1,4 @@
-"""A head that the user wrote, from a file of theirs; see `OwnHead`."""
+"""Load the class of a head from the user's Python file; see `OwnHead`."""
 
 import importlib.util
 import sys
@@ -8,18 +8,18 @@ from bertsmith.errors import ConfigError, InputError, nearest
 from bertsmith.files import require_file
 from bertsmith.model.heads import OwnHead, require_own_head
 
-_MODULE = "bertsmith_own_head"  # what the file is called as a module, so that it hides no installed one
+_MODULE = "bertsmith_own_head"  # the file's name as a module, so that it hides no installed one
 
 
 def head_from_file(place: str) -> type[OwnHead]:
-    """The class at FILE:CLASS, such as `my_head.py:MyHead`. The file is a program of the user's, and it is run.
+    """The class at FILE:CLASS, such as `my_head.py:MyHead`. The file is executed.
 
     Args:
         place: the path of a Python file, a colon, and the name of a subclass of `OwnHead` in it.
 
     Raises:
-        ConfigError: the place is written in another way, there is no such class, or it is no head.
-        InputError: there is no such file, or it is no Python.
+        ConfigError: the place has another form, or the file has no such class, or it is not a head.
+        InputError: there is no such file, or it is not valid Python.
     """
     file, _, name = place.rpartition(":")
     if not file or not name.isidentifier():

@@ -1,4 +1,4 @@
-"""Training with paths and keyword settings: what the commands `finetune` and `pretrain` do, as two calls."""
+"""The commands `finetune` and `pretrain` as functions with paths and keyword settings."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
+from bertsmith.files import write_json
+from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.tuning import tune
 from bertsmith.model.heads import OwnHead
-from bertsmith.pretraining.run import PretrainingRunSettings
+from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.settings import help_lines
@@ -29,27 +32,31 @@ def finetune(
     dev: str | Path | None = None,
     seeds: int | None = None,
     limit: int | None = None,
+    search: bool = False,
+    trials: int = 12,
     resume: bool = False,
     head: type[OwnHead] | None = None,
     **settings: Any,
 ) -> FinetuningResult:
-    """Fine-tunes a model on a task of the catalogue; OUT/model is the best model, and `load(out)` loads it.
+    """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
 
     Args:
-        source: the base model, anything that `load` takes.
-        task: a name of the catalogue, such as "classification", "spam", "ner", "squad" or "cola".
+        source: the base model, anything that `load` accepts.
+        task: the name of a task, such as "classification", "spam", "ner", "squad" or "cola".
         out: the run folder; new, unless `resume`.
-        train: the training file; presets have examples of their own.
-        dev: the file to choose by; a tenth of the training examples if not given.
-        seeds: trainings; three for less than 10,000 examples, else one.
-        limit: draw so many training examples only.
-        resume: go on with the run in `out`.
+        train: the training file; presets come with their own examples.
+        dev: the dev file; by default a tenth of the training examples.
+        seeds: number of trainings; by default three for fewer than 10,000 examples, else one.
+        limit: train on a random sample of that many examples.
+        search: first search the grid of learning rates, batch sizes and epochs (needs optuna), in OUT-search.
+        trials: with `search`, number of settings to try.
+        resume: resume the run in `out`, or its search.
         head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
     Raises:
-        BertsmithError: model, files, settings or run folder do not fit; the message says which.
+        BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     spec, data = read_task(
@@ -60,48 +67,50 @@ def finetune(
         settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
         limit=limit,
     )
-    return run_finetuning(
-        source,
-        spec,
-        data,
-        out,
-        FinetuningSettings(**parts[FinetuningSettings]),
-        RecipeSettings(**parts[RecipeSettings]),
-        seeds=seeds,
-        resume=resume,
-        head=head,
-    )
+    chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    out = Path(out)
+    if not search:
+        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume, head=head)
+    found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
+    # If the search was interrupted, there is no run yet.
+    begun = resume and (out / "settings.json").exists()
+    result = run_finetuning(source, spec, data, out, found.settings, found.recipe, seeds=seeds, resume=begun, head=head)
+    write_json(out / TABLE_FILE, list(found.table))
+    return dataclasses.replace(result, trials=found.table)
 
 
 def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any) -> TrainResult:
-    """Pre-trains a model on a corpus folder; OUT/model is the model, and `load(out)` loads it.
+    """The result of pre-training a model on a corpus folder; OUT/model is the model, and `load(out)` loads it.
 
     Args:
         corpus: a folder that `build_corpus` wrote.
         out: the run folder; new, unless `resume`.
-        resume: go on with the run in `out`.
+        resume: resume the run in `out`; settings that are not given keep their values.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
             size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 
     Raises:
-        BertsmithError: corpus, settings or run folder do not fit; the message says which.
+        BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
-    return run_pretraining(
-        corpus,
-        out,
-        PretrainingRunSettings(**parts[PretrainingRunSettings]),
-        PretrainingDataSettings(**parts[PretrainingDataSettings]),
-        TrainSettings(**parts[TrainSettings]),
-        resume=resume,
-    )
+    run, data, train = parts[PretrainingRunSettings], parts[PretrainingDataSettings], parts[TrainSettings]
+    if resume:
+        _, run_before, data_before, train_before = settings_of_run(out)
+        chosen = (
+            dataclasses.replace(run_before, **run),
+            dataclasses.replace(data_before, **data),
+            dataclasses.replace(train_before, **train),
+        )
+    else:
+        chosen = PretrainingRunSettings(**run), PretrainingDataSettings(**data), TrainSettings(**train)
+    return run_pretraining(corpus, out, *chosen, resume=resume)
 
 
 def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
-    """The values that each settings class has a field for.
+    """The values for each settings class, by its field names.
 
     Raises:
-        ConfigError: none has.
+        ConfigError: no class has a field of that name.
     """
     names = {cls: help_lines(cls) for cls in classes}
     known = {name for fields in names.values() for name in fields}

@@ -1,1 +1,1 @@
-"""How right predictions are (classes, numbers, answers, entities), and how far scores can be trusted."""
+"""Scores of predictions (classes, numbers, answers, entities, rankings), and how far they can be trusted."""

@@ -1,6 +1,6 @@
-"""Scores of answers to questions, as the official scorers of SQuAD 1.1 and 2.0 count, in per cent.
+"""Scores of answers to questions as in the official scorers of SQuAD 1.1 and 2.0, in percent.
 
-An answer is compared after `normalize_answer`; of several gold answers the best match counts.
+Answers are compared after `normalize_answer`; of several gold answers the best match counts.
 
 Source: Rajpurkar et al. (2016), section 6.1, and (2018), section 5; the official evaluate-v1.1.py and evaluate-v2.0.py.
 """
@@ -30,32 +30,32 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, golds: Sequence[str]) -> int:
-    """1 if the normalised prediction equals a normalised gold answer, else 0.
+    """1 if the normalized prediction equals a normalized gold answer, else 0.
 
     Args:
-        golds: gold answers; none means that only an empty prediction is right.
+        golds: gold answers; if there are none, only an empty prediction is correct.
     """
     found = normalize_answer(prediction)
     return int(any(found == normalize_answer(gold) for gold in golds or ("",)))
 
 
 def answer_f1(prediction: str, golds: Sequence[str]) -> float:
-    """The best F1 of the normalised words, as bags, over the gold answers; 1 where both sides are empty.
+    """The best F1 over the gold answers, computed on bags of normalized words; 1 if both sides are empty.
 
     >>> round(answer_f1("in the city of Paris", ["Paris", "city Paris"]), 3)
     0.667
 
     Args:
-        golds: gold answers; none means that only an empty prediction is right.
+        golds: gold answers; if there are none, only an empty prediction is correct.
     """
     words = normalize_answer(prediction).split()
     return max(_bag_f1(words, normalize_answer(gold).split()) for gold in golds or ("",))
 
 
 def squad_scores(golds: Golds, predictions: Mapping[str, str]) -> dict[str, float]:
-    """The scores of SQuAD 1.1: `exact` and `f1` in per cent, `total` questions, `missing` predictions.
+    """The scores of SQuAD 1.1: `exact` and `f1` in percent, `total` questions, `missing` predictions.
 
-    A question without a prediction scores 0. Predictions for other questions are left alone.
+    A question without a prediction scores 0. Predictions for other questions are ignored.
 
     Args:
         golds: the gold answers of each question, by id.
@@ -75,7 +75,7 @@ def squad_scores(golds: Golds, predictions: Mapping[str, str]) -> dict[str, floa
             )
         if question in predictions:
             exact += exact_match(predictions[question], answers)
-            # Version 1.1 counts shared words, of which two empty texts have none; version 2.0 counts them as equal.
+            # Version 1.1 counts shared words, and two empty texts share none; version 2.0 treats them as equal.
             if normalize_answer(predictions[question]):
                 f1 += answer_f1(predictions[question], answers)
     missing = sum(question not in predictions for question in golds)
@@ -88,18 +88,18 @@ def squad2_scores(
     no_answer: Mapping[str, float] | None = None,
     threshold: float = 1.0,
 ) -> dict[str, float]:
-    """The scores of SQuAD 2.0, in per cent, under the names of the official scorer in small letters.
+    """The scores of SQuAD 2.0, in percent, under the names of the official scorer in lower case.
 
-    `exact`, `f1` and `total`; the same with `has_ans_` and `no_ans_` for questions with and without an answer, where
-    there are any; and with `no_answer` given `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`, see
-    `best_threshold`. A gold answer that normalises to nothing, such as ".", is dropped as in the official scorer; two
-    questions of the dev set of SQuAD 2.0 have one, so scores that were computed with them differ in the last digits.
+    `exact`, `f1` and `total`; the same with `has_ans_` and `no_ans_` for questions with and without an answer, if
+    there are any; and, if `no_answer` is given, `best_exact`, `best_exact_thresh`, `best_f1` and `best_f1_thresh`, see
+    `best_threshold`. A gold answer that normalizes to the empty text, such as ".", is dropped as in the official
+    scorer. Two questions of the SQuAD 2.0 dev set have one, so scores that include them differ in the last digits.
 
     Args:
         golds: the gold answers of each question, by id; empty for a question without an answer.
         predictions: the predicted text of each question, "" for no answer.
-        no_answer: how much speaks for no answer, a probability or a difference of scores.
-        threshold: a question whose `no_answer` is above it counts as predicted empty.
+        no_answer: the evidence for no answer, a probability or a difference of scores.
+        threshold: a question whose `no_answer` is above it is scored as an empty prediction.
 
     Raises:
         InputError: there are no questions, or one has no prediction or no value in `no_answer`.
@@ -137,16 +137,16 @@ def squad2_scores(
 def best_threshold(
     golds: Golds, predictions: Mapping[str, str], no_answer: Mapping[str, float], score: str = "f1"
 ) -> tuple[float, float]:
-    """The best score in per cent that a threshold on `no_answer` can give, and that threshold.
+    """The best score in percent that a threshold on `no_answer` can reach, and that threshold.
 
-    The questions are walked in ascending order of `no_answer`; a prefix of them keeps its predictions, the others are
-    predicted empty. Where several have the same value the prefix may end among them, as in the official scorer, and
-    the score may be a little better than the threshold can do.
+    Questions are sorted by `no_answer` in ascending order; a prefix of them keeps its predictions, and those of the
+    others become empty. The prefix may end among questions of equal value, as in the official scorer, so the score may
+    be slightly better than the threshold can achieve.
 
     Args:
         golds: the gold answers of each question, by id; empty for a question without an answer.
-        predictions: the predicted text of each question, best not empty.
-        no_answer: how much speaks for no answer; predictions with a value above the threshold become empty.
+        predictions: the predicted text of each question, preferably not empty.
+        no_answer: the evidence for no answer; predictions with a value above the threshold become empty.
         score: exact or f1.
 
     Raises:
@@ -164,7 +164,7 @@ def _best_threshold(
     scores: Mapping[str, float], golds: Golds, predictions: Mapping[str, str], no_answer: Mapping[str, float]
 ) -> tuple[float, float]:
     best = current = float(sum(not answers for answers in golds.values()))
-    # The official scorer begins at 0, which means "all empty" for probabilities; scores may be below it.
+    # The official scorer starts at 0, which means "all empty" for probabilities; scores may be negative.
     lowest = min(no_answer[question] for question in golds)
     threshold = 0.0 if lowest >= 0 else math.nextafter(lowest, -math.inf)
     for question in sorted((question for question in no_answer if question in golds), key=no_answer.__getitem__):
@@ -181,7 +181,7 @@ def _scores_by_question(golds: Golds, predictions: Mapping[str, str]) -> tuple[d
     """Exact match and F1 of each question by the rules of version 2.0."""
     _require_questions(golds)
     _require_all(golds, predictions, "prediction")
-    # A gold answer that normalises to nothing cannot be told from no answer.
+    # A gold answer that normalizes to the empty text is indistinguishable from no answer.
     kept = {question: [answer for answer in answers if normalize_answer(answer)] for question, answers in golds.items()}
     exact = {question: float(exact_match(predictions[question], answers)) for question, answers in kept.items()}
     f1 = {question: answer_f1(predictions[question], answers) for question, answers in kept.items()}
@@ -201,7 +201,7 @@ def _bag_f1(words: Sequence[str], gold: Sequence[str]) -> float:
 def _require_questions(golds: Golds) -> None:
     if not golds:
         raise InputError(
-            expected="at least one question with gold answers", found="none", fix="give a file with answers"
+            expected="at least one question with gold answers", found="none", fix="use a file with answers"
         )
 
 

@@ -1,4 +1,4 @@
-"""Whether probabilities mean what they say, and the temperature that mends them.
+"""How well probabilities are calibrated, and the temperature that calibrates them.
 
 Letters: E examples, K classes. The confidence of an example is its highest probability.
 
@@ -23,8 +23,8 @@ class ReliabilityBin(NamedTuple):
 
     Attributes:
         confidence: their mean confidence.
-        accuracy: the share of them that is right.
-        num_examples: how many they are, at least 1.
+        accuracy: the fraction of them that is correct.
+        num_examples: their number, at least 1.
     """
 
     confidence: float
@@ -33,15 +33,16 @@ class ReliabilityBin(NamedTuple):
 
 
 def reliability(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 10) -> list[ReliabilityBin]:
-    """Confidence and accuracy in equally wide bins of confidence, lowest first; bins without examples are left out.
+    """Confidence and accuracy in bins of equal width, lowest confidence first; empty bins are left out.
 
     Args:
         probabilities: float [E, K].
-        gold: int [E], the right class of each.
-        bins: bins between 0 and 1; each holds its upper edge.
+        gold: int [E], the correct class of each example.
+        bins: the number of bins between 0 and 1; each includes its upper edge.
 
     Raises:
-        InputError: there are no examples, the shapes do not fit, a class is not one of K, or a value is no probability.
+        InputError: there are no examples, the shapes do not match, a class is not one of K, or a value is not a
+            probability.
     """
     assert bins >= 1, bins
     values, classes = _examples(probabilities, gold)
@@ -61,7 +62,7 @@ def reliability(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 1
 
 
 def expected_calibration_error(probabilities: npt.ArrayLike, gold: npt.ArrayLike, bins: int = 10) -> float:
-    """The mean distance between confidence and accuracy over the bins, weighted by their examples; from 0 to 1.
+    """The mean gap between confidence and accuracy over the bins, weighted by their examples; from 0 to 1.
 
     >>> round(expected_calibration_error([[0.8, 0.2]] * 5, [0, 0, 0, 0, 1]), 6)
     0.0
@@ -79,25 +80,25 @@ def expected_calibration_error(probabilities: npt.ArrayLike, gold: npt.ArrayLike
 def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
     """The temperature T for which softmax(logits / T) has the lowest mean negative log-likelihood of the gold classes.
 
-    It lies between `LOWEST_TEMPERATURE` and `HIGHEST_TEMPERATURE`; the lower bound comes back where every example is
-    right (no temperature is low enough), the upper one where the logits are no better than chance. Logits that are
-    the same for all classes give 1.
+    It is between `LOWEST_TEMPERATURE` and `HIGHEST_TEMPERATURE`: the lower bound if every example is correct (no
+    temperature is low enough), the upper bound if the logits are no better than chance. Logits that are equal for all
+    classes give 1.
 
     Args:
         logits: float [E, K].
         gold: int [E].
 
     Raises:
-        InputError: there are no examples, the shapes do not fit, a class is not one of K, or a logit is not finite.
+        InputError: there are no examples, the shapes do not match, a class is not one of K, or a logit is not finite.
     """
-    from scipy.optimize import brentq  # takes a second that no prediction should wait for
+    from scipy.optimize import brentq  # the import takes a second, which predictions need not wait for
     from scipy.special import softmax
 
     values, classes = _examples(logits, gold)
     right = values[np.arange(len(values)), classes]
 
     def slope(inverse: float) -> float:
-        """The derivative of the loss by 1 / T; the loss is convex in it, so that the root is the minimum."""
+        """The derivative of the loss with respect to 1 / T; the loss is convex in 1 / T, so the root is the minimum."""
         expected = np.sum(softmax(values * inverse, axis=1) * values, axis=1)
         return float(np.mean(expected - right))
 
@@ -112,7 +113,7 @@ def fit_temperature(logits: npt.ArrayLike, gold: npt.ArrayLike) -> float:
 
 
 def _examples(values: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Floats, Ints]:
-    """Both as arrays, float64 [E, K] and int64 [E], checked."""
+    """Both as validated arrays, float64 [E, K] and int64 [E]."""
     table, classes = np.asarray(values, dtype=np.float64), np.asarray(gold, dtype=np.int64)
     if table.ndim != 2 or classes.shape != table.shape[:1] or not table.size:
         raise InputError(
@@ -130,6 +131,6 @@ def _examples(values: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Floats, Ints]
         raise InputError(
             expected="finite values",
             found=f"{table[~np.isfinite(table)][0]}",
-            fix="look for what made it before scoring",
+            fix="find its cause before scoring",
         )
     return table, classes

@@ -1,14 +1,14 @@
-"""Entities from the tags of words, their scores as conlleval counts them, and the schemes of tags.
+"""Entities from the tags of words, their scores as computed by conlleval, and the tagging schemes.
 
-A tag is `O`, outside, or a letter, a hyphen and the type of the entity, such as `B-PER`; a letter alone is an entity
-without a type.
+A tag is `O` (outside), or a letter, a hyphen and the entity type, such as `B-PER`; a letter alone is an entity without
+a type.
 
-    IOB1   I inside; B only for the first word of an entity right behind one of the same type
+    IOB1   I inside; B only for the first word of an entity directly after one of the same type
     IOB2   B for the first word of every entity, I for the others
-    IOBES  B first, I inside, E last, S the only word; `[` and `]` stand for S
+    IOBES  B first, I inside, E last, S single word; `[` and `]` are equivalent to S
 
-Any sequence is read, also a broken one: between two words lies a border where either is outside, the types differ, the
-first one closes (E, S) or the second one opens (B, S). What lies between borders is an entity.
+Any sequence is accepted, even an invalid one: there is a boundary between two words if either is outside, the types
+differ, the first one closes (E, S) or the second one opens (B, S). The words between two boundaries are an entity.
 
 Source: `startOfChunk` and `endOfChunk` of conlleval, the official scorer of CoNLL-2000 to CoNLL-2003.
 """
@@ -30,14 +30,14 @@ _LETTERS = {"IOB1": frozenset("OBI"), "IOB2": frozenset("OBI"), "IOBES": frozens
 
 
 def entity_spans(tags: Sequence[str], scheme: str) -> list[Span]:
-    """The entities of a sentence: type, first word, one past the last word, from left to right.
+    """The entities of a sentence from left to right: type, first word, one past the last word.
 
     >>> entity_spans("B-PER I-PER O I-LOC".split(), "IOB2")
     [('PER', 0, 2), ('LOC', 3, 4)]
 
     Raises:
-        InputError: a tag has a letter that the scheme does not know.
-        ConfigError: there is no such scheme.
+        InputError: a tag has a letter that is not part of the scheme.
+        ConfigError: the scheme is unknown.
     """
     _require_scheme(scheme)
     parts = []
@@ -47,26 +47,26 @@ def entity_spans(tags: Sequence[str], scheme: str) -> list[Span]:
             raise InputError(
                 expected=f"tags of {scheme}: {', '.join(_examples_of(scheme))}",
                 found=f"{tag!r} for word {position}",
-                fix="name the scheme of the tags or mend the tag",
+                fix="use the scheme of the tags, or fix the tag",
             )
         parts.append(part)
     return _spans(parts)
 
 
 def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], scheme: str) -> dict[str, float]:
-    """The scores of conlleval as shares: `precision`, `recall` and `f1` of entities, `accuracy` of tags.
+    """The scores of conlleval as fractions: `precision`, `recall` and `f1` of entities, `accuracy` of tags.
 
-    An entity is right if its type and both its ends are. Each type has `precision`, `recall` and `f1` of its own, under
-    names such as `PER_f1`; entities without a type count in the whole only. What cannot be computed is 0.
+    An entity is correct if its type and both its ends are. Each type also has its own `precision`, `recall` and `f1`,
+    under names such as `PER_f1`; entities without a type count only in the overall scores. Undefined ratios are 0.
 
     Args:
         gold: the tags of each sentence.
-        predicted: the same sentences with predicted tags.
-        scheme: that of both.
+        predicted: the predicted tags of the same sentences.
+        scheme: the scheme of both.
 
     Raises:
-        InputError: there are no tags, a sentence has not as many predicted tags as gold tags, or a tag is unknown.
-        ConfigError: there is no such scheme.
+        InputError: there are no tags, the numbers of gold and predicted tags of a sentence differ, or a tag is unknown.
+        ConfigError: the scheme is unknown.
     """
     _require_same_words(gold, predicted)
     right, in_gold, in_predicted = (collections.Counter[str]() for _ in range(3))
@@ -87,27 +87,27 @@ def entity_scores(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[st
 
 
 def convert_tags(tags: Sequence[str], source: str, target: str) -> list[str]:
-    """The same entities in the tags of another scheme; a broken sequence comes out well formed.
+    """The same entities in the tags of another scheme; the result is well formed even if the input is not.
 
     >>> convert_tags("I-PER I-PER B-PER O".split(), "IOB1", "IOBES")
     ['B-PER', 'E-PER', 'S-PER', 'O']
 
     Raises:
-        InputError: a tag has a letter that the source scheme does not know.
-        ConfigError: there is no such scheme.
+        InputError: a tag has a letter that is not part of the source scheme.
+        ConfigError: a scheme is unknown.
     """
     _require_scheme(target)
     return _write(entity_spans(tags, source), len(tags), target)
 
 
 def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
-    """The words of a sentence whose tag is not what the scheme asks for, each with its position and what is wrong.
+    """The words of a sentence whose tag violates the scheme, as pairs of position and error.
 
     >>> scheme_errors("O I-PER I-PER".split(), "IOB2")
     [(1, "expected 'B-PER'; found 'I-PER'")]
 
     Raises:
-        ConfigError: there is no such scheme.
+        ConfigError: the scheme is unknown.
     """
     _require_scheme(scheme)
     parts = [_split(tag, scheme) for tag in tags]
@@ -121,11 +121,11 @@ def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
-    """The scheme that the tags of a file seem to follow; "" where they are not of any, such as parts of speech.
+    """The scheme that the tags of a file appear to follow; "" if they follow none, such as part-of-speech tags.
 
-    A letter E or S means IOBES. Of IOB1 and IOB2 the one with fewer errors is taken, IOB2 where they have as many.
+    A letter E or S means IOBES. Of IOB1 and IOB2 the one with fewer errors is chosen, IOB2 if they are tied.
     """
-    # Sentences of the same tags say the same, and most of a file repeats.
+    # Sentences with the same tags have the same errors, and most sentences of a file repeat the tags of others.
     counts = collections.Counter(tuple(tags) for tags in sentences)
     letters = set()
     for tag in {tag for tags in counts for tag in tags}:
@@ -143,7 +143,7 @@ def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
 
 
 def _split(tag: str, scheme: str) -> tuple[str, str] | None:
-    """Letter and type of a tag; None where the scheme has no such letter."""
+    """The letter and the type of a tag; None if the scheme has no such letter."""
     letter, hyphen, kind = tag.partition("-")
     known = letter in _LETTERS[scheme] and not (letter == "O" and hyphen)
     return (letter, kind) if known else None
@@ -162,7 +162,7 @@ def _spans(parts: Sequence[tuple[str, str]]) -> list[Span]:
 
 
 def _write(spans: Sequence[Span], length: int, scheme: str) -> list[str]:
-    """The tags of a sentence in their one well-formed shape."""
+    """The well-formed tags of a sentence, which are unique."""
     tags = ["O"] * length
     before = ("", -1)
     for kind, start, end in spans:

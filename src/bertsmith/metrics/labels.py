@@ -1,4 +1,4 @@
-"""Scores of predicted classes, each a share or a coefficient; none is ever NaN.
+"""Scores of predicted classes, each a fraction or a coefficient; none is ever NaN.
 
 Letters: E examples, K classes.
 """
@@ -15,21 +15,22 @@ Counts = npt.NDArray[np.int64]
 
 
 def accuracy(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """The share of examples whose class is right.
+    """The fraction of examples whose class is correct.
 
     Args:
         gold: int [E].
         predicted: int [E].
 
     Raises:
-        InputError: there are no examples, or not as many predictions as gold classes. So in all functions here.
+        InputError: there are no examples, or the numbers of predictions and gold classes differ. This holds for all
+            functions here.
     """
     gold, predicted = _same_examples(gold, predicted, axes=1)
     return float(np.mean(gold == predicted))
 
 
 def f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """F1 of class 1 against all others, the score of MRPC and QQP; 0 where class 1 is neither gold nor predicted.
+    """F1 of class 1 against all others, the score of MRPC and QQP; 0 if class 1 is neither gold nor predicted.
 
     >>> f1([1, 1, 0, 0], [1, 0, 1, 0])
     0.5
@@ -39,18 +40,18 @@ def f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
 
 
 def macro_f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """The mean F1 of the classes that are gold or predicted somewhere, each class with the same weight."""
+    """The unweighted mean F1 of the classes that are gold or predicted at least once."""
     table = _confusion_of_present(gold, predicted)
     return float(np.mean(_f1(table.diagonal(), table.sum(axis=1), table.sum(axis=0))))
 
 
 def micro_f1(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """F1 over the decisions of all classes together; with one class an example that is the accuracy."""
+    """F1 over the pooled decisions of all classes; with one class per example it equals the accuracy."""
     return accuracy(gold, predicted)
 
 
 def matthews(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """The Matthews correlation of any number of classes, from -1 to 1; 0 where gold or prediction is constant.
+    """The Matthews correlation for any number of classes, from -1 to 1; 0 if gold or prediction is constant.
 
     Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient" (2004).
     """
@@ -68,14 +69,14 @@ CLASS_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
     "macro_f1": macro_f1,
     "matthews": matthews,
 }
-"""The scores that a task may be chosen by, by name."""
+"""The scores by which the best model of a task can be selected, by name."""
 
 
 def multi_label_scores(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> dict[str, float]:
-    """Scores of examples that have several classes or none: `micro_f1`, `macro_f1` and `subset_accuracy`.
+    """Scores of examples with any number of classes each: `micro_f1`, `macro_f1` and `subset_accuracy`.
 
-    A class that is neither gold nor predicted anywhere has an F1 of 0 in `macro_f1`; `subset_accuracy` is the share of
-    examples of which every class is right.
+    A class that is never gold or predicted has an F1 of 0 in `macro_f1`; `subset_accuracy` is the fraction of examples
+    whose classes are all correct.
 
     Args:
         gold: bool [E, K].
@@ -92,7 +93,7 @@ def multi_label_scores(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> dict[st
 
 
 def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) -> Counts:
-    """How many examples of each gold class (row) were given each class (column), int64 [K, K].
+    """The number of examples of each gold class (row) predicted as each class (column), int64 [K, K].
 
     >>> confusion([0, 0, 1], [0, 1, 1], 2).tolist()
     [[1, 1], [0, 1]]
@@ -113,14 +114,14 @@ def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) ->
 
 
 def _confusion_of_present(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> Counts:
-    """The confusion of the classes that occur, in ascending order."""
+    """The confusion matrix of the classes that occur, in ascending order."""
     gold, predicted = _same_examples(gold, predicted, axes=1)
     present, numbers = np.unique(np.concatenate([gold, predicted]), return_inverse=True)
     return confusion(numbers[: len(gold)], numbers[len(gold) :], len(present))
 
 
 def _f1(right: npt.ArrayLike, in_gold: npt.ArrayLike, in_predicted: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """F1 from counts of one class or many; 0 where all are 0."""
+    """F1 from the counts of one class or many; 0 if all counts are 0."""
     both = np.asarray(in_gold, dtype=np.float64) + np.asarray(in_predicted)
     return np.asarray(2.0 * np.asarray(right) / np.maximum(both, 1.0))
 
@@ -128,7 +129,7 @@ def _f1(right: npt.ArrayLike, in_gold: npt.ArrayLike, in_predicted: npt.ArrayLik
 def _same_examples(
     gold: npt.ArrayLike, predicted: npt.ArrayLike, *, axes: int
 ) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
-    """Both as arrays, checked for the same shape and at least one example."""
+    """Both as arrays, after checking that they have the same shape and at least one example."""
     first, second = np.asarray(gold), np.asarray(predicted)
     if first.shape != second.shape or first.ndim != axes or not len(first):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Scores of predicted numbers; a constant correlates 0 with anything, and no score is NaN.
+"""Scores of predicted numbers; the correlation with a constant is 0, and no score is ever NaN.
 
 Letter: E examples.
 """
@@ -14,34 +14,34 @@ Floats = npt.NDArray[np.float64]
 
 
 def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """The linear correlation of two rows of numbers, from -1 to 1; 0 where one of them is constant.
+    """The linear correlation of two series of numbers, from -1 to 1; 0 if one of them is constant.
 
     Args:
         gold: float [E].
         predicted: float [E].
 
     Raises:
-        InputError: there are no examples, not as many predictions as gold numbers, or a number is not finite. So in all
-            functions here.
+        InputError: there are no examples, the numbers of predictions and gold values differ, or a value is not finite.
+            This holds for all functions here.
     """
     first, second = (_direction(values) for values in _same_examples(gold, predicted))
     return float(np.clip(first @ second, -1.0, 1.0))
 
 
 def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """The correlation of the ranks, from -1 to 1; equal numbers share their mean rank, a constant gives 0.
+    """The rank correlation, from -1 to 1; tied values share their mean rank, and a constant gives 0.
 
     >>> spearman([1.0, 2.0, 3.0], [0.1, 0.5, 40.0])
     1.0
     """
     first, second = _same_examples(gold, predicted)
-    from scipy.stats import rankdata  # takes a second that no prediction should wait for
+    from scipy.stats import rankdata  # the import takes a second, which predictions need not wait for
 
     return pearson(rankdata(first), rankdata(second))
 
 
 def mean_squared_error(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
-    """The mean square of the differences, in squared units of the numbers; lower is better."""
+    """The mean squared difference, in squared units of the numbers; lower is better."""
     first, second = _same_examples(gold, predicted)
     return float(np.mean((first - second) ** 2))
 
@@ -55,10 +55,10 @@ NUMBER_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
 
 
 def _direction(values: Floats) -> Floats:
-    """The values around their mean, at length 1; zeros where all are the same."""
+    """The values minus their mean, normalized to length 1; zeros if all are equal."""
     if values.min() == values.max():
         return np.zeros_like(values)
-    # Scaled first: squares of very large or small numbers leave the range of a float.
+    # Scaled first, since squares of very large or small numbers leave the range of a float.
     scaled = values / np.abs(values).max()
     centred = scaled - scaled.mean()
     centred /= np.abs(centred).max()
@@ -66,7 +66,7 @@ def _direction(values: Floats) -> Floats:
 
 
 def _same_examples(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> tuple[Floats, Floats]:
-    """Both as float64 [E], checked for the same length, at least one example, and finite numbers."""
+    """Both as float64 [E], after checking for equal length, at least one example, and finite numbers."""
     first, second = np.asarray(gold, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
     if first.shape != second.shape or first.ndim != 1 or not len(first):
         raise InputError(
@@ -80,6 +80,6 @@ def _same_examples(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> tuple[Float
             raise InputError(
                 expected=f"finite {name} numbers",
                 found=f"{values[wrong[0]]} for example {wrong[0]}",
-                fix="look for what made it before scoring",
+                fix="find its cause before scoring",
             )
     return first, second

@@ -1,8 +1,8 @@
-"""Scores of a ranking: how early the passages that answer a query come.
+"""Scores of a ranking: how high it places the passages that answer a query.
 
-A ranking is given by its gains: the judged relevance of each ranked passage, best ranked first; 0 for a passage that is
-not relevant or that nobody judged. A passage is relevant if its gain is above 0. What is relevant and was not ranked
-counts as well, so each score is given the gains of all judged passages too.
+A ranking is represented by its gains: the judged relevance of each ranked passage, in ranking order; 0 for a passage
+that is not relevant or was not judged. A passage is relevant if its gain is above 0. Relevant passages that were not
+ranked count as well, so each score also takes the gains of all judged passages.
 
 Letters: R ranked passages, J judged passages.
 """
@@ -18,18 +18,18 @@ Floats = npt.NDArray[np.float64]
 
 
 def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10, *, exponential: bool = False) -> float:
-    """The normalised discounted cumulative gain of the first `k`, from 0 to 1.
+    """The normalized discounted cumulative gain of the first `k`, from 0 to 1.
 
     The gain of rank r (from 1) is divided by log2(r + 1); the sum is divided by that of the best possible ranking.
 
     Args:
         ranked: gains in the order of the ranking, [R].
         judged: gains of all judged passages in any order, [J].
-        exponential: a gain g counts 2^g - 1 (Burges et al.) and not g itself (Järvelin and Kekäläinen, trec_eval). For
-            gains of 0 and 1 there is no difference.
+        exponential: whether a gain g counts as 2^g - 1 (Burges et al.) instead of g (Järvelin and Kekäläinen,
+            trec_eval). For gains of 0 and 1 there is no difference.
 
     Raises:
-        InputError: nothing is relevant, or a gain is negative or not finite. So in all functions here.
+        InputError: nothing is relevant, or a gain is negative or not finite. This holds for all functions here.
 
     Source: Järvelin and Kekäläinen, "Cumulated gain-based evaluation of IR techniques" (2002), with the discount of
     Burges et al., "Learning to rank using gradient descent" (2005), which trec_eval uses too.
@@ -44,7 +44,7 @@ def ndcg(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10, *, exponenti
 
 
 def recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> float:
-    """The share of the relevant passages that stand among the first `k`.
+    """The fraction of the relevant passages that are among the first `k`.
 
     >>> recall([0, 1, 0], [1, 1], k=2)
     0.5
@@ -54,7 +54,7 @@ def recall(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> float:
 
 
 def precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> float:
-    """The share of the first `k` that is relevant; ranks that were not filled count as wrong.
+    """The fraction of the first `k` that is relevant; unfilled ranks count as not relevant.
 
     >>> precision([0, 1], [1, 1], k=4)
     0.25
@@ -64,7 +64,7 @@ def precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int = 10) -> floa
 
 
 def reciprocal_rank(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None = None) -> float:
-    """One over the rank of the first relevant passage; 0 where none stands among the first `k` (or in the ranking).
+    """One over the rank of the first relevant passage; 0 if none is among the first `k` (or in the ranking).
 
     Source: Voorhees, "The TREC-8 question answering track report" (1999).
 
@@ -77,7 +77,7 @@ def reciprocal_rank(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None 
 
 
 def average_precision(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None = None) -> float:
-    """The mean of the precisions at the ranks of the relevant passages; one that was not ranked counts 0.
+    """The mean of the precisions at the ranks of the relevant passages; a passage that was not ranked counts as 0.
 
     Source: Buckley and Voorhees, "Evaluating evaluation measure stability" (2000).
 
@@ -96,7 +96,7 @@ RANKING_METRICS: dict[str, Callable[[npt.ArrayLike, npt.ArrayLike], float]] = {
     "mrr@10": lambda ranked, judged: reciprocal_rank(ranked, judged, k=10),
     "map@100": lambda ranked, judged: average_precision(ranked, judged, k=100),
 }
-"""The scores of a search by name, each of one query; a search has the mean over its queries."""
+"""The scores of a search by name, each for one query; the score of a search is the mean over its queries."""
 
 
 def _discounted(gains: Floats) -> float:
@@ -104,7 +104,7 @@ def _discounted(gains: Floats) -> float:
 
 
 def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple[Floats, Floats]:
-    """Both as float64, checked."""
+    """Both as validated float64 arrays."""
     assert k is None or k >= 1, k
     found = np.asarray(ranked, dtype=np.float64).reshape(-1)
     every = np.asarray(judged, dtype=np.float64).reshape(-1)
@@ -112,10 +112,10 @@ def _gains(ranked: npt.ArrayLike, judged: npt.ArrayLike, k: int | None) -> tuple
         wrong = values[~(np.isfinite(values) & (values >= 0))]
         if len(wrong):
             raise InputError(
-                expected="gains of 0 or more", found=f"{wrong[0]:g}", fix="give what is not relevant a gain of 0"
+                expected="gains of 0 or more", found=f"{wrong[0]:g}", fix="use a gain of 0 for passages not relevant"
             )
     if not every.any():
         raise InputError(
-            expected="a relevant passage for the query", found="none", fix="leave queries without an answer out"
+            expected="a relevant passage for the query", found="none", fix="leave out queries without an answer"
         )
     return found, every

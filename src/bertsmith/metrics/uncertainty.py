@@ -1,6 +1,6 @@
 """How far a score or a difference of scores can be trusted: over random restarts, and over the examples of a test set.
 
-Letter: E examples. The bootstrap draws E examples with replacement, many times, and looks how much the score moves.
+Letter: E examples. The bootstrap draws E examples with replacement, many times, and measures how much the score varies.
 
 Sources: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13 and 15; Noreen,
 "Computer-Intensive Methods for Testing Hypotheses" (1989), for approximate randomization.
@@ -19,7 +19,7 @@ from bertsmith.randomness import generator
 DRAWS = 10_000
 CONFIDENCE = 0.95
 
-_ROOM = 2**22  # example numbers that are held at once
+_ROOM = 2**22  # example indices held in memory at once
 
 Floats = npt.NDArray[np.float64]
 
@@ -30,7 +30,7 @@ class Spread:
 
     Attributes:
         mean: their mean.
-        deviation: their sample standard deviation (divided by one less than their number); 0 for a single run.
+        deviation: their sample standard deviation (with their number minus one as divisor); 0 for a single run.
         values: the scores themselves.
     """
 
@@ -41,13 +41,13 @@ class Spread:
 
 @dataclasses.dataclass(frozen=True)
 class PairedTest:
-    """What the examples say about the difference of two systems.
+    """The difference between two systems on the same examples, and how certain it is.
 
     Attributes:
-        difference: the mean of the first less that of the second.
-        low: lower end of its 95% interval.
-        high: upper end.
-        p_value: how often so large a difference, in either direction, would come about by chance; never 0.
+        difference: the mean of the first minus that of the second.
+        low: the lower end of its 95% confidence interval.
+        high: the upper end.
+        p_value: the probability of a difference at least as large, in either direction, by chance; never 0.
     """
 
     difference: float
@@ -57,7 +57,7 @@ class PairedTest:
 
 
 def spread(values: Sequence[float]) -> Spread:
-    """The mean and the deviation of scores of several runs.
+    """The mean and the standard deviation of the scores of several runs.
 
     >>> spread([1.0, 2.0, 3.0])
     Spread(mean=2.0, deviation=1.0, values=(1.0, 2.0, 3.0))
@@ -79,23 +79,24 @@ def paired_test(
     *,
     statistic: Callable[[npt.NDArray[np.generic]], float] | None = None,
 ) -> PairedTest:
-    """Whether two systems differ on the same examples; the p-value is two-sided.
+    """The difference between two systems on the same examples, with interval and two-sided p-value.
 
-    The interval is that of the paired bootstrap: it holds the middle 95% of the differences of the draws. The p-value
-    is that of approximate randomization: where the systems are equally good, each example's pair might as well stand
-    the other way round, so it is the share of random swaps after which they differ at least as much; the difference
-    itself counts as one. So it is right for a handful of examples too, where no more than 2^E ways exist.
+    The interval is that of the paired bootstrap: it contains the middle 95% of the differences of the draws. The
+    p-value is that of approximate randomization: if the systems are equally good, the two results for an example are
+    interchangeable, so the p-value is the fraction of random swaps after which they differ at least as much; the
+    observed difference counts as one of them. It is therefore valid for a handful of examples too, which allow no more
+    than 2^E different swaps.
 
     Args:
-        first: float [E], what each example adds to the score of the first system; or, with a statistic, rows [E, any]
-            that hold gold and prediction of an example.
-        second: the same of the second system, in the same order.
-        seed: what the draws are made from.
-        draws: how many, of the bootstrap and of swaps.
-        statistic: the score of drawn rows, such as a correlation; the mean if not given.
+        first: float [E], the contribution of each example to the score of the first system; or, with a statistic, rows
+            [E, any] with the gold label and the prediction of each example.
+        second: the same for the second system, in the same order.
+        seed: determines the draws.
+        draws: the number of bootstrap draws, and of swaps.
+        statistic: the score of drawn rows, such as a correlation; by default the mean.
 
     Raises:
-        InputError: the lengths differ, or there are less than two examples.
+        InputError: the lengths differ, or there are fewer than two examples.
     """
     ours, theirs = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if ours.shape != theirs.shape:
@@ -117,7 +118,7 @@ def paired_test(
         means = np.array([score(ours[chosen]) - score(theirs[chosen]) for part in parts for chosen in part])
         swapped = np.array([_swapped(ours, theirs, swap, statistic) for part in swaps for swap in part])
         largest = 1.0
-    # A swap that gives the difference again may miss it by rounding.
+    # A swap that reproduces the difference may be off by rounding.
     as_far = int(np.sum(np.abs(swapped) >= abs(difference) - 1e-12 * largest))
     low, high = _middle(means, CONFIDENCE)
     return PairedTest(difference, low, high, (1 + as_far) / (draws + 1))
@@ -131,14 +132,15 @@ def bootstrap_interval(
     draws: int = DRAWS,
     confidence: float = CONFIDENCE,
 ) -> tuple[float, float]:
-    """The interval in which the middle share `confidence` of the draws of a score lies.
+    """The bootstrap confidence interval of a score: the middle fraction `confidence` of the scores of the draws.
 
     Args:
-        values: [E] or [E, anything]; rows are drawn, so that a row may hold gold and prediction of an example.
-        statistic: the score of drawn rows; their mean if not given.
-        seed: what the draws are made from.
-        draws: how many.
-        confidence: a share, above 0 and below 1.
+        values: [E] or [E, anything]; rows are drawn, so a row may contain the gold label and the prediction of an
+            example.
+        statistic: the score of drawn rows; by default their mean.
+        seed: determines the draws.
+        draws: the number of draws.
+        confidence: a fraction, above 0 and below 1.
 
     Raises:
         InputError: there are no examples.
@@ -153,7 +155,7 @@ def bootstrap_interval(
 
 
 def _draw(num_examples: int, draws: int, seed: int, purpose: str) -> Iterator[npt.NDArray[np.int64]]:
-    """Numbers of examples, int64 [D, E] at a time, `draws` rows in all."""
+    """The indices of drawn examples, int64 [D, E] at a time, `draws` rows in total."""
     assert draws >= 1, draws
     random = generator(seed, purpose)
     at_once = max(1, _ROOM // num_examples)
@@ -162,7 +164,7 @@ def _draw(num_examples: int, draws: int, seed: int, purpose: str) -> Iterator[np
 
 
 def _swaps(num_examples: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.bool_]]:
-    """Which examples stand the other way round, bool [D, E] at a time, `draws` rows in all."""
+    """Which examples are swapped, bool [D, E] at a time, `draws` rows in total."""
     random = generator(seed, "approximate randomization")
     at_once = max(1, _ROOM // num_examples)
     for done in range(0, draws, at_once):
@@ -172,13 +174,13 @@ def _swaps(num_examples: int, draws: int, seed: int) -> Iterator[npt.NDArray[np.
 def _swapped(
     ours: Floats, theirs: Floats, swap: npt.NDArray[np.bool_], statistic: Callable[[npt.NDArray[np.generic]], float]
 ) -> float:
-    """The difference of two scores after some examples changed sides."""
+    """The difference of two scores after some examples were swapped."""
     which = swap.reshape(-1, *[1] * (ours.ndim - 1))
     return float(statistic(np.where(which, theirs, ours)) - statistic(np.where(which, ours, theirs)))
 
 
 def _middle(values: Floats, share: float) -> tuple[float, float]:
-    """Both ends of the middle share of the values."""
+    """Both ends of the middle fraction of the values."""
     low, high = np.quantile(values, [(1.0 - share) / 2, (1.0 + share) / 2])
     return float(low), float(high)
 

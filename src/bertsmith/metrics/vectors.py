@@ -1,6 +1,6 @@
-"""How vectors lie in their space: whether they spread over it or crowd around one direction.
+"""The distribution of vectors in their space: whether they spread over it or crowd around one direction.
 
-The vectors of a pre-trained encoder crowd: any two texts have a high cosine, so that cosines tell little.
+The vectors of a pre-trained encoder crowd: any two texts have a high cosine, so cosines say little.
 
 Letters: E vectors, D their width, P pairs.
 
@@ -26,32 +26,33 @@ QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
 BINS = 50  # of the histogram, equally wide from -1 to 1
 MOST_PAIRS, MOST_ROWS = 50_000, 20_000
 _BLOCK = 4096
-CROWDED = 0.5  # mean cosine from which on vectors crowd around one direction
+CROWDED = 0.5  # mean cosine at and above which vectors crowd around one direction
 _LEANING = 0.2  # mean cosine
-_FEW = 30  # vectors, of which nothing good is said
+_FEW = 30  # fewer vectors than this get no favorable verdict
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorReport:
-    """What a set of vectors looks like.
+    """Statistics of a set of vectors.
 
     Attributes:
         count: E.
         width: D.
-        zeros: vectors of length 0; their cosine with anything is 0.
-        sampled: vectors that the figures below are from; all, or a random part.
+        zeros: the number of vectors of length 0; their cosine with anything is 0.
+        sampled: the number of vectors behind the figures below: all, or a random sample.
         mean_length: mean Euclidean length.
-        mean_cosine: of random pairs; 0 for vectors that point in all directions alike.
+        mean_cosine: of random pairs; 0 for vectors that point in all directions equally.
         deviation: standard deviation of these cosines.
-        quantiles: of these cosines, by share.
-        histogram: how many of them fall into each of BINS equal parts of [-1, 1].
-        partition_ratio: min Z(c) / max Z(c) over the directions c of the uncentred second moments, with
-            Z(c) = sum of exp(c . v) over all vectors; 1 where no direction is special. It depends on the lengths of the
+        quantiles: of these cosines, by fraction.
+        histogram: the number of these cosines in each of BINS equal parts of [-1, 1].
+        partition_ratio: min Z(c) / max Z(c) over the directions c of the uncentered second moments, with
+            Z(c) = sum of exp(c . v) over all vectors; 1 if no direction is special. It depends on the lengths of the
             vectors, as in the paper.
-        shared: squared length of the mean vector in mean squared lengths of vectors: what all have in common.
-        top_shares: shares of the variance around the mean that the first 1, 3 and 10 directions hold.
-        effective_rank: exp of the entropy of the singular values around the mean: as if so many directions were used
-            alike. At most D, and less than the number of vectors.
+        shared: squared length of the mean vector, divided by the mean squared length of the vectors: the part that all
+            vectors have in common.
+        top_shares: fractions of the variance around the mean in the first 1, 3 and 10 directions.
+        effective_rank: exp of the entropy of the singular values around the mean: the equivalent number of equally used
+            directions. At most D, and less than the number of vectors.
     """
 
     count: int
@@ -74,7 +75,7 @@ class VectorReport:
 
 
 def describe(vectors: Vectors, *, seed: int = 0, pairs: int = MOST_PAIRS, rows: int = MOST_ROWS) -> VectorReport:
-    """The report on vectors [E, D], which may be memory-mapped: of more than `rows` a random part is read.
+    """The report on vectors [E, D], which may be memory-mapped; of more than `rows` vectors a random sample is read.
 
     Raises:
         InputError: there are fewer than two vectors, they have no width, or a number in them is not finite.
@@ -110,14 +111,14 @@ def describe(vectors: Vectors, *, seed: int = 0, pairs: int = MOST_PAIRS, rows: 
 
 
 def sample_rows(count: int, rows: int = MOST_ROWS, seed: int = 0) -> npt.NDArray[np.int64]:
-    """The numbers of at most `rows` random rows of `count`, int64, ascending; all where there are not more."""
+    """The indices of at most `rows` random rows of `count`, int64, ascending; all of them if there are no more."""
     if count <= rows:
         return np.arange(count)
     return np.sort(generator(seed, "rows to describe").choice(count, rows, replace=False))
 
 
 def cosines(first: Vectors, second: Vectors) -> Floats:
-    """The cosine of each pair of rows, float64 [P]; 0 where one of the two has no length.
+    """The cosine of each pair of rows, float64 [P]; 0 if one of the two has length 0.
 
     Args:
         first: [P, D].
@@ -128,7 +129,7 @@ def cosines(first: Vectors, second: Vectors) -> Floats:
 
 
 def unit(vectors: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """The vectors [E, D] at length 1, in their type; one without length stays zero.
+    """The vectors [E, D] normalized to length 1, in their dtype; vectors of length 0 stay zero.
 
     >>> unit(np.array([[3.0, 4.0], [0.0, 0.0]])).tolist()
     [[0.6, 0.8], [0.0, 0.0]]
@@ -138,7 +139,7 @@ def unit(vectors: npt.NDArray[Number]) -> npt.NDArray[Number]:
 
 
 def random_cosines(vectors: Vectors, *, pairs: int = MOST_PAIRS, seed: int = 0) -> Floats:
-    """Cosines of pairs of different rows of [E, D], float64: random pairs, or all where there are not more.
+    """Cosines of pairs of different rows of [E, D], float64: random pairs, or all pairs if there are no more.
 
     Raises:
         InputError: there are fewer than two vectors.
@@ -159,52 +160,52 @@ def random_cosines(vectors: Vectors, *, pairs: int = MOST_PAIRS, seed: int = 0) 
 
 
 def partition_ratio(vectors: Vectors) -> float:
-    """The isotropy of vectors [E, D] by their partition function, from 0 (one direction) to 1 (all alike).
+    """The isotropy of vectors [E, D] by their partition function, from 0 (one direction) to 1 (isotropic).
 
-    Source: Mu and Viswanath (2018), their measure of isotropy: c runs over the eigenvectors of V^T V. An
-    eigenvector has two signs; both are tried here, so that the result does not depend on which one a solver gives.
+    Source: the isotropy measure of Mu and Viswanath (2018): c runs over the eigenvectors of V^T V. The sign of an
+    eigenvector is arbitrary; both are tried here, so the result does not depend on the solver.
     """
     values = np.asarray(vectors, dtype=np.float64)
     _, directions = np.linalg.eigh(values.T @ values)
     along = values @ directions
-    from scipy.special import logsumexp  # takes a moment that no vector should wait for
+    from scipy.special import logsumexp  # the import takes a moment, which computing vectors need not wait for
 
     logs = np.concatenate([logsumexp(along, axis=0), logsumexp(-along, axis=0)])
     return float(np.exp(logs.min() - logs.max()))
 
 
 def in_words(report: VectorReport, *, may_praise: bool = True) -> list[str]:
-    """What a report means, a sentence each, with what mends it.
+    """The conclusions from a report, one sentence each, with the fix.
 
     Args:
-        may_praise: False where the vectors look good whatever they are, as after a change fitted on too few of them.
+        may_praise: False if the vectors look good in any case, as after a change that was fitted on too few of them.
     """
     mean = f"mean cosine of random pairs {report.mean_cosine:.2f}"
     if report.mean_cosine >= CROWDED:
         lines = [
             f"{mean}: nearly all vectors point the same way, so a high cosine says little; "
-            "--whiten mends it, or --center --remove-top 3"
+            "--whiten fixes this, and so does --center --remove-top 3"
         ]
     elif report.mean_cosine >= _LEANING:
-        lines = [f"{mean}: the vectors lean to one side; --center takes away what all have in common"]
+        lines = [f"{mean}: the vectors lean to one side; --center removes what they have in common"]
     elif report.sampled < _FEW:
-        lines = [f"{mean}: {counted(report.sampled, 'vector')} are too few to say how such vectors lie"]
+        lines = [f"{mean}: {counted(report.sampled, 'vector')} are too few to judge how such vectors are distributed"]
     elif not may_praise:
-        lines = [f"{mean}, which says nothing of other vectors"]
+        lines = [f"{mean}, which says nothing about other vectors"]
     else:
         lines = [f"{mean}: the vectors point in all directions, so cosines can be compared"]
     if report.top_shares[1] >= 0.3 and report.width > 3:
         lines.append(
-            f"one direction holds {report.top_shares[1]:.0%} of the variance and rules every comparison; "
-            "--remove-top 1 takes it out"
+            f"one direction holds {report.top_shares[1]:.0%} of the variance and dominates every comparison; "
+            "--remove-top 1 removes it"
         )
     if report.effective_rank < report.width / 4 and report.sampled > report.width:
         lines.append(
-            f"of {report.width:,} dimensions about {report.effective_rank:.0f} are in use; "
-            "fewer hold the same (--whiten --dimensions)"
+            f"only about {report.effective_rank:.0f} of {report.width:,} dimensions are in use; "
+            "fewer carry the same information (--whiten --dimensions)"
         )
     if report.zeros:
-        lines.append(f"{counted(report.zeros, 'vector')} of no length, as far from everything")
+        lines.append(f"{counted(report.zeros, 'vector')} of length 0, equally far from everything")
     return lines
 
 
@@ -221,7 +222,7 @@ def _require_vectors(vectors: Vectors) -> None:
         raise InputError(
             expected="at least two vectors, an array of two axes",
             found=f"an array of shape {list(vectors.shape)}",
-            fix="give one row a vector",
+            fix="use one row per vector",
         )
 
 
@@ -230,6 +231,6 @@ def _require_finite(sample: Floats, rows: npt.NDArray[np.int64]) -> None:
     if len(wrong):
         raise InputError(
             expected="finite numbers in all vectors",
-            found=f"a number that is not in vector {rows[wrong[0]]} (counted from 0)",
-            fix="look for what made it",
+            found=f"a number that is not finite in vector {rows[wrong[0]]} (counted from 0)",
+            fix="find its cause",
         )

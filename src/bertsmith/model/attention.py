@@ -1,10 +1,10 @@
 """Scaled dot-product attention over flat batches: each sequence sees itself and nothing else.
 
-Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries a sequence.
+Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head width, s length, r queries per sequence.
 
-Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call of PyTorch's
-variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves
-are wanted: for dropout on the CPU, and for the attention view.
+Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
+variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves are
+needed: for dropout on the CPU, and for the attention view.
 
 Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
 """
@@ -33,15 +33,15 @@ def attention(
     noise: Noise | None = None,
     probabilities: list[Tensor] | None = None,
 ) -> Tensor:
-    """The context vectors of the queries, heads side by side: [R, A*d].
+    """The context vectors of the queries, with the heads concatenated: [R, A*d].
 
     Args:
         query: [R, A*d].
         key: [T, A*d].
         value: [T, A*d].
-        runs: how the flat rows fall into sequences.
+        runs: how the flat rows are split into sequences.
         causal: a query sees only keys at or before its own position.
-        query_positions: int64 [R], the position of each query in its sequence; needed for a causal reading of
+        query_positions: int64 [R], the position of each query in its sequence; needed for causal attention with
             fewer queries than keys.
         dropout: probability with which an attention weight is dropped; needs `noise`.
         probabilities: if given, the weights [A, r, s] of each sequence are appended to it, in order.
@@ -53,7 +53,7 @@ def attention(
         assert noise is not None
         sizes = [heads * run.queries * run.length for run in runs for _ in range(run.rows)]
         kept = noise.keep(dropout, sizes, query.dtype)
-    # Split once: the gradient of a split is one concatenation, that of a slice a whole tensor of zeros.
+    # Split once: the gradient of a split is one concatenation, that of a slice is a full tensor of zeros.
     queries = torch.split_with_sizes(query, [run.rows * run.queries for run in runs])
     keys = torch.split_with_sizes(key, [run.rows * run.length for run in runs])
     values = torch.split_with_sizes(value, [run.rows * run.length for run in runs])
@@ -88,7 +88,7 @@ def dense_attention(
     keep: Tensor | None = None,
     scale_kept: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """The context vectors [n, A, r, d] and the probabilities [n, A, r, s], as the formula reads.
+    """The context vectors [n, A, r, d] and the probabilities [n, A, r, s], computed as in the formula.
 
     Args:
         query: [n, A, r, d].
@@ -122,7 +122,7 @@ def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device)
 
 
 def _has_flash(query: Tensor) -> bool:
-    """Whether the variable-length kernel takes these queries: fp16 or bf16 on a GPU since Ampere."""
+    """Whether the variable-length kernel accepts these queries: fp16 or bf16 on an Ampere GPU or later."""
     if not query.is_cuda or query.dtype not in (torch.float16, torch.bfloat16):
         return False
     return torch.cuda.get_device_capability(query.device) >= (8, 0)
@@ -131,7 +131,7 @@ def _has_flash(query: Tensor) -> bool:
 def _flash_attention(
     query: Tensor, key: Tensor, value: Tensor, runs: Sequence[Run], heads: int, causal: bool, dropout: float
 ) -> Tensor:
-    """`attention` on CUDA, one call for the whole batch. The type is fp16 or bf16."""
+    """`attention` on CUDA in one call for the whole batch; the dtype is fp16 or bf16."""
     query_lengths = [run.queries for run in runs for _ in range(run.rows)]
     key_lengths = [run.length for run in runs for _ in range(run.rows)]
     context = torch.ops.aten._flash_attention_forward(

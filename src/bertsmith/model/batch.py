@@ -2,8 +2,8 @@
 
 Letters: T tokens in the batch, N sequences, R positions that are read, s length of one sequence.
 
-There is no padding and no mask anywhere. Linear layers see [T, width]; attention works through runs of
-neighbouring sequences that have the same length, so a batch that is sorted by length costs the fewest calls.
+There is no padding and no mask anywhere. Linear layers see [T, width]; attention makes one call for each run of
+consecutive sequences of the same length, so a batch that is sorted by length needs the fewest calls.
 """
 
 import dataclasses
@@ -18,14 +18,14 @@ from torch import Tensor
 
 
 class Run(NamedTuple):
-    """Neighbouring sequences of one shape: the same length and the same number of queries."""
+    """Consecutive sequences of one shape: the same length and the same number of queries."""
 
     row: int  # first sequence
-    rows: int  # how many
+    rows: int  # number of sequences
     token: int  # first token (keys)
-    length: int  # tokens of each
+    length: int  # tokens per sequence
     query: int  # first query
-    queries: int  # queries of each
+    queries: int  # queries per sequence
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Batch:
         segment_ids: int64 [T].
         positions: int64 [T], counted from 0 in each sequence.
         lengths: tokens of each sequence; they add up to T.
-        row_ids: what each sequence is called in its step; names its dropout noise.
+        row_ids: the id of each sequence in its step; its dropout noise depends on it.
     """
 
     token_ids: Tensor
@@ -54,7 +54,7 @@ class Batch:
         row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
         device: torch.device | str = "cpu",
     ) -> "Batch":
-        """A batch from flat arrays, as `text.pack` makes them.
+        """A batch from flat arrays, such as those of `text.pack`.
 
         Args:
             token_ids: [T].
@@ -88,23 +88,23 @@ class Batch:
 
     @functools.cached_property
     def first_positions(self) -> Tensor:
-        """int64 [N]: where each sequence begins, that is, its [CLS]."""
+        """The start of each sequence, that is, its [CLS]: int64 [N]."""
         starts = np.cumsum(self.lengths) - np.asarray(self.lengths)
         return _on(starts, self.token_ids.device)
 
     @functools.cached_property
     def runs(self) -> tuple[Run, ...]:
-        """The runs of equal length, every token a query."""
+        """The runs of equal length, with every token a query."""
         return _runs(self.lengths, self.lengths)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Read:
-    """The positions that a head will read, so that the last layer computes nothing else.
+    """The positions that a head reads, so that the last layer computes nothing else.
 
     Attributes:
         positions: int64 [R], flat and ascending.
-        counts: how many of them each sequence has; at least one each.
+        counts: the number of them in each sequence, at least one.
         runs: the runs of equal (length, count).
     """
 
@@ -114,7 +114,7 @@ class Read:
 
     @staticmethod
     def at(batch: Batch, positions: npt.NDArray[np.integer]) -> "Read":
-        """The reading of flat ascending `positions` [R] of `batch`, at least one in each sequence."""
+        """The flat ascending `positions` [R] of `batch`, at least one in each sequence."""
         ends = np.cumsum(batch.lengths)
         edges = np.searchsorted(positions, np.concatenate([[0], ends]))
         counts = np.diff(edges)
@@ -125,13 +125,70 @@ class Read:
 
     @staticmethod
     def first(batch: Batch) -> "Read":
-        """The reading of [CLS] alone."""
+        """The positions of [CLS] only."""
         ones = (1,) * batch.num_rows
         return Read(positions=batch.first_positions, counts=ones, runs=_runs(batch.lengths, ones))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GatheredRows:
+    """Some rows of flat arrays, ready for the model.
+
+    Attributes:
+        batch: the rows.
+        read: the wanted positions in them; None for all.
+        chosen: int64 [r], the indices of these positions among the wanted positions of the arrays, in the order of
+            `read`.
+    """
+
+    batch: Batch
+    read: Read | None
+    chosen: npt.NDArray[np.int64]
+
+
+def gather_rows(
+    rows: npt.NDArray[np.int64],
+    *,
+    token_ids: npt.NDArray[np.integer],
+    segment_ids: npt.NDArray[np.integer],
+    lengths: npt.NDArray[np.int64],
+    wanted: npt.NDArray[np.int64] | None = None,
+    wanted_per_row: npt.NDArray[np.int64] | None = None,
+    row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
+    device: torch.device | str = "cpu",
+) -> GatheredRows:
+    """Some rows of flat arrays as one batch, in the given order, and the wanted positions in them.
+
+    Args:
+        rows: indices of rows, int64 [n].
+        token_ids: of all rows, [T].
+        segment_ids: of all rows, [T].
+        lengths: the number of tokens in each row, int64 [N].
+        wanted: flat positions, int64 [R], ascending, at least one in each of `rows`; None for every position.
+        wanted_per_row: the number of wanted positions in each row, int64 [N]; required with `wanted`.
+        row_ids: the ids of the rows in the batch, [n]; 0, 1, 2 ... if not given.
+
+    >>> tokens, lengths = np.array([2, 7, 3, 2, 9, 9, 3]), np.array([3, 4])
+    >>> found = gather_rows(
+    ...     np.array([1, 0]), token_ids=tokens, segment_ids=0 * tokens, lengths=lengths,
+    ...     wanted=np.array([1, 4, 5]), wanted_per_row=np.array([1, 2]),
+    ... )
+    >>> found.batch.token_ids.tolist(), found.read.positions.tolist(), found.chosen.tolist()
+    ([2, 9, 9, 3, 2, 7, 3], [1, 2, 5], [1, 2, 0])
+    """
+    index = rows_index(lengths, rows)
+    batch = Batch.from_flat(token_ids[index], segment_ids[index], lengths[rows], row_ids, device)
+    if wanted is None:
+        return GatheredRows(batch=batch, read=None, chosen=index)
+    assert wanted_per_row is not None
+    chosen = rows_index(wanted_per_row, rows)
+    starts, new_starts = np.cumsum(lengths) - lengths, np.cumsum(lengths[rows]) - lengths[rows]
+    moved = wanted[chosen] + np.repeat(new_starts - starts[rows], wanted_per_row[rows])
+    return GatheredRows(batch=batch, read=Read.at(batch, moved), chosen=chosen)
+
+
 def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """Where the tokens of some `rows` stand in a flat array whose rows have `lengths`: int64 [their tokens].
+    """The positions of the tokens of some `rows` in a flat array whose rows have `lengths`: int64 [their tokens].
 
     >>> rows_index(np.array([2, 3, 1]), np.array([2, 0]))
     array([5, 0, 1])
@@ -144,7 +201,7 @@ def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) 
 def cut_by_tokens(
     order: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], most_tokens: int
 ) -> list[npt.NDArray[np.int64]]:
-    """Rows in order, cut into parts of nearly equal tokens, as few as hold at most `most_tokens` (or one row) each.
+    """The rows of `order`, split into as few parts of nearly equal size as `most_tokens` per part (or one row) allows.
 
     >>> cut_by_tokens(np.array([2, 0, 1]), np.array([3, 3, 5]), 8)
     [array([2]), array([0, 1])]

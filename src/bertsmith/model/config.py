@@ -1,6 +1,6 @@
 """The configuration of an encoder, with the field names of the `config.json` that BERT was published with.
 
-No torch is imported here, so that a configuration can be read, checked and counted at no cost.
+No torch is imported here, so that reading and checking a configuration and counting its parameters stay cheap.
 
 Source: Devlin et al. (2018), section 3; `BertConfig` in the original modeling.py; the released small models.
 """
@@ -23,7 +23,7 @@ NAMED_SIZES = {
     "medium": (8, 512, 8, 2048),
     "base": (12, 768, 12, 3072),
     "large": (24, 1024, 16, 4096),
-    # the encoder of Vaswani et al. (2017), for contrast
+    # the encoder of Vaswani et al. (2017), for comparison
     "transformer-2017": (6, 512, 8, 2048),
 }
 
@@ -38,27 +38,28 @@ class EncoderConfig:
 
     model_type: ClassVar[str] = ""
     display_name: ClassVar[str] = ""
-    # Fields that the architecture's `config.json` calls otherwise, and fields that it does not have.
+    # Fields with another name in the architecture's `config.json`, and fields that it does not have.
     json_names: ClassVar[Mapping[str, str]] = {}
     omitted: ClassVar[frozenset[str]] = frozenset()
     pooler_activation: ClassVar[str] = "tanh"
     has_next_sentence: ClassVar[bool] = False
+    has_pooler: ClassVar[bool] = True  # of its own; otherwise each head that needs one trains one
 
     vocab_size: int = help_field(30522, "pieces in the vocabulary")
     hidden_size: int = help_field(768, "width of the hidden states")
     num_hidden_layers: int = help_field(12, "encoder layers")
-    num_attention_heads: int = help_field(12, "attention heads; they divide the width")
-    intermediate_size: int = help_field(3072, "width inside the feed-forward network; 4 times hidden_size as a rule")
+    num_attention_heads: int = help_field(12, "attention heads; must divide hidden_size")
+    intermediate_size: int = help_field(3072, "width of the feed-forward network, usually 4 times hidden_size")
     hidden_act: str = help_field("gelu", "activation: gelu (exact, erf), gelu_new (tanh approximation) or relu")
     hidden_dropout_prob: float = help_field(0.1, "dropout on the embeddings and on both residual branches")
     attention_probs_dropout_prob: float = help_field(0.1, "dropout on the attention probabilities")
     max_position_embeddings: int = help_field(512, "longest sequence, in tokens")
     type_vocab_size: int = help_field(2, "segments")
-    initializer_range: float = help_field(0.02, "standard deviation of the truncated normal at the start")
+    initializer_range: float = help_field(0.02, "standard deviation of the truncated normal for initialization")
     layer_norm_eps: float = help_field(1e-12, "added to the variance inside the square root")
-    pad_token_id: int = help_field(0, "id of [PAD]; kept for other tools, batches here hold no padding")
+    pad_token_id: int = help_field(0, "id of [PAD]; for other tools, as batches here have no padding")
     position_embedding_type: str = help_field("absolute", "positions: absolute (learned), sinusoidal or none")
-    is_causal: bool = help_field(False, "each token sees only those to its left (the left-to-right twin)")
+    is_causal: bool = help_field(False, "each token sees only the tokens to its left (the left-to-right model)")
 
     def __post_init__(self) -> None:
         for name in (
@@ -87,7 +88,7 @@ class EncoderConfig:
             value = getattr(self, name)
             require(
                 isinstance(value, int | float) and 0 <= value < 1,
-                expected=f"{name} from 0 up to, not including, 1",
+                expected=f"{name} of at least 0 and below 1",
                 found=repr(value),
                 fix=f"correct {name}",
             )
@@ -101,7 +102,7 @@ class EncoderConfig:
             )
         require(
             isinstance(self.pad_token_id, int) and 0 <= self.pad_token_id < self.vocab_size,
-            expected=f"pad_token_id inside the vocabulary of {self.vocab_size}",
+            expected=f"pad_token_id within the vocabulary of {self.vocab_size} pieces",
             found=repr(self.pad_token_id),
             fix="correct pad_token_id",
         )
@@ -116,37 +117,37 @@ class EncoderConfig:
 
     @property
     def first_position(self) -> int:
-        """The row of the position table that the first token of a row has."""
+        """The row of the position table for the first token of a row."""
         return 0
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens in a row."""
+        """The maximum number of tokens in a row."""
         return self.max_position_embeddings - self.first_position
 
     def head_dropout(self, part: str, *, pooled: bool) -> float:
-        """The dropout in front of a head; a span head of BERT has none."""
+        """The dropout before a head; a span head of BERT has none."""
         return 0.0 if part == "span" else self.hidden_dropout_prob
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The configuration in a `config.json`; keys of other tools are left out.
+        """The configuration in a `config.json`; keys of other tools are ignored.
 
         Raises:
-            ConfigError: the file describes another kind of model, or an impossible one.
+            ConfigError: the file describes another kind of model, or its values are invalid.
         """
         require(
             isinstance(values, Mapping),
             expected="a JSON object with the fields of a configuration",
             found=type(values).__name__,
-            fix="give the config.json of a model",
+            fix="use the config.json of a model",
         )
         kind = values.get("model_type", cls.model_type)
         require(
             kind == cls.model_type,
             expected=f"model_type '{cls.model_type}'",
             found=repr(kind),
-            fix=f"give the folder of a {cls.model_type} model",
+            fix=f"use the folder of a {cls.model_type} model",
         )
         names = {cls.json_names.get(field.name, field.name): field.name for field in dataclasses.fields(cls)}
         taken = {
@@ -166,7 +167,7 @@ class EncoderConfig:
         }
 
     def num_parameters(self, *, pooler: bool = True, heads: bool = False) -> int:
-        """Parameters of the encoder, with its pooler and, if asked for, with the pre-training heads."""
+        """The number of parameters of the encoder, with its pooler and, on request, with the pre-training heads."""
         width, inner = self.hidden_size, self.intermediate_size
         positions = self.max_position_embeddings if self.position_embedding_type == "absolute" else 0
         embeddings = (self.vocab_size + positions + self.type_vocab_size + 2) * width

@@ -1,6 +1,6 @@
 """DistilBERT: BERT with half of the layers, without segments and without a pooler of its own.
 
-What heads pool with is the `pre_classifier`, a layer with ReLU that each of them trains.
+Heads pool with the `pre_classifier`, a layer with ReLU that is trained with each of them.
 
 Source: Sanh et al. (2019), "DistilBERT, a distilled version of BERT"; the module names of Hugging Face's DistilBERT.
 """
@@ -22,6 +22,7 @@ class DistilBertConfig(EncoderConfig):
     model_type: ClassVar[str] = "distilbert"
     display_name: ClassVar[str] = "DistilBERT"
     pooler_activation: ClassVar[str] = "relu"
+    has_pooler: ClassVar[bool] = False
     json_names: ClassVar[Mapping[str, str]] = {
         "hidden_size": "dim",
         "num_hidden_layers": "n_layers",
@@ -36,12 +37,12 @@ class DistilBertConfig(EncoderConfig):
     )
 
     num_hidden_layers: int = help_field(6, "encoder layers")
-    type_vocab_size: int = help_field(0, "segments; there are none")
-    seq_classif_dropout: float = help_field(0.2, "dropout in front of a classifier of whole texts")
-    qa_dropout: float = help_field(0.1, "dropout in front of a span head")
+    type_vocab_size: int = help_field(0, "segments; DistilBERT has none")
+    seq_classif_dropout: float = help_field(0.2, "dropout before a classifier of whole texts")
+    qa_dropout: float = help_field(0.1, "dropout before a span head")
 
     def head_dropout(self, part: str, *, pooled: bool) -> float:
-        """The dropout in front of a head: each has its own field."""
+        """The dropout before a head; each kind of head has its own field."""
         if part == "span":
             return self.qa_dropout
         return self.seq_classif_dropout if pooled else self.hidden_dropout_prob

@@ -1,30 +1,34 @@
-"""What an encoder is for the rest of the package.
+"""The interface of an encoder for the rest of the package.
 
-Tasks, loading, the library, export and the server know `Encoder` and its configuration, never a certain model.
+Tasks, loading, the library, export and the server use only `Encoder` and its configuration, never a specific model.
 
 Letters: T tokens in the flat batch, N sequences, R positions that are read, V vocabulary, D width, L layers, A heads.
 """
 
 import abc
 import dataclasses
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.noise import Noise
+
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
 
 
 @dataclasses.dataclass
 class Trace:
-    """What a forward pass leaves behind for those who look inside.
+    """Intermediate results of a forward pass.
 
     Attributes:
-        hidden_states: L+1 tensors [T, D]: the embeddings after norm and dropout, then each layer. With a
-            reading the last one is [R, D].
-        attentions: for each layer a list of N tensors [A, s, s] (in the last layer, with a reading, [A, r, s]),
-            if asked for.
+        with_attentions: whether to record attentions.
+        hidden_states: L+1 tensors [T, D]: the embeddings after norm and dropout, then each layer. If only some
+            positions are read, the last one is [R, D].
+        attentions: for each layer a list of N tensors [A, s, s] (in the last layer [A, r, s] if only some positions are
+            read).
     """
 
     with_attentions: bool = False
@@ -39,7 +43,7 @@ class Encoder(nn.Module, abc.ABC):
         config: its shape.
     """
 
-    config: EncoderConfig
+    config: "EncoderConfig"
 
     @property
     def width(self) -> int:
@@ -48,23 +52,23 @@ class Encoder(nn.Module, abc.ABC):
 
     @property
     def num_layers(self) -> int:
-        """L; a trace holds L+1 hidden states."""
+        """L; a trace contains L+1 hidden states."""
         return self.config.num_hidden_layers
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens in a row, special ones included."""
+        """The maximum number of tokens in a row, special tokens included."""
         return self.config.max_tokens
 
     @property
     @abc.abstractmethod
     def word_table(self) -> Tensor:
-        """The vectors of the pieces [V, D], which a masked-LM head shares."""
+        """The vectors of the pieces [V, D], which the masked-LM head shares."""
 
     @property
     @abc.abstractmethod
     def can_prune(self) -> bool:
-        """Whether the last layer computes only the positions that are read, if some are named."""
+        """Whether the last layer can skip the positions that are not read."""
 
     @abc.abstractmethod
     def forward(
@@ -78,14 +82,14 @@ class Encoder(nn.Module, abc.ABC):
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read.
 
-        With read positions the last layer computes queries, attention output and feed-forward for those positions
-        alone; what it returns for them is what it would return without.
+        With `read`, the last layer computes queries, attention output and feed-forward only for those positions; their
+        values are the same as without it.
 
         Args:
-            read: the positions wanted; all of them if not given.
-            noise: what dropout draws from; without it nothing is dropped.
-            dtype: the type of the activations; that of the parameters if not given.
-            trace: filled with the hidden states, and the attentions if it asks for them.
+            read: the positions to compute; all of them if not given.
+            noise: the source of dropout; without it nothing is dropped.
+            dtype: dtype of the activations; that of the parameters if not given.
+            trace: receives the hidden states, and the attentions if it asks for them.
         """
 
     @abc.abstractmethod
@@ -98,8 +102,8 @@ class Encoder(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def height(self, name: str) -> int:
-        """How far above the input a parameter is: 0 for the embeddings, 1 to L for the layers, L+1 for the pooler.
+        """The level of a parameter above the input: 0 for the embeddings, 1 to L for the layers, L+1 for the pooler.
 
         Args:
-            name: as `named_parameters` gives it.
+            name: a name from `named_parameters`.
         """

@@ -1,4 +1,4 @@
-"""The heads: the two of pre-training, and the one of a task; the models that carry them on an encoder.
+"""The two pre-training heads, the head of a task, and the models that put them on an encoder.
 
 Letters: T tokens in the flat batch, N sequences, M masked positions, R positions that are read, D width, V vocabulary,
 K outputs of a head.
@@ -10,7 +10,7 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 import abc
 import dataclasses
 import inspect
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -18,19 +18,21 @@ from torch import Tensor, nn
 
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import activation, initialize, linear, norm
 from bertsmith.model.noise import Noise
-from bertsmith.model.parameter_names import OWN_HEAD, PREFIX
+from bertsmith.model.our_names import OWN_HEAD, PREFIX
 
-_ENCODER = PREFIX.removesuffix(".")  # the name of the encoder's part in every run folder and optimizer state
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
+
+_ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 
 
 class MaskedLMHead(nn.Module):
-    """Logits over the vocabulary for single hidden states; the decoder is the word table."""
+    """Maps hidden states to logits over the vocabulary; the decoder is the word table."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
         self.transform = nn.Linear(config.hidden_size, config.hidden_size)
@@ -45,7 +47,7 @@ class MaskedLMHead(nn.Module):
 
 @dataclasses.dataclass(frozen=True)
 class PreTrainingOutput:
-    """Logits of the pre-training heads; None where a head was not asked.
+    """Logits of the pre-training heads; None for a head that was not requested.
 
     Attributes:
         mlm_logits: [M, V].
@@ -57,7 +59,7 @@ class PreTrainingOutput:
 
 
 class _OnEncoder(nn.Module):
-    """An encoder with something on top."""
+    """An encoder with one or more heads on top."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -73,11 +75,11 @@ class _OnEncoder(nn.Module):
 
 
 class EncoderForPreTraining(_OnEncoder):
-    """An encoder with the masked-LM head and, where its architecture has one, the next-sentence head.
+    """An encoder with the masked-LM head and, if its architecture has one, the next-sentence head.
 
     Args:
         encoder: the encoder.
-        seed: what the first parameters of encoder and heads are drawn from; None leaves them to the caller.
+        seed: seed for initializing encoder and heads; None leaves that to the caller.
     """
 
     def __init__(self, encoder: Encoder, *, seed: int | None = 0) -> None:
@@ -100,13 +102,13 @@ class EncoderForPreTraining(_OnEncoder):
         dtype: torch.dtype | None = None,
         trace: Trace | None = None,
     ) -> PreTrainingOutput:
-        """The logits that are asked for, and no others.
+        """The requested logits, and no others.
 
         Args:
             read: the positions that the last layer computes; all of them if not given.
-            masked: int64 [M], rows of the last hidden states for the masked-LM head.
-            first: int64 [N], rows of the last hidden states that are [CLS], for the next-sentence head.
-            trace: as of `Encoder.forward`.
+            masked: int64 [M], indices into the last hidden states for the masked-LM head.
+            first: int64 [N], indices of [CLS] in the last hidden states, for the next-sentence head.
+            trace: see `Encoder.forward`.
         """
         hidden = self.encoder(batch, read=read, noise=noise, dtype=dtype, trace=trace)
         mlm_logits = None if masked is None else self.mlm(hidden[masked], self.encoder.word_table)
@@ -117,30 +119,30 @@ class EncoderForPreTraining(_OnEncoder):
 class OwnHead(nn.Module, abc.ABC):
     """A head that you write: subclass it, build your layers in `__init__`, return logits from `forward`.
 
-    It replaces the linear layer of any kind of task; the task says what the rows and columns of its logits mean. Its
-    parameters are saved under `own_head.` next to those of the encoder, learn at the full learning rate, and get their
-    first values as all others do: matrices from a truncated normal, biases 0, layer norms 1. Weight decay leaves out
+    It replaces the linear layer of any kind of task; the task defines what the rows and columns of its logits mean. Its
+    parameters are saved under `own_head.` next to those of the encoder, learn at the full learning rate, and are
+    initialized like all others: matrices from a truncated normal, biases to 0, layer norms to 1. Weight decay skips
     parameters with "norm" or "bias" in their names.
 
-    The model applies dropout to the hidden states before the head receives them, by noise that is a function of seed,
+    The model applies dropout to the hidden states before the head receives them, with noise that is a function of seed,
     step and example. A head has no dropout of its own and no state besides its parameters, and treats each row by
-    itself: then a resumed training ends with the same bytes as one that never stopped, and an answer does not depend
-    on the other texts of its batch.
+    itself: then a resumed training gives the same bytes as an uninterrupted one, and a prediction does not depend on
+    the other texts in its batch.
 
     Args:
-        config: of the encoder; `config.hidden_size` is D, the width of the hidden states.
-        outputs: K, the logits of one position.
+        config: of the encoder; `config.hidden_size` is the width D of the input.
+        outputs: K, the number of logits per position.
     """
 
-    def __init__(self, config: EncoderConfig, outputs: int) -> None:
+    def __init__(self, config: "EncoderConfig", outputs: int) -> None:
         super().__init__()
         self.config, self.outputs = config, outputs
 
     @abc.abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [R, K] for the hidden states [R, D] of the positions that the task reads, pooled or not as it says.
+        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled or not.
 
-        Both are of the type of the head's parameters, fp32.
+        Both have the type of the head's parameters, fp32.
         """
 
 
@@ -148,13 +150,13 @@ def require_own_head(found: Any) -> type[OwnHead]:
     """The class, if a model can have it as its head.
 
     Raises:
-        ConfigError: it is no class, no subclass of `OwnHead`, or has no `forward`.
+        ConfigError: it is not a class, not a subclass of `OwnHead`, or has no `forward`.
     """
     if not (isinstance(found, type) and issubclass(found, OwnHead)):
         raise ConfigError(
             expected="a subclass of bertsmith.OwnHead as head",
             found=f"the class {found.__name__}" if isinstance(found, type) else f"an object, {found!r}"[:80],
-            fix="derive the class from bertsmith.OwnHead, and give the class itself",
+            fix="derive the class from bertsmith.OwnHead, and pass the class itself",
         )
     if inspect.isabstract(found):
         raise ConfigError(
@@ -165,11 +167,11 @@ def require_own_head(found: Any) -> type[OwnHead]:
     return found
 
 
-def _new_own_head(cls: type[OwnHead], config: EncoderConfig, outputs: int) -> OwnHead:
-    """A head of the user.
+def _new_own_head(cls: type[OwnHead], config: "EncoderConfig", outputs: int) -> OwnHead:
+    """An instance of the user's head.
 
     Raises:
-        ConfigError: it draws random numbers of its own, has no parameters, or state besides them.
+        ConfigError: it has dropout of its own, no parameters, or state besides them.
     """
     head, name = cls(config, outputs), cls.__name__
     if dropping := [place for place, module in head.named_modules() if _drops(module)]:
@@ -177,7 +179,7 @@ def _new_own_head(cls: type[OwnHead], config: EncoderConfig, outputs: int) -> Ow
             expected=f"a head without dropout, so that a resumed training repeats: the model applies dropout to what "
             f"{name} receives",
             found=f"dropout in {', '.join(dropping)}",
-            fix="leave it out, and set the dropout of the model with --dropout (in Python dropout=0.1)",
+            fix="remove it, and set the dropout of the model with --dropout (in Python dropout=0.1)",
         )
     parameters = {place for place, _ in head.named_parameters()}
     others = sorted({*head.state_dict(), *(place for place, _ in head.named_buffers())} - parameters)
@@ -185,13 +187,13 @@ def _new_own_head(cls: type[OwnHead], config: EncoderConfig, outputs: int) -> Ow
         raise ConfigError(
             expected=f"parameters in {name}, each under one name, and no other state",
             found=", ".join(others) or "none",
-            fix="leave out buffers, batch norms and tied parameters" if others else "build its layers in `__init__`",
+            fix="remove buffers, batch norms and tied parameters" if others else "build its layers in `__init__`",
         )
     return head
 
 
 def _drops(module: nn.Module) -> bool:
-    """Whether a layer of torch drops something in training: the dropout layers, recurrent ones, attention."""
+    """Whether a layer of torch applies dropout in training: the dropout layers, recurrent ones, attention."""
     if isinstance(module, nn.modules.dropout._DropoutNd):
         return module.p > 0
     probability = getattr(module, "dropout", 0.0)
@@ -200,12 +202,12 @@ def _drops(module: nn.Module) -> bool:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Head:
-    """What a fine-tuned model has on top of the encoder: one linear layer, or a head that the user wrote.
+    """The head of a fine-tuned model: one linear layer, or a head that the user wrote.
 
     Attributes:
         part: its name, "classifier" or "span".
-        outputs: K, its rows.
-        pooled: it reads the pooled [CLS]; otherwise the hidden states themselves.
+        outputs: K, the number of logits per position.
+        pooled: whether it reads the pooled [CLS] instead of the hidden states.
         own: the class of the user's head.
 
     Raises:
@@ -223,7 +225,7 @@ class Head:
 
     @property
     def saved_part(self) -> str:
-        """The part of a checkpoint that holds its parameters."""
+        """The part of a checkpoint that contains its parameters."""
         return self.part if self.own is None else OWN_HEAD
 
 
@@ -232,8 +234,8 @@ class EncoderForTask(_OnEncoder):
 
     Args:
         encoder: the encoder.
-        head: what is on top.
-        seed: what the first parameters of encoder and head are drawn from; None leaves them to the caller.
+        head: the head on top.
+        seed: seed for initializing encoder and head; None leaves that to the caller.
 
     Raises:
         ConfigError: the user's head has dropout of its own, or state besides its parameters.
@@ -246,7 +248,7 @@ class EncoderForTask(_OnEncoder):
         layer = nn.Linear(config.hidden_size, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)
         if seed is not None:
-            initialize(self, encoder.config.initializer_range, seed)
+            initialize(self, config.initializer_range, seed)
 
     @property
     def output_layer(self) -> nn.Module:
@@ -263,11 +265,11 @@ class EncoderForTask(_OnEncoder):
         frozen: bool = False,
         trace: Trace | None = None,
     ) -> Tensor:
-        """Logits [R, K] at the positions that are read; at all T where none are named.
+        """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
         Args:
-            frozen: the encoder (without its pooler) neither drops nor learns.
-            trace: as of `Encoder.forward`.
+            frozen: run the encoder (except its pooler) without dropout and without gradients.
+            trace: see `Encoder.forward`.
 
         Raises:
             ConfigError: the logits of the user's head have another shape.

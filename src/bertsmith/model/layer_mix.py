@@ -1,4 +1,4 @@
-"""Which hidden states stand for a token when the encoder is not trained, and how several become one vector.
+"""Which hidden states represent a token when the encoder is not trained, and how several are combined into one vector.
 
 Letters: T tokens, L layers, n chosen layers, D width of the encoder.
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.settings import require
 
-# In the order of the paper's table: the hidden states, and whether they are added up.
+# In the order of the paper's table: the hidden states, and whether they are summed.
 _NAMED: dict[str, tuple[tuple[int, ...], bool]] = {
     "embeddings": ((0,), False),
     "second-to-last": ((-2,), False),
@@ -33,12 +33,12 @@ _NUMBERS = re.compile(r"\s*-?\d+\s*(,\s*-?\d+\s*)*", re.ASCII)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayerChoice:
-    """Some of the L+1 hidden states, added up or side by side; made by `layer_choice`.
+    """Some of the L+1 hidden states, summed or concatenated; created by `layer_choice`.
 
     Attributes:
-        name: what was asked for.
-        layers: their numbers, from 0 (embeddings) to L, in the order in which they stand side by side.
-        is_sum: they are added up; otherwise they stand side by side.
+        name: the name or numbers that were asked for.
+        layers: their numbers, from 0 (embeddings) to L, in the order of concatenation.
+        is_sum: whether they are summed; otherwise they are concatenated.
     """
 
     name: str
@@ -50,11 +50,11 @@ class LayerChoice:
         return hidden_size if self.is_sum else hidden_size * len(self.layers)
 
     def pick(self, hidden_states: Sequence[Tensor]) -> Tensor:
-        """The chosen ones [T, n, D] of the L+1 hidden states [T, D]."""
+        """The chosen hidden states [T, n, D] out of all L+1 [T, D]."""
         return torch.stack([hidden_states[layer] for layer in self.layers], dim=1)
 
     def join(self, picked: Tensor) -> Tensor:
-        """The vectors [T, width] from chosen hidden states [T, n, D]: the plain sum, or side by side."""
+        """The vectors [T, width] from chosen hidden states [T, n, D]: their sum or concatenation."""
         return picked.sum(dim=1) if self.is_sum else picked.flatten(1)
 
     def mix(self, hidden_states: Sequence[Tensor]) -> Tensor:
@@ -63,14 +63,14 @@ class LayerChoice:
 
 
 def layer_choice(name: str, num_layers: int) -> LayerChoice:
-    """The choice of a name, or of numbers with commas between, which stand side by side, for an encoder of L layers.
+    """The layers given by a name, or by comma-separated numbers (concatenated), for an encoder of L layers.
 
     Args:
         name: one of `CHOICES`, or numbers from -L-1 to L such as "-1,-2".
         num_layers: L.
 
     Raises:
-        ConfigError: the name is unknown, the encoder has too few layers, or a layer is named twice.
+        ConfigError: the name is unknown, the encoder has too few layers, or a layer is listed twice.
 
     >>> layer_choice("concat-last-4", 12).layers, layer_choice("sum-all", 3).layers, layer_choice("-1, 0", 3).layers
     ((9, 10, 11, 12), (1, 2, 3), (3, 0))
@@ -84,14 +84,14 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
             deepest <= num_layers,
             expected=f"an encoder of at least {deepest} layers for '{name}'",
             found=str(num_layers),
-            fix="name the layers by their numbers, such as -1,-2",
+            fix="list the layers by their numbers, such as -1,-2",
         )
         numbers = numbers or tuple(range(1, num_layers + 1))
     elif _NUMBERS.fullmatch(name):
         numbers, is_sum = tuple(int(number) for number in name.split(",")), False
     else:
         raise ConfigError(
-            expected="a known choice of layers, or their numbers with commas between",
+            expected="a known choice of layers, or comma-separated layer numbers",
             found=repr(name),
             fix=nearest(name, CHOICES),
         )
@@ -99,19 +99,19 @@ def layer_choice(name: str, num_layers: int) -> LayerChoice:
     for number, layer in zip(numbers, layers, strict=True):
         require(
             0 <= layer <= num_layers,
-            expected=f"layers from {-num_layers - 1} to {num_layers}, 0 being the embeddings",
+            expected=f"layers from {-num_layers - 1} to {num_layers}, where 0 is the embeddings",
             found=str(number),
-            fix="name layers that the model has",
+            fix="list only layers that the model has",
         )
-    require(len(set(layers)) == len(layers), expected="each layer once", found=repr(name), fix="name each layer once")
+    require(len(set(layers)) == len(layers), expected="each layer once", found=repr(name), fix="list each layer once")
     return LayerChoice(name=name, layers=layers, is_sum=is_sum)
 
 
 class WeightedMix(nn.Module):
-    """A learned average of hidden states: gamma * sum over j of softmax(scores)_j h_j; at its start the plain mean.
+    """A learned weighted average of hidden states: gamma * sum over j of softmax(scores)_j h_j, initially the mean.
 
     Args:
-        count: n, the hidden states it weighs.
+        count: n, the number of hidden states.
 
     Source: Peters et al. (2018), equation 1.
     """
@@ -122,7 +122,7 @@ class WeightedMix(nn.Module):
         self.gamma = nn.Parameter(torch.ones(()))
 
     def shares(self) -> Tensor:
-        """The weight of each hidden state, [n]; they add up to 1."""
+        """The weight of each hidden state, [n]; the weights sum to 1."""
         return self.scores.softmax(dim=0)
 
     def forward(self, picked: Tensor) -> Tensor:

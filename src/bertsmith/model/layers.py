@@ -1,9 +1,8 @@
-"""The parts every encoder is built of: linear layers, norms, activations, tables of vectors, first values.
+"""The building blocks of every encoder: linear layers, norms, activations, embedding tables, initialization.
 
 Letters: T tokens, K inputs and O outputs of a layer.
 
-All matrix products run in the type of the activations; parameters are cast on the way in, so training keeps them in
-fp32.
+All matrix products run in the dtype of the activations; parameters are cast on use, so training keeps them in fp32.
 """
 
 import abc
@@ -15,21 +14,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from bertsmith.model.parameter_names import plain
+from bertsmith.model.our_names import plain
 from bertsmith.randomness import generator
 
 
 class Embedding(nn.Embedding):
-    """A table of vectors; on the meta device nothing is drawn for it, which would load the compiler of torch."""
+    """An embedding table that skips initialization on the meta device, which would load the compiler of torch."""
 
     def reset_parameters(self) -> None:
-        """Draws the vectors."""
+        """Initializes the vectors."""
         if not self.weight.is_meta:
             super().reset_parameters()
 
 
 class PreparedLinear(nn.Module, abc.ABC):
-    """A linear layer as inference wants it, in place of the one that was trained; see `prepared.py`."""
+    """A linear layer prepared for inference, in place of the trained one; see `prepared.py`."""
 
     @abc.abstractmethod
     def forward(self, x: Tensor, then: str | None = None) -> Tensor:
@@ -37,7 +36,7 @@ class PreparedLinear(nn.Module, abc.ABC):
 
 
 def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None) -> Tensor:
-    """The affine map of `layer`, computed in the type of `x`; `then` names the activation that follows."""
+    """The affine map of `layer`, computed in the dtype of `x`; `then` names the activation that follows."""
     if isinstance(layer, PreparedLinear):
         mapped = layer(x, then)
         assert isinstance(mapped, Tensor)
@@ -47,7 +46,7 @@ def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None
 
 
 def norm(x: Tensor, layer: nn.LayerNorm) -> Tensor:
-    """Layer norm over the last axis with biased variance, statistics in fp32; the type of `x` comes back."""
+    """Layer norm of `x` over the last axis, in the dtype of `x`; biased variance, statistics in fp32."""
     return F.layer_norm(x, layer.normalized_shape, layer.weight.to(x.dtype), layer.bias.to(x.dtype), layer.eps)
 
 
@@ -76,14 +75,15 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
 
 @torch.no_grad()
 def initialize(module: nn.Module, deviation: float, seed: int, names: Collection[str] | None = None) -> None:
-    """Draws every matrix and table from a normal cut at two deviations; biases 0, norms 1 and 0.
+    """Initializes parameters: matrices and tables from a normal truncated at two deviations, biases 0, norms 1 and 0.
 
     A norm is a layer norm of torch, or a parameter with "norm" in its name.
 
-    Each parameter is a function of (seed, its name), so that an encoder starts alike alone and in a larger model.
+    Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
+    larger model.
 
     Args:
-        names: the parameters to set; None: all.
+        names: the parameters to set; None for all.
 
     Source: `create_initializer` in the original modeling.py.
     """

@@ -1,8 +1,8 @@
-"""Dropout noise that is passed in.
+"""Dropout noise, passed to the model as an argument.
 
-A model drops nothing unless it is handed noise. On the CPU the noise of a sequence is a function of (seed, step,
-row): it does not depend on how a step is cut into micro-batches, on ranks, or on restarts. On a GPU, where the
-fused attention kernel draws its own, it is a function of (seed, step, first row of the micro-batch).
+A model drops nothing unless it receives noise. On the CPU the noise of a sequence is a function of (seed, step, row):
+it does not depend on how a step is split into micro-batches, on ranks, or on restarts. On a GPU, where the fused
+attention kernel draws its own noise, it is a function of (seed, step, first row of the micro-batch).
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from bertsmith.randomness import derive, generator
 
 
 class Noise(Protocol):
-    """Where dropout gets its random bits."""
+    """The source of random bits for dropout."""
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
         """1 where an element is kept, 0 where it is dropped: [sum(sizes)], `sizes[i]` elements for row i."""
@@ -24,30 +24,30 @@ class Noise(Protocol):
 
 
 class RowNoise:
-    """Noise by sequence, for the CPU.
+    """Noise per sequence, for the CPU.
 
-    A draw is 16 bits, so a probability is met to within 1/65536. One generator a row is made once and then asked
-    site after site in the order of the forward pass.
+    Each draw has 16 bits, so probabilities are accurate to 1/65536. Each row has one generator, which serves the
+    dropout layers in the order of the forward pass.
     """
 
     def __init__(self, seed: int, step: int, row_ids: Sequence[int]) -> None:
         self._generators = [generator(seed, "dropout", step, row) for row in row_ids]
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """As the protocol says; elements of a row depend on that row alone."""
+        """See `Noise.keep`; the elements of a row depend on that row alone."""
         bits = np.empty(sum(sizes), dtype=np.uint16)
         start = 0
         for source, size in zip(self._generators, sizes, strict=True):
             words = source.integers(0, 2**64, size=-(-size // 4), dtype=np.uint64)
             bits[start : start + size] = words.view(np.uint16)[:size]
             start += size
-        # Compared as signed numbers, because torch compares no unsigned ones: the top bit is flipped by the shift.
+        # Compared as signed numbers, because torch cannot compare unsigned ones; the threshold is shifted to match.
         threshold = round(probability * 2**16) - 2**15
         return torch.from_numpy(bits.view(np.int16)).ge(threshold).to(dtype)
 
 
 class DeviceNoise:
-    """Noise by micro-batch, for CUDA: seeds the device's own generator, which the attention kernel uses too."""
+    """Noise per micro-batch, for CUDA; also seeds the device's default generator, which the attention kernel uses."""
 
     def __init__(self, seed: int, step: int, row_ids: Sequence[int], device: torch.device) -> None:
         self._generator = torch.Generator(device)
@@ -57,11 +57,11 @@ class DeviceNoise:
             torch.cuda.manual_seed(derive(seed, "attention dropout", step, row_ids[0]) >> 1)
 
     def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """As the protocol says."""
+        """See `Noise.keep`."""
         kept = torch.empty(sum(sizes), dtype=dtype, device=self._device)
         return kept.bernoulli_(1 - probability, generator=self._generator)
 
 
 def noise_for(seed: int, step: int, row_ids: Sequence[int], device: torch.device) -> Noise:
-    """The noise of the rows of a micro-batch on a device."""
+    """The noise for the rows of a micro-batch on a device."""
     return RowNoise(seed, step, row_ids) if device.type == "cpu" else DeviceNoise(seed, step, row_ids, device)

@@ -1,27 +1,26 @@
-"""Names of parameters: ours, Hugging Face's and Google's, as a table; the shapes; which matrices are stored transposed.
+"""A table of parameter names (ours, Hugging Face's and Google's), shapes, and which matrices are stored transposed.
 
 Axes: V vocabulary, P positions, S segments, D width, I feed-forward width, K labels (any number).
-An architecture has one `ParameterNames`. Our names of the encoder begin with `bert.`, whatever the architecture is, in
-every model with heads and every run folder. No file is touched in this module.
+An architecture has one `ParameterNames`. No file is touched in this module.
 """
 
 import dataclasses
 import functools
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from bertsmith.model.config import EncoderConfig
+from bertsmith.model.our_names import OWN_HEAD, part_of, whole
 
-PREFIX = "bert."  # of our names of the encoder
-OWN_HEAD = "own_head"  # the part of a head that the user wrote; its names are the same everywhere
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
 
 
 class Row(NamedTuple):
-    """One parameter in three languages; `{i}` is the number of a layer, from 0.
+    """One parameter under its three names; `{i}` is the number of a layer, from 0.
 
-    `shape` is ours, as letters. `google` is empty where Google has no such model. `transposed` says that Google stores
-    the matrix as [in, out].
+    `shape` is our shape, in letters. `google` is empty if Google has no such model. `transposed` says that Google
+    stores the matrix as [in, out].
     """
 
     ours: str
@@ -32,7 +31,7 @@ class Row(NamedTuple):
 
 
 class Match(NamedTuple):
-    """What a foreign name means here.
+    """Our name for a stored name.
 
     `copy` is True for a second name of the same values: the decoder of the masked-LM head is the word table.
     """
@@ -43,12 +42,12 @@ class Match(NamedTuple):
 
 
 class Skip(NamedTuple):
-    """Why a foreign name is left out on purpose."""
+    """The reason why a stored name is skipped on purpose."""
 
     reason: str
 
 
-# The number of a layer as a person writes it: no sign, no leading zero, no fourth digit.
+# The number of a layer: no sign, no leading zero, at most three digits.
 _NUMBER = re.compile(r"\.(0|[1-9][0-9]{0,2})\.")
 _OLD_NORM = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
 
@@ -58,16 +57,15 @@ class ParameterNames:
     """The names of the parameters of one architecture.
 
     Attributes:
-        prefix: what Hugging Face puts in front of the encoder's names, such as "bert."; a bare encoder is saved
-            without it.
-        class_prefix: what the names of its classes in `transformers` begin with, such as "Bert".
+        prefix: Hugging Face's prefix of the encoder's names, such as "bert."; a bare encoder is saved without it.
+        class_prefix: the prefix of its class names in `transformers`, such as "Bert".
         embeddings: the parameters of the embeddings.
-        layer: those of one layer.
-        parts: those of the pooler and the heads; a checkpoint holds a part whole or not at all.
-        copies: Hugging Face names of second copies, by the parameter of ours that they repeat.
-        buffers: Hugging Face names, without the prefix, that are no parameters.
-        variants: for a class of `transformers` (without its prefix) the names that it spells differently: ours to
-            Hugging Face's.
+        layer: the parameters of one layer.
+        parts: the parameters of the pooler and the heads; a checkpoint contains a part completely or not at all.
+        copies: Hugging Face name of a second copy to our name of the parameter that it repeats.
+        buffers: Hugging Face names, without the prefix, that are not parameters.
+        variants: for a class of `transformers` (without its prefix), the names that differ there: ours to Hugging
+            Face's.
     """
 
     prefix: str
@@ -84,10 +82,10 @@ class ParameterNames:
         yield from (*self.embeddings, *self.layer, *(row for part in self.parts.values() for row in part))
 
     def from_huggingface(self, name: str, stored: Collection[str] = ()) -> Match | Skip | None:
-        """What a Hugging Face name means; None for an unknown one. The prefix of the encoder may be absent.
+        """Our name for a Hugging Face name; None for an unknown one. The prefix of the encoder may be absent.
 
         Args:
-            stored: all names of the checkpoint, which tell the variant.
+            stored: all names of the checkpoint, which identify the variant.
         """
         if name.startswith(f"{OWN_HEAD}."):
             return Match(name)
@@ -115,33 +113,33 @@ class ParameterNames:
         """The Hugging Face name of one of our parameters.
 
         Args:
-            architecture: the class of `transformers` that is to read it; a bare encoder has no prefix.
+            architecture: the class of `transformers` that will read it; a bare encoder has no prefix.
 
         Raises:
-            KeyError: the name is none of ours.
+            KeyError: the name is not one of ours.
         """
         full = whole(ours)
         kind = architecture.removeprefix(self.class_prefix)
         found = self.variants.get(kind, {}).get(full) or self._spelled(full)
         return found.removeprefix(self.prefix) if kind == "Model" else found
 
-    def required_shapes(self, config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-        """The parameters that every checkpoint of this shape holds, by our name: embeddings and layers."""
+    def required_shapes(self, config: "EncoderConfig") -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters that every checkpoint must contain, by our name: embeddings and layers."""
         rows = [row for row in self.embeddings if row.shape != "PD" or config.position_embedding_type == "absolute"]
         shapes = {row.ours: _shape(row, config) for row in rows}
         for layer in range(config.num_hidden_layers):
             shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config) for row in self.layer}
         return shapes
 
-    def part_shapes(self, part: str, config: EncoderConfig, labels: int) -> dict[str, tuple[int, ...]]:
-        """The parameters of one of the parts, by our name; `labels` is the height of a classifier."""
+    def part_shapes(self, part: str, config: "EncoderConfig", labels: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters of one part, by our name; `labels` is the number of rows of a classifier."""
         return {row.ours: _shape(row, config, labels) for row in self.parts[part]}
 
     def row_of(self, ours: str) -> tuple[Row, str]:
         """The row of one of our parameters, and the number of its layer.
 
         Raises:
-            KeyError: the name is none of ours.
+            KeyError: the name is not one of ours.
         """
         template, number = _split(whole(ours))
         return self._by_ours[template], number
@@ -167,37 +165,6 @@ class ParameterNames:
         return name.split(".", maxsplit=1)[0] in starts
 
 
-PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
-
-
-def whole(ours: str) -> str:
-    """Our name with the prefix of the encoder, whether it was there or not.
-
-    >>> whole("layers.0.query.bias"), whole("bert.pooler.bias"), whole("mlm.bias")
-    ('bert.layers.0.query.bias', 'bert.pooler.bias', 'mlm.bias')
-    """
-    return PREFIX + ours if ours.startswith(("embeddings.", "layers.", "pooler.")) else ours
-
-
-def plain(ours: str) -> str:
-    """Our name without the prefix of the encoder, as the encoder alone has it.
-
-    >>> plain("bert.layers.0.query.bias")
-    'layers.0.query.bias'
-    """
-    return ours.removeprefix(PREFIX)
-
-
-def part_of(ours: str) -> str | None:
-    """The part that a parameter belongs to; None for embeddings and layers.
-
-    >>> part_of("bert.pooler.bias"), part_of("mlm.norm.weight"), part_of("bert.embeddings.norm.weight")
-    ('pooler', 'mlm', None)
-    """
-    first = plain(ours).split(".")[0]
-    return first if first in PARTS else None
-
-
 def dense(ours: str, huggingface: str, shape: str, google: str = "") -> tuple[Row, Row]:
     """The rows of a linear layer."""
     return (
@@ -215,7 +182,7 @@ def layer_norm(ours: str, huggingface: str, google: str = "") -> tuple[Row, Row]
 
 
 def output(ours: str, huggingface: str, shape: str, google: str | None = None) -> tuple[Row, Row]:
-    """The rows of an output layer, which Google made by hand and stores as [out, in]."""
+    """The rows of an output layer, whose matrix Google stores as [out, in]."""
     weight, bias = ("", "") if google is None else (f"{google}output_weights", f"{google}output_bias")
     return (
         Row(f"{ours}.weight", f"{huggingface}.weight", shape, weight),
@@ -224,12 +191,12 @@ def output(ours: str, huggingface: str, shape: str, google: str | None = None) -
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The name with `{i}` in the place of the number of its layer, and the number; "" where there is none."""
+    """The name with `{i}` in place of its layer number, and the number, which is "" if there is none."""
     match = _NUMBER.search(name)
     return (name, "") if match is None else (name[: match.start(1)] + "{i}" + name[match.end(1) :], match[1])
 
 
-def _shape(row: Row, config: EncoderConfig, labels: int = 0) -> tuple[int, ...]:
+def _shape(row: Row, config: "EncoderConfig", labels: int = 0) -> tuple[int, ...]:
     sizes = {
         "V": config.vocab_size,
         "P": config.max_position_embeddings,

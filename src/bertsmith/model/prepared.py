@@ -1,13 +1,13 @@
-"""Linear layers made ready for inference: weights cast or quantised and packed once, in bf16 the activation fused in.
+"""Linear layers prepared for inference: weights cast or quantised and packed once, with a fused activation in bf16.
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-The encoder stays the one of `transformer.py`; `prepare` swaps its linear layers in place. The products of a token do
+The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place. The products of a token do
 not depend on the tokens around it: int8 activations have one scale per token.
 
-int8: weights have one scale an output (symmetric), activations one a token; oneDNN multiplies unsigned activations by
-signed weights and adds up in int32. Processors without VNNI add pairs of products in 16 bits, which only weights of 7
-bits cannot overflow (255 * 63 * 2 < 2^15), so weights have 7 bits there.
+int8: weights have one scale per output (symmetric), activations one per token; oneDNN multiplies unsigned activations
+by signed weights and accumulates in int32. Processors without VNNI add pairs of products in 16 bits, which only 7-bit
+weights cannot overflow (255 * 63 * 2 < 2^15), so weights have 7 bits there.
 
 Source: Zafrir et al. (2019), "Q8BERT", for symmetric 8-bit products of BERT.
 """
@@ -24,17 +24,17 @@ from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.runtime import Runtime
 
 LINEAR_LAYERS = ("query", "key", "value", "attention_output", "intermediate", "output")  # of an encoder layer
-_FUSED = {  # what oneDNN calls the activations
+_FUSED = {  # oneDNN's names of the activations
     "gelu": ("gelu", "none"),
     "gelu_new": ("gelu", "tanh"),
     "relu": ("relu", ""),
 }
-_LIFT = 128  # added to signed activations, since oneDNN takes unsigned ones
-_TINY = 1e-12  # scale of a token that is all zeros
+_LIFT = 128  # added to signed activations, since oneDNN expects unsigned ones
+_TINY = 1e-12  # minimum scale, for tokens that are all zeros
 
 
 class CastLinear(PreparedLinear):
-    """A linear layer whose weights were cast once; on the processor packed by oneDNN where it computes in bf16."""
+    """A linear layer whose weights are cast once, and packed by oneDNN on CPUs that support bf16."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class CastLinear(PreparedLinear):
         self.weight, self.bias = weight, bias
 
     def forward(self, x: Tensor, then: str | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K], in the type of the weights; `then` names an activation."""
+        """The affine map [T, O] of [T, K], in the dtype of the weights; `then` names an activation."""
         x = x.to(self.bias.dtype)
         if not self.packed:
             mapped = F.linear(x, self.weight, self.bias)
@@ -59,12 +59,12 @@ class CastLinear(PreparedLinear):
 
 
 class Int8Linear(PreparedLinear):
-    """A linear layer with int8 weights and products; what comes out has the type of the activations.
+    """A linear layer with int8 weights and products; its output has the dtype of the activations.
 
     Args:
         weight: [O, K].
         bias: [O].
-        bits: of a weight, 8, or 7 where sums of two products must fit into 16 bits.
+        bits: bits per weight: 8, or 7 if sums of two products must fit into 16 bits.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor, *, bits: int) -> None:
@@ -77,7 +77,7 @@ class Int8Linear(PreparedLinear):
         self.packed = torch.ops.onednn.qlinear_prepack(quantised, None)
 
     def forward(self, x: Tensor, then: str | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K], in the type of `x`; `then` names an activation."""
+        """The affine map [T, O] of [T, K], in the dtype of `x`; `then` names an activation."""
         lifted, scale = quantise_tokens(x)
         product = torch.ops.onednn.qlinear_pointwise(
             lifted, 1.0, _LIFT, self.packed, self.scale, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
@@ -87,7 +87,7 @@ class Int8Linear(PreparedLinear):
 
 
 def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Whole numbers of so many bits, int8 [O, K], and the scale of each row, float32 [O].
+    """The weights as integers of `bits` bits, int8 [O, K], and the scale of each row, float32 [O].
 
     >>> numbers, scale = quantise_weight(torch.tensor([[0.5, -1.0], [0.0, 0.0]]), bits=8)
     >>> numbers.tolist(), [round(float(value), 4) for value in scale]
@@ -99,30 +99,31 @@ def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
 
 
 def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Each token as whole numbers from -127 to 127 around 128, uint8 [T, K], and its scale, float32 [T, 1].
+    """Each token as integers from -127 to 127 with 128 added, uint8 [T, K], and its scale, float32 [T, 1].
 
     >>> numbers, scale = quantise_tokens(torch.tensor([[1.0, -2.0], [0.0, 0.0]]))
     >>> numbers.tolist(), round(float(scale[0, 0]), 4)
     ([[192, 1], [128, 128]], 0.0157)
     """
     scale = x.abs().amax(dim=-1, keepdim=True).float().clamp_min_(_TINY).mul_(1 / 127)
-    # What is to be rounded is positive, so cutting off after adding a half rounds it.
+    # The values are positive, so adding a half and truncating rounds them.
     return (x.float() * scale.reciprocal()).add_(_LIFT + 0.5).to(torch.uint8), scale
 
 
 def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> nn.Module:
-    """The model with the linear layers of its encoder swapped, in place; it can no longer be trained or saved.
+    """The model with the linear layers of its encoder replaced, in place; it can no longer be trained or saved.
 
-    In fp32 and fp64 nothing is swapped: the plain layers are the fastest there.
+    In fp32 and fp64 nothing is replaced: the plain layers are the fastest there. The weights are finite: every
+    checkpoint reader has checked them.
 
     Args:
-        model: a `TransformerEncoder`, or a model that has one.
+        model: a `TransformerEncoder`, or a model that contains one.
         runtime: precision of the products and of the activations.
-        kept: with int8, the linear layers that stay in the type of the activations: "output" for those of all layers,
+        kept: with int8, the linear layers that stay in the dtype of the activations: "output" for all layers,
             "11.output" for one.
 
     Raises:
-        CheckpointError: a weight is no number, or `kept` names what is not there.
+        CheckpointError: `kept` names a layer that does not exist.
     """
     model.eval().requires_grad_(False)
     if runtime.precision in ("fp32", "fp64"):
@@ -147,12 +148,6 @@ def _prepare_layer(layer: Layer, number: int, runtime: Runtime, kept: Collection
         return runtime.precision != "int8" or name in kept or f"{number}.{name}" in kept
 
     def swapped(name: str, weight: Tensor, bias: Tensor) -> PreparedLinear:
-        if not bool(torch.isfinite(weight).all()):
-            raise CheckpointError(
-                expected="weights that are finite numbers",
-                found=f"others in {name} of layer {number}",
-                fix="the training broke; take an earlier checkpoint",
-            )
         if stays(name):
             return CastLinear(weight, bias, runtime.dtype)
         return Int8Linear(weight, bias, bits=runtime.int8_bits)
@@ -161,7 +156,7 @@ def _prepare_layer(layer: Layer, number: int, runtime: Runtime, kept: Collection
     parameters = {name: (part.weight, part.bias) for name, part in plain.items() if isinstance(part, nn.Linear)}
     assert len(parameters) == len(LINEAR_LAYERS), "a model is prepared once"
     triple = LINEAR_LAYERS[:3]
-    # The last layer may be asked for fewer queries than keys, so there they stay apart.
+    # The last layer may compute fewer queries than keys, so there they stay separate.
     if not is_last and len({stays(name) for name in triple}) == 1:
         weights, biases = zip(*(parameters.pop(name) for name in triple), strict=True)
         layer.together = swapped(triple[0], torch.cat(weights), torch.cat(biases))

@@ -1,6 +1,6 @@
-"""RoBERTa: BERT's layers, one segment, positions that begin behind the padding id, byte-level BPE.
+"""RoBERTa: BERT's layers, one segment, positions that start after the padding id, byte-level BPE.
 
-A classifier of whole texts has a pooler of its own, which Hugging Face keeps in the head.
+A classifier of whole texts has a pooler of its own, which Hugging Face stores in the head.
 
 Source: Liu et al. (2019), "RoBERTa: A Robustly Optimized BERT Pretraining Approach"; the module names of Hugging Face's
 RoBERTa.
@@ -24,19 +24,19 @@ class RobertaConfig(EncoderConfig):
 
     vocab_size: int = help_field(50265, "pieces in the vocabulary")
     max_position_embeddings: int = help_field(514, "rows of the position table; two of them are never used")
-    type_vocab_size: int = help_field(1, "segments; all tokens are in the one")
+    type_vocab_size: int = help_field(1, "segments; all tokens are in the same one")
     layer_norm_eps: float = help_field(1e-5, "added to the variance inside the square root")
-    pad_token_id: int = help_field(1, "id of <pad>; positions begin behind it")
+    pad_token_id: int = help_field(1, "id of <pad>; positions start after it")
     bos_token_id: int = help_field(0, "id of <s>")
     eos_token_id: int = help_field(2, "id of </s>")
 
     @property
     def first_position(self) -> int:
-        """The row of the position table that the first token has: the one behind the padding id."""
+        """The row of the position table for the first token: the one after the padding id."""
         return self.pad_token_id + 1
 
     def head_dropout(self, part: str, *, pooled: bool) -> float:
-        """The dropout in front of a head; a span head has none."""
+        """The dropout before a head; a span head has none."""
         return 0.0 if part == "span" else self.hidden_dropout_prob
 
 

@@ -3,14 +3,14 @@
 Letters: T tokens in the flat batch, N sequences, R positions that are read, D width, I inner width, A heads,
 V vocabulary, L layers.
 
-Layers are post-norm: a norm follows each residual sum, none follows the last layer. BERT, DistilBERT and RoBERTa differ
-in what their configuration says: segments or none, where positions begin, what follows the pooler.
+Layers are post-norm: a norm follows each residual sum, and none is added after the last layer. BERT, DistilBERT and
+RoBERTa differ only by their configuration: segments or none, where positions start, the activation of the pooler.
 
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """
 
 import copy
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
-from bertsmith.model.config import EncoderConfig
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import (
     Embedding,
@@ -31,15 +30,18 @@ from bertsmith.model.layers import (
 )
 from bertsmith.model.noise import Noise
 
+if TYPE_CHECKING:
+    from bertsmith.model.config import EncoderConfig
+
 
 class TransformerEncoder(Encoder):
     """Embeddings, layers and a pooler.
 
     Args:
-        seed: what the first parameters are drawn from; None leaves them to the caller that builds a larger model.
+        seed: seed for initialization; None leaves that to the caller, which may build a larger model.
     """
 
-    def __init__(self, config: EncoderConfig, *, seed: int | None = 0) -> None:
+    def __init__(self, config: "EncoderConfig", *, seed: int | None = 0) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
@@ -55,7 +57,7 @@ class TransformerEncoder(Encoder):
 
     @property
     def can_prune(self) -> bool:
-        """False where a prepared last layer computes query, key and value in one product, or there is no layer."""
+        """False if a prepared last layer computes query, key and value in one product, or there is no layer."""
         return len(self.layers) > 0 and cast("Layer", self.layers[-1]).together is None
 
     def forward(
@@ -99,9 +101,9 @@ class TransformerEncoder(Encoder):
 
 
 class Embeddings(nn.Module):
-    """Word vectors, with segment and position vectors where the encoder has them: summed, normed, dropped."""
+    """The sum of word vectors and, if the encoder has them, segment and position vectors, with norm and dropout."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
         self.word = Embedding(config.vocab_size, config.hidden_size)
@@ -136,7 +138,7 @@ class Embeddings(nn.Module):
 class Layer(nn.Module):
     """Self-attention, then a feed-forward network, each with a residual and a norm."""
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: "EncoderConfig") -> None:
         super().__init__()
         self.config = config
         width, inner = config.hidden_size, config.intermediate_size
@@ -148,7 +150,7 @@ class Layer(nn.Module):
         self.intermediate = nn.Linear(width, inner)
         self.output = nn.Linear(inner, width)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.together: PreparedLinear | None = None  # query, key and value side by side, where inference prepared them
+        self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
 
     def forward(
         self, hidden: Tensor, batch: Batch, read: Read | None, noise: Noise | None, trace: Trace | None
@@ -182,7 +184,7 @@ class Layer(nn.Module):
         return norm(self._add(attended, linear(inner, self.output), counts, noise), self.output_norm)
 
     def _add(self, residual: Tensor, branch: Tensor, counts: tuple[int, ...], noise: Noise | None) -> Tensor:
-        """The sum of the residual and the dropped branch, [R, D]."""
+        """The sum of the residual and the branch after dropout, [R, D]."""
         probability = self.config.hidden_dropout_prob
         if noise is None or not probability:
             return residual + branch

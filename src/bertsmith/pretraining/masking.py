@@ -1,67 +1,56 @@
-"""Masks of pre-training rows: which positions are predicted, and what stands there instead.
+"""Masking of pre-training rows: which positions are predicted, and what replaces the pieces there.
 
-The rule of `create_masked_lm_predictions` in the original `create_pretraining_data.py`, for all rows of a step at once.
-Every draw is counted from the key of its instance (see `draws`), so a row has the same masks in whatever company.
+The rule is that of `create_masked_lm_predictions` in the original `create_pretraining_data.py`, for all rows of a step
+at once. Every draw is counted from the key of its instance (see `counted_draws`), so a row has the same masks whatever
+rows are next to it.
 
 N rows, T tokens, M predicted positions, V vocabulary.
 """
 
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from bertsmith.pretraining.counted_draws import fold, purpose_keys
-from bertsmith.pretraining.settings import LONGEST, PretrainingDataSettings
+from bertsmith.pretraining.targets import Targets
 from bertsmith.randomness import Words
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
+
+if TYPE_CHECKING:
+    from bertsmith.pretraining.settings import PretrainingDataSettings
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-# The shuffled order of a row is a sort of numbers that hold a position in the low bits and random bits above.
+LONGEST = 4096  # positions in a row: masks sort them in 12 bits
+# Rows are shuffled by sorting numbers with the position in the low bits and random bits above.
 _POSITION = np.uint64(LONGEST - 1)
 _NO_UNIT = np.uint64(2**64 - 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MaskedRows:
-    """Rows with masks.
-
-    Attributes:
-        token_ids: int32 [T], what the model reads.
-        positions: int64 [M], the predicted positions of the flat row, rising.
-        original_ids: int32 [M], what stood there.
-        per_row: int64 [N], how many of them belong to each row.
-    """
-
-    token_ids: npt.NDArray[np.int32]
-    positions: Ints
-    original_ids: npt.NDArray[np.int32]
-    per_row: Ints
-
-
 class Masker:
-    """Masks rows by the settings; holds what must be known of the vocabulary."""
+    """Masks rows according to the settings; holds the data needed from the vocabulary."""
 
-    def __init__(self, vocabulary: Vocabulary, settings: PretrainingDataSettings) -> None:
+    def __init__(self, vocabulary: Vocabulary, settings: "PretrainingDataSettings") -> None:
         self.settings = settings
         self._size, self._mask_id = len(vocabulary), vocabulary.mask_id
         self._fixed = np.zeros(len(vocabulary), dtype=np.bool_)
         self._fixed[[vocabulary.cls_id, vocabulary.sep_id]] = True
         self._continues = np.array([piece.startswith(CONTINUATION) for piece in vocabulary.pieces], dtype=np.bool_)
 
-    def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> MaskedRows:
-        """The rows with round(share * length), at least 1 and at most `most_predictions`, positions to predict.
+    def mask_rows(self, token_ids: npt.NDArray[np.int32], lengths: Ints, keys: Words) -> Targets:
+        """The masked rows, each with round(share * length) predictions, at least 1 and at most `most_predictions`.
 
-        `[CLS]` and `[SEP]` are never chosen, but count in the length. Each chosen position becomes `[MASK]`, stays, or
-        becomes a uniform draw of the whole vocabulary, special pieces included; it decides alone, inside a word too. A
-        row has fewer predictions where its candidates run out or, with whole words, where none that is left fits.
+        `[CLS]` and `[SEP]` are never chosen, but count in the length. Each chosen position becomes `[MASK]`, is kept,
+        or becomes a uniform draw from the whole vocabulary, special pieces included; this is decided independently for
+        each position, even within a word. A row has fewer predictions if its candidates run out or, with whole words,
+        if none of the remaining words fits.
 
         Args:
             token_ids: int32 [T].
             lengths: int64 [N], tokens of each row.
-            keys: uint64 [N], of the instances.
+            keys: uint64 [N], the keys of the instances.
         """
         assert lengths.sum() == len(token_ids)
         assert lengths.max(initial=0) <= LONGEST
@@ -73,8 +62,8 @@ class Masker:
 
         candidates = np.flatnonzero(~self._fixed[token_ids])
         first = np.diff(rows[candidates], prepend=-1) > 0
-        # A unit is what is chosen as a whole: a position, or the pieces of a word. As in the original, a piece joins
-        # the candidate before it even where truncation cut its word and a `[SEP]` stands between the two.
+        # A unit is chosen as a whole: a position, or the pieces of a word. As in the original, a `##` piece joins the
+        # candidate before it even if truncation cut its word and a `[SEP]` is in between.
         begins = first | ~self._continues[token_ids[candidates]] if self.settings.whole_word else np.ones_like(first)
         starts = candidates[begins]
         sizes = np.diff(np.append(np.flatnonzero(begins), len(candidates)))
@@ -84,15 +73,15 @@ class Masker:
 
         masked = token_ids.copy()
         masked[positions] = self._replacements(token_ids[positions], keys[rows[positions]], within[positions])
-        return MaskedRows(
+        return Targets(
             token_ids=masked,
             positions=positions,
-            original_ids=token_ids[positions],
+            target_ids=token_ids[positions],
             per_row=np.bincount(rows[positions], minlength=len(lengths)),
         )
 
     def _replacements(self, originals: npt.NDArray[np.int32], keys: Words, within: Ints) -> npt.NDArray[np.int32]:
-        """What stands at the chosen positions, int32 [M]."""
+        """The new pieces at the chosen positions, int32 [M]."""
         chance = (fold(purpose_keys(keys, "mask way"), within) >> np.uint64(11)) * 2.0**-53
         draws = fold(purpose_keys(keys, "mask piece"), within) >> np.uint64(32)
         pieces = ((draws * np.uint64(self._size)) >> np.uint64(32)).astype(np.int32)
@@ -102,13 +91,13 @@ class Masker:
 
 
 def _choose(rows: Ints, sizes: Ints, order: Words, wanted: Ints) -> Flags:
-    """Which units are taken, bool [U]: in the order of random numbers, while they fit into what their row wants.
+    """Which units are chosen, bool [U]: in random order, as long as they fit into the number wanted for their row.
 
     Args:
-        rows: the row of each unit, int64 [U], rising.
-        sizes: its number of tokens, int64 [U].
-        order: its random number, uint64 [U].
-        wanted: most tokens to take from each row, int64 [N].
+        rows: the row of each unit, int64 [U], ascending.
+        sizes: the number of tokens of each unit, int64 [U].
+        order: the random number of each unit, uint64 [U].
+        wanted: the maximum number of tokens to choose in each row, int64 [N].
     """
     per_row = np.bincount(rows, minlength=len(wanted))
     begins = np.cumsum(per_row) - per_row

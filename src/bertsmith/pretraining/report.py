@@ -1,25 +1,34 @@
-"""A pre-training run, or several side by side, as one HTML page that needs nothing else."""
+"""A self-contained HTML report of one pre-training run, or of several side by side."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from bertsmith.errors import RunError
 from bertsmith.files import write_text
 from bertsmith.progress import amount, counted, duration
 from bertsmith.reports import html
-from bertsmith.reports.charts import COLORS, Series, line_chart
-from bertsmith.reports.html import Key
-from bertsmith.training.run_folder import RunFolder, flat
+from bertsmith.reports.charts import COLORS
+from bertsmith.reports.curves import (
+    HELD_OUT,
+    Level,
+    LoggedRun,
+    curve,
+    last_values,
+    read_logged_run,
+    runs_table,
+    words,
+)
+from bertsmith.training.run_folder import flat
 
-HELD_OUT = "held_out_"
+LEVELS = (
+    Level(
+        name="unigram_entropy",
+        charts=("mlm_loss", "loss"),
+        text="unigram entropy: the best possible with word frequencies alone",
+    ),
+)
 
-# A value that stays the same over a run is drawn as a level into the first of these charts that there is.
-LEVELS = {"unigram_entropy": ("mlm_loss", "loss")}
-LEVEL_NAMES = {"unigram_entropy": "unigram entropy: all that word frequencies alone can reach"}
-
-# Drawn after losses and accuracies, with (unit, whether the axis starts at 0).
+# Plotted after losses and accuracies, with (unit, whether the axis starts at 0).
 OTHER_CHARTS = {
     "learning_rate": ("learning rate", True),
     "tokens_per_second": ("tokens per second", True),
@@ -29,29 +38,17 @@ OTHER_CHARTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """A table of examples that goes into the report, such as filled masks.
+    """A table of examples for the report, such as filled masks.
 
     Attributes:
-        title: what they show.
-        header: names of the columns; none for no header.
+        title: the heading of the table.
+        header: the names of the columns; empty for no header.
         rows: the cells, as text.
     """
 
     title: str
     header: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """A run as the page shows it."""
-
-    name: str
-    color: str
-    folder: RunFolder
-    train: list[dict[str, Any]]
-    evaluation: list[dict[str, Any]]
-    events: int
 
 
 def write_report(
@@ -61,57 +58,56 @@ def write_report(
     title: str = "Training report",
     samples: Sequence[Samples] = (),
 ) -> Path:
-    """The page that was written: `out`, or what `html.page_place` names.
+    """The path of the written page: `out`, or the default of `html.page_place`.
 
     Args:
-        runs: one run folder, or several to compare; with several the curves run over tokens, so that they
-            are compared at equal work.
-        out: another place for the page.
-        title: its heading.
+        runs: one run folder, or several to compare; several are plotted over tokens, to compare them at equal work.
+        out: another path for the page.
+        title: the heading of the page.
         samples: tables of examples, in order.
 
     Raises:
-        RunError: a folder is no run, or has no line in its log yet.
+        RunError: a folder is not a run, or its log is still empty.
     """
     paths = [runs] if isinstance(runs, Path) else list(runs)
-    shown = [_read(path, name, i) for i, (path, name) in enumerate(zip(paths, html.run_names(paths), strict=True))]
+    shown = [
+        read_logged_run(path, name, COLORS[i % len(COLORS)])
+        for i, (path, name) in enumerate(zip(paths, html.run_names(paths), strict=True))
+    ]
     page = _page(title, shown, samples)
     target = out or html.page_place(paths)
     write_text(target, page)
     return target
 
 
-def _read(path: Path, name: str, index: int) -> _Shown:
-    run = RunFolder.open(path)
-    lines = run.metrics()
-    kinds = {kind: [line for line in lines if line.get("kind") == kind] for kind in ("train", "evaluation")}
-    if not kinds["train"]:
-        raise RunError(expected=f"a log of training in '{path}'", found="no line of it", fix="train first")
-    events = len(lines) - sum(map(len, kinds.values()))
-    return _Shown(name, COLORS[index % len(COLORS)], run, kinds["train"], kinds["evaluation"], events)
-
-
-def _page(title: str, shown: Sequence[_Shown], samples: Sequence[Samples]) -> str:
+def _page(title: str, shown: Sequence[LoggedRun], samples: Sequence[Samples]) -> str:
     names = list(dict.fromkeys(key for run in shown for line in run.train for key in line))
     losses = sorted((n for n in names if n.endswith("loss")), key=lambda n: (n != "mlm_loss", n != "loss", n))
     accuracies = [n for n in names if n.endswith("accuracy")]
-    charts = [_chart(name, _words(name) + (", nats" if name in losses else ""), shown) for name in losses + accuracies]
-    charts += [_chart(name, unit, shown, zero) for name, (unit, zero) in OTHER_CHARTS.items() if name in names]
+    charts = [
+        curve(name, words(name) + (", nats" if name in losses else ""), shown, levels=LEVELS)
+        for name in losses + accuracies
+    ]
+    charts += [
+        curve(name, unit, shown, levels=LEVELS, from_zero=zero)
+        for name, (unit, zero) in OTHER_CHARTS.items()
+        if name in names
+    ]
     records = [run.folder.record for run in shown]
     sections = [
         html.figures(charts),
-        _table("Last values", [_final(run) for run in shown], shown),
+        runs_table("Last values", [last_values(run) for run in shown], shown),
         *(html.section(one.title, html.table(one.rows, one.header)) for one in samples),
-        _table("Settings", [flat(record.get("settings", {})) for record in records], shown),
-        _table("What the settings came to", [run.folder.resolved for run in shown], shown),
-        _table("Machine", [flat(record.get("machine", {})) for record in records], shown),
-        _table("Versions", [flat(record.get("versions", {})) for record in records], shown),
-        _table("Digests of the inputs", [flat(record.get("digests", {})) for record in records], shown),
+        runs_table("Settings", [flat(record.get("settings", {})) for record in records], shown),
+        runs_table("Resolved settings", [run.folder.resolved for run in shown], shown),
+        runs_table("Machine", [flat(record.get("machine", {})) for record in records], shown),
+        runs_table("Versions", [flat(record.get("versions", {})) for record in records], shown),
+        runs_table("Digests of the inputs", [flat(record.get("digests", {})) for record in records], shown),
     ]
     return html.page(title, "".join([*(_summary(run, len(shown) > 1) for run in shown), *sections]))
 
 
-def _summary(run: _Shown, named: bool) -> str:
+def _summary(run: LoggedRun, named: bool) -> str:
     last, settings = run.train[-1], run.folder.resolved
     total = settings.get("steps", last["step"])
     parts = [
@@ -122,64 +118,12 @@ def _summary(run: _Shown, named: bool) -> str:
     for name in ("mlm_loss", "loss"):
         held_out = [line[HELD_OUT + name] for line in run.evaluation if HELD_OUT + name in line]
         if held_out:
-            parts.append(f"held-out {_words(name)} {held_out[-1]:.3f}")
+            parts.append(f"held-out {words(name)} {held_out[-1]:.3f}")
             level = [
                 line[HELD_OUT + "unigram_entropy"] for line in run.evaluation if HELD_OUT + "unigram_entropy" in line
             ]
             if level:
-                parts.append(f"by word frequencies alone {level[-1]:.3f}")
+                parts.append(f"word frequencies alone {level[-1]:.3f}")
             break
-    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no step skipped, no spike")
+    parts.append(f"{counted(run.events, 'step')} skipped or spiked" if run.events else "no skipped steps or spikes")
     return html.summary(parts, name=run.name if named else "", color=run.color)
-
-
-def _chart(name: str, label: str, shown: Sequence[_Shown], from_zero: bool = False) -> str:
-    """One chart with its legend, over steps for one run and over tokens for several."""
-    axis = "step" if len(shown) == 1 else "tokens"
-    series: list[Series] = []
-    keys: list[Key] = []
-    for number, run in enumerate(shown):
-        held_out_color = COLORS[1] if len(shown) == 1 else run.color
-        for lines, key, style, color in (
-            (run.train, name, "line", run.color),
-            (run.evaluation, HELD_OUT + name, "points", held_out_color),
-        ):
-            points = [(line[axis], line[key]) for line in lines if key in line and axis in line]
-            if points:
-                x, y = zip(*points, strict=True)
-                series.append(Series(x=x, y=y, color=color, style="points" if style == "points" else "line"))
-                what = "held-out" if style == "points" else "training"
-                keys.append(Key(style, color, what if len(shown) == 1 else f"{run.name}, {what}"))
-        for level, places in LEVELS.items():
-            place = next((p for p in places if any(p in line for line in run.train)), None)
-            # Beside a held-out curve stands what frequencies reach on the held-out text.
-            points = [(line[axis], line[HELD_OUT + level]) for line in run.evaluation if HELD_OUT + level in line]
-            points = points or [(line[axis], line[level]) for line in run.train if level in line]
-            if place == name and points:
-                x, y = zip(*points, strict=True)
-                color = COLORS[2] if len(shown) == 1 else run.color
-                # From the left edge on, where the first evaluation stands.
-                series.append(Series(x=(0, *x), y=(y[0], *y), color=color, style="level"))
-                if number == 0 or len(shown) > 1:
-                    text = LEVEL_NAMES[level]
-                    named = text if len(shown) == 1 else f"{run.name}, {text.split(':')[0]}"
-                    keys.append(Key("level", color, named))
-    svg = line_chart(series, x_label="steps" if axis == "step" else "tokens", y_label=label, from_zero=from_zero)
-    return html.figure(_words(name), svg, keys)
-
-
-def _final(run: _Shown) -> dict[str, Any]:
-    values: dict[str, Any] = {}
-    for lines in (run.train, run.evaluation):
-        values |= {name: value for name, value in (lines[-1] if lines else {}).items() if name != "kind"}
-    values.pop("time_left", None)
-    return {_words(name): value for name, value in values.items()}
-
-
-def _table(title: str, values: Sequence[Mapping[str, Any]], shown: Sequence[_Shown]) -> str:
-    header = ["", *(run.name for run in shown)] if len(shown) > 1 else []
-    return html.section(title, html.table(html.columns(values), header))
-
-
-def _words(name: str) -> str:
-    return html.words(name.replace(HELD_OUT, "held-out "))

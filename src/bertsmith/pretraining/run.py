@@ -3,7 +3,7 @@
 ::
 
     RUN/model/         a Hugging Face folder, rewritten when the run ends
-    RUN/settings.json  what made it: settings, versions, machine, digests of corpus, vocabulary and first model
+    RUN/settings.json  provenance: settings, versions, machine, digests of corpus, vocabulary and initial model
 """
 
 import dataclasses
@@ -13,15 +13,18 @@ from typing import Any
 
 from bertsmith.checkpoints.architectures import read_config
 from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, untrained
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import fit_vocabulary
+from bertsmith.checkpoints.weights import digest_of_tensors, not_finite
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import TrainingError, VocabularyError
-from bertsmith.files import digest_bytes, digest_file, read_json
+from bertsmith.files import digest_file, read_json
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.workload import PretrainingTask
+from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, help_field, require, to_dict
 from bertsmith.training.distributed import process_group
@@ -29,7 +32,7 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
-# Inputs by their place; their content is compared by digest, so a run may be resumed after they moved.
+# Inputs given by path; their content is compared by digest, so a run can be resumed after they were moved.
 PLACES = ("corpus", "run.init", "run.config")
 
 # Parameter, gradient and two moments, four bytes each.
@@ -38,55 +41,55 @@ BYTES_PER_PARAMETER = 16
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingRunSettings:
-    """What a pre-training run is made of, beside its data rules and its training.
+    """The settings of a pre-training run, apart from those of the data and of the training loop.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
     size: str | None = help_field(None, "model size: tiny, mini, small, medium, base or large")
-    config: str | None = help_field(None, "a config.json to take the shape from instead")
-    init: str | None = help_field(None, "a model to go on from instead: folder, Google checkpoint or hub id")
+    config: str | None = help_field(None, "a config.json that defines the architecture instead")
+    init: str | None = help_field(None, "a model to continue from instead: folder, Google checkpoint or hub id")
     positions: str | None = help_field(
-        None, "positions of a new model: absolute (learned), sinusoidal or none [absolute]"
+        None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
     )
     dropout: float | None = help_field(
         None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
     )
-    rows_per_step: int = help_field(256, "rows of an optimizer step")
-    tokens_per_step: int | None = help_field(None, "tokens of an optimizer step instead of rows")
-    long_length: int | None = help_field(None, "row length of the last part of the run; the paper has 512")
-    long_share: float = help_field(0.1, "share of the steps with the long rows")
-    micro_tokens: int = help_field(4096, "most tokens worked on at once; changes memory and speed, not the result")
-    evaluation_rows: int = help_field(512, "most held-out rows of an evaluation")
+    rows_per_step: int = help_field(256, "rows per optimizer step")
+    tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows")
+    long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper")
+    long_share: float = help_field(0.1, "fraction of the steps with long rows")
+    micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
+    evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation")
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
-    precision: str = help_field("auto", "auto, fp32, bf16 or fp16; auto takes bf16 where the processor computes it")
+    precision: str = help_field("auto", "auto, fp32, bf16 or fp16; auto is bf16 if the hardware supports it")
 
     def __post_init__(self) -> None:
         for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
         require(
-            0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a share"
+            0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
         )
         require(
             self.dropout is None or 0 <= self.dropout < 1,
             expected="dropout from 0 to below 1",
             found=self.dropout,
-            fix="give a share",
+            fix="give a fraction",
         )
         given = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
         require(
             len(given) == 1,
-            expected="one of a model size, a config file and a model to go on from",
+            expected="one of a model size, a config file and a model to continue from",
             found=" and ".join(given) or "none",
             fix="give one of --size, --config and --init",
         )
         require(
             self.positions is None or self.size is not None,
-            expected="positions for a model size only",
+            expected="positions only together with a model size",
             found=f"positions with {given[0]}",
-            fix="leave --positions out; the model says what it has",
+            fix="leave --positions out; the model defines its own",
         )
 
 
@@ -99,26 +102,26 @@ def pretrain(
     *,
     resume: bool = False,
 ) -> TrainResult:
-    """Pre-trains a model on a corpus; RUN/model and RUN/report.html are there when it returns.
+    """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
     Args:
-        corpus: a folder that `build_corpus` wrote.
+        corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
-        resume: go on with the run in `out`, which must have the same settings and inputs.
+        resume: resume the run in `out`, which must have the same settings and inputs.
 
     Raises:
-        BertsmithError: the corpus, the first model, the settings or the run folder do not fit; the message says which.
-        KeyboardInterrupt: stopped; a checkpoint was written.
+        BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
     """
     rank = Rank.from_environment()
-    # Every token is read for the entropy anyway, so the digests cost little more.
+    # The entropy needs every token anyway, so the digests cost little extra.
     source = Corpus.open(Path(corpus), verify=rank.index == 0)
     tokenizer = source.tokenizer
     runtime = choose(settings.device, settings.precision, rank.local_index)
     require(
         runtime.precision != "fp16",
         expected="bf16 or fp32 for training",
-        found="fp16, whose gradients vanish without scaling",
+        found="fp16, whose gradients underflow without loss scaling",
         fix="use --precision bf16 or fp32",
     )
     if rank.index == 0:
@@ -140,7 +143,7 @@ def pretrain(
     }
     with process_group(rank, runtime.torch_device):
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
-        task = PretrainingTask(
+        workload = Pretraining(
             model,
             source,
             source.held_out(),
@@ -166,9 +169,9 @@ def pretrain(
                 scores={name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
             )
             _require_finite(model)
-            save_pretrained(folder, model, tokenizer, metadata, trained=task.trained_parts, replace=True)
+            save_pretrained(folder, model, tokenizer, metadata, trained=workload.objective.trained_parts, replace=True)
 
-        result = train(task, training, run, rank=rank, write_model=write_model)
+        result = train(workload, training, run, rank=rank, write_model=write_model)
         if rank.index == 0:
             from bertsmith.pretraining.report import write_report  # loads matplotlib
 
@@ -179,11 +182,11 @@ def pretrain(
 def settings_of_run(
     run: Path | str,
 ) -> tuple[str, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
-    """The corpus folder and the settings that a run was started with, to resume it.
+    """The corpus folder and the settings of a run, to resume it.
 
     Raises:
-        RunError: there is no run.
-        ConfigError: the run was made with settings that this version does not know.
+        RunError: the folder holds no run.
+        ConfigError: the run has settings that this version does not know.
     """
     record = RunFolder.open(Path(run)).record["settings"]
     where = f"{run}/settings.json"
@@ -198,22 +201,23 @@ def settings_of_run(
 def _first_model(
     settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
 ) -> tuple[EncoderForPreTraining, dict[str, str]]:
-    """The model at its start, and the digest of what it came from."""
-    changes: dict[str, Any] = {
-        "is_causal": data.objective == "left-to-right",
-    }
+    """The initial model, and the digest of its source."""
+    changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
     if settings.dropout is not None:
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
-        loaded = load_pretrained(settings.init, seed=seed, changes=changes)
-        if loaded.tokenizer is not None and loaded.tokenizer.vocabulary.digest != corpus.tokenizer.vocabulary.digest:
+        loaded = load_pretrained(load_any(settings.init), seed=seed, changes=changes)
+        theirs, ours = loaded.tokenizer, corpus.tokenizer
+        if theirs is not None and theirs.vocabulary.digest != ours.vocabulary.digest:
             raise VocabularyError(
                 expected=f"a corpus made with the vocabulary of '{settings.init}'",
-                found="one made with another",
-                fix="build the corpus again with the vocab.txt of that model",
+                found="one made with another vocabulary",
+                fix="build the corpus again with the vocab.txt of that model"
+                if theirs.kind == ours.kind
+                else f"start from a model of {ours.kind}, the only pieces that corpora hold",
             )
         _check_fit(loaded.model.config, settings, data, corpus)
-        return loaded.model, {"init": _digest_of_weights(loaded.model)}
+        return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
     return untrained(config, seed), {}
@@ -231,11 +235,17 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
 def _check_fit(
     config: EncoderConfig, settings: PretrainingRunSettings, data: PretrainingDataSettings, corpus: Corpus
 ) -> None:
-    """Refuses rows that are longer than the model reads, and a corpus with another vocabulary."""
+    """Refuses rows longer than the model reads, and a corpus with another vocabulary."""
+    require(
+        config.has_next_sentence or not data.pairs,
+        expected=f"an objective without pairs for a {config.display_name}, which has no next-sentence head",
+        found=data.objective,
+        fix="use --objective mlm",
+    )
     longest = max(data.max_length, settings.long_length or 0)
     require(
         longest <= config.max_tokens,
-        expected=f"rows of at most {config.max_tokens} tokens, the positions of the model",
+        expected=f"rows of at most {config.max_tokens} tokens, the model's positions",
         found=longest,
         fix="lower max_length or long_length",
     )
@@ -250,17 +260,11 @@ def _check_fit(
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
 
 
-def _digest_of_weights(model: EncoderForPreTraining) -> str:
-    parts = (f"{name} {digest_bytes(tensor.numpy().tobytes())}" for name, tensor in sorted(model.state_dict().items()))
-    return digest_bytes("\n".join(parts).encode())
-
-
 def _require_finite(model: EncoderForPreTraining) -> None:
-    """Refuses to write a model that no longer computes anything."""
-    broken = [name for name, tensor in model.state_dict().items() if not bool(tensor.isfinite().all())]
-    if broken:
+    """Refuses to write a model with NaN or infinite parameters."""
+    if broken := not_finite(model.state_dict()):
         raise TrainingError(
             expected="finite parameters",
-            found=f"others in {len(broken)} tensors, such as {broken[0]}",
-            fix="start again with a lower learning rate",
+            found=f"NaN or infinite values in {len(broken)} tensors, such as {broken[0]}",
+            fix="restart with a lower learning rate",
         )

@@ -1,52 +1,46 @@
-"""The settings of pre-training data: objective, lengths, masks."""
+"""The settings of pre-training data: objective, lengths, masking."""
 
 import math
 from dataclasses import dataclass, fields
 
 from bertsmith.errors import nearest
+from bertsmith.pretraining.masking import LONGEST
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.settings import help_field, require
-
-OBJECTIVES = ("mlm+nsp", "mlm", "mlm+sop", "nsp", "left-to-right")
-
-LONGEST = 4096  # positions in a row: masks sort them in 12 bits
 
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings:
-    """How documents become rows with masks; the defaults are the recipe of 2018.
+    """How documents become masked rows; the defaults are the recipe of 2018.
 
-    `max_predictions` is by default the share of the longest row, rounded up: 20 at 128 tokens, 77 at 512, where 20, 76
-    and 80 are common. None of these numbers takes a mask away: a row of 512 has round(76.8) = 77.
+    The default of `max_predictions` is the masked share of the longest row, rounded up: 20 at 128 tokens, 77 at 512,
+    where 20, 76 and 80 are common. The default never removes a prediction: a row of 512 has round(76.8) = 77.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
-    objective: str = help_field(
-        "mlm+nsp",
-        "mlm+nsp: masks and next sentence; mlm: masks, one segment; mlm+sop: masks and sentence order; nsp: no masks; "
-        "left-to-right: no masks, one segment, every position predicts the next",
-    )
-    max_length: int = help_field(128, "tokens of a row, special ones included")
-    short_sequence_probability: float = help_field(0.1, "share of document passes with a shorter, random target length")
-    masked_share: float = help_field(0.15, "share of the tokens of a row to predict")
+    objective: str = help_field("mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()))
+    max_length: int = help_field(128, "maximum tokens per row, special tokens included")
+    short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
+    masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict")
     max_predictions: int | None = help_field(
-        None, "most predictions in a row [masked share of the longest, rounded up]"
+        None, "maximum predictions per row [masked share of the longest row, rounded up]"
     )
-    mask_share: float = help_field(0.8, "share of the predicted tokens that become [MASK]")
-    keep_share: float = help_field(0.1, "share of the predicted tokens that stay")
-    random_share: float = help_field(0.1, "share of the predicted tokens that become a random piece of the vocabulary")
+    mask_share: float = help_field(0.8, "fraction of the predicted tokens that become [MASK]")
+    keep_share: float = help_field(0.1, "fraction of the predicted tokens that stay unchanged")
+    random_share: float = help_field(0.1, "fraction of the predicted tokens that become a random piece")
     whole_word: bool = help_field(False, "mask all pieces of a word together")
-    dynamic: bool = help_field(False, "draw pairs and masks anew in every epoch, instead of in dupe_factor duplicates")
+    dynamic: bool = help_field(False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates")
     dupe_factor: int = help_field(
-        10, "duplicates of the data, each with its own pairs and masks, that epochs go through"
+        10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through"
     )
-    block_tokens: int = help_field(16_000_000, "tokens of the consecutive documents that are shuffled together")
-    seed: int = help_field(12345, "the number from which every draw is derived")
+    block_tokens: int = help_field(16_000_000, "tokens of consecutive documents that are shuffled together")
+    seed: int = help_field(12345, "seed of all random draws")
 
     def __post_init__(self) -> None:
-        """Refuses impossible values."""
-        known = self.objective in OBJECTIVES
+        """Validates the values."""
+        known = self.objective in tuple(OBJECTIVES)
         require(
             known,
             expected="a known objective",
@@ -57,7 +51,7 @@ class PretrainingDataSettings:
             5 <= self.max_length <= LONGEST,
             expected=f"max_length from 5 to {LONGEST}",
             found=self.max_length,
-            fix="choose the number of positions of the model, e.g. 128 or 512",
+            fix="choose a length that the model has positions for, e.g. 128 or 512",
         )
         for name in (
             "short_sequence_probability",
@@ -67,12 +61,13 @@ class PretrainingDataSettings:
             "random_share",
         ):
             value = getattr(self, name)
-            require(0 <= value <= 1, expected=f"{name} from 0 to 1", found=value, fix="give a share of one")
+            require(0 <= value <= 1, expected=f"{name} from 0 to 1", found=value, fix="give a fraction")
         require(
             self.masked_share > 0 or not self.masked,
             expected=f"masked_share above 0 for an objective with masks ({self.objective})",
             found=self.masked_share,
-            fix="raise it, or choose an objective without masks: nsp, left-to-right",
+            fix="raise it, or choose an objective without masks: "
+            + ", ".join(name for name, objective in OBJECTIVES.items() if not objective.masks),
         )
         shares = self.mask_share + self.keep_share + self.random_share
         require(
@@ -96,22 +91,22 @@ class PretrainingDataSettings:
 
     @property
     def pairs(self) -> bool:
-        """Whether rows have a second part and a label."""
-        return self.objective in ("mlm+nsp", "mlm+sop", "nsp")
+        """Whether rows have two parts and a label."""
+        return OBJECTIVES[self.objective].pairs
 
     @property
     def masked(self) -> bool:
-        """Whether rows get masks."""
-        return self.objective in ("mlm+nsp", "mlm", "mlm+sop")
+        """Whether rows are masked."""
+        return OBJECTIVES[self.objective].masks
 
     @property
     def room(self) -> int:
-        """The most tokens of text in a row: what `[CLS]` and one or two `[SEP]` leave."""
+        """The maximum tokens of text in a row: what `[CLS]` and one or two `[SEP]` leave."""
         return self.max_length - (3 if self.pairs else 2)
 
     @property
     def most_predictions(self) -> int:
-        """The most predictions in a row.
+        """The maximum number of predictions in a row.
 
         >>> PretrainingDataSettings().most_predictions, PretrainingDataSettings(max_length=512).most_predictions
         (20, 77)

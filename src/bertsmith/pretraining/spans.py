@@ -1,9 +1,9 @@
-"""How one document is cut into instances: the walk over its sentences, for each layout of a row.
+"""How one document is split into instances: the walk over its sentences, for each row layout.
 
-A walk takes a document's sentence boundaries (token offsets, first 0, strictly rising), the target length of the pass
-and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to `found`:
-document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones. Draws are
-taken in the order of the original code, so a walk can be checked against it draw by draw.
+A walk takes a document's sentence boundaries (token offsets, starting with 0, strictly increasing), the target length
+of the pass and a function that returns the next uniform number in [0, 1). It appends seven integers per instance to
+`found`: document, start and end of A; document, start and end of B; label. Documents are ranks among the usable ones.
+Draws are in the order of the original code, so a walk can be checked against it draw by draw.
 """
 
 from array import array
@@ -22,15 +22,15 @@ Draw = Callable[[], float]
 Walk = Callable[[Sequence[int], int, int, int, Draw, "array[int]", "array[float]"], None]
 
 FIELDS = 7  # integers per instance
-OPEN = -1  # the start of a B whose sentence is drawn but not looked up yet
-NOWHERE = -1  # the document of a B that does not exist
+OPEN = -1  # the start of a B whose sentence has been drawn but not looked up yet
+NOWHERE = -1  # the document of B if there is no B
 
-_TRIES = 10  # to find another document than the one at hand
+_TRIES = 10  # to draw a document other than the current one
 _DRAWS = 64  # at a time
 
 
 def uniforms(rng: np.random.Generator) -> Iterator[float]:
-    """The uniform numbers in [0, 1) of a generator, without end."""
+    """An endless iterator of uniform numbers in [0, 1)."""
     while True:
         yield from rng.random(_DRAWS).tolist()
 
@@ -47,9 +47,9 @@ def walk_next_sentence(
     """Appends pairs with their actual next (label 0) or a random next (label 1) from another document.
 
     The span of a random next stays open: its start is `OPEN`, its end the number of tokens wanted, and the draw that
-    chooses its first sentence goes to `openings`. For the walk needs to know only that the unused sentences of the
-    chunk were put back. In a corpus of one document the ten tries fail, and the random next is of the same document, as
-    in the original.
+    chooses its first sentence goes to `openings`. The walk itself only needs to know that the unused sentences of the
+    chunk were put back. In a corpus of one document the ten tries fail, and the random next is from the same document,
+    as in the original.
     """
     last, first = len(edges) - 1, 0
     while first < last:
@@ -84,10 +84,10 @@ def walk_sentence_order(
     found: "array[int]",
     openings: "array[float]",
 ) -> None:
-    """Appends pairs of one document in order (label 0) or swapped (label 1), each with probability 0.5.
+    """Appends pairs from one document in order (label 0) or swapped (label 1), each with probability 0.5.
 
-    A chunk of a single sentence is cut at a random token, for a pair of one document needs two parts; a last sentence
-    of one token joins the chunk before it, for it could not be cut. The document has at least two tokens.
+    A chunk of a single sentence is cut at a random token, because a pair needs two parts; a final sentence of one token
+    joins the previous chunk, because it cannot be cut. The document must have at least two tokens.
     """
     last, first = len(edges) - 1, 0
     while first < last:
@@ -116,9 +116,9 @@ def walk_single(
     found: "array[int]",
     openings: "array[float]",
 ) -> None:
-    """Appends rows of one part (label -1): as many whole sentences as the target holds; nothing is lost.
+    """Appends rows of one part (label -1): as many whole sentences as fit the target; no token is lost.
 
-    A sentence that is longer than the target is cut, and its rest begins the next row.
+    A sentence longer than the target is cut, and the rest begins the next row.
     """
     end, begin = edges[-1], 0
     while begin < end:
@@ -129,26 +129,17 @@ def walk_single(
         begin = stop
 
 
-WALKS: dict[str, Walk] = {
-    "mlm+nsp": walk_next_sentence,
-    "nsp": walk_next_sentence,
-    "mlm+sop": walk_sentence_order,
-    "mlm": walk_single,
-    "left-to-right": walk_single,
-}
-
-
 def random_ends(lengths: Ints, room: int, keys: Words) -> tuple[Ints, Ints]:
-    """How many tokens each part loses at its front and at its back, int64 [N, 2] each.
+    """The number of tokens that each part loses at its front and at its back, int64 [N, 2] each.
 
-    The rule of the original, `truncate_seq_pair`, takes one token after the other from the longer part, at the front or
-    the back with equal chance. How many each part loses is `pair_cuts`; each loss at the front is a coin that fell on
-    heads.
+    The original rule, `truncate_seq_pair`, removes one token at a time from the longer part, at the front or the back
+    with equal probability. How many each part loses follows from `pair_cuts`; coin tosses decide how many of these are
+    at the front.
 
     Args:
         lengths: tokens of A and B, int64 [N, 2].
-        room: the most tokens of both together.
-        keys: of the instances, uint64 [N].
+        room: the maximum number of tokens of both together.
+        keys: the keys of the instances, uint64 [N].
     """
     lost = np.stack(pair_cuts(lengths[:, 0], lengths[:, 1], room), axis=1)
     front = np.zeros_like(lost)

@@ -1,17 +1,18 @@
-"""Pre-training instances: which spans of which documents make row n of the run, by the rules of 2018.
+"""Pre-training instances: which spans of which documents form each row of the run, by the rules of 2018.
 
 The rules are those of `create_instances_from_document` in the original `create_pretraining_data.py`. The target length
-is drawn once per document and pass; sentences are collected up to it; the chunk is cut at a random sentence into A and
-B; with probability 0.5 (always, if the chunk is a single sentence) B comes from another document and the unused
-sentences are put back; what is too long loses tokens at random ends of the longer part. `walk` holds these rules.
+is drawn once per document and pass; sentences are collected up to it; the chunk is split at a random sentence into A
+and B; with probability 0.5 (always, if the chunk is a single sentence) B comes from another document and the unused
+sentences are put back; a pair that is too long loses tokens at random ends of the longer part. `spans.py` implements
+these rules.
 
-Where every draw comes from, so that none depends on workers, ranks, restarts or the order of calls:
+The source of every random draw, so that none depends on workers, ranks, restarts or the order of calls:
 
 * the order of the documents in an epoch: (seed, epoch);
-* the walk of a document: a generator of (seed, pass, document). The pass is `epoch % dupe_factor`: the original writes
-  `dupe_factor` duplicates of the data once and reads them again and again. With `dynamic` the pass is the epoch;
-* which ends of a row are cut, and its masks: draws counted from the key of (seed, pass, document, ordinal);
-* the shuffle: instances of one block, consecutive documents of the epoch's order of about `block_tokens` tokens, are
+* the walk of a document: a generator seeded with (seed, pass, document). The pass is `epoch % dupe_factor`: the
+  original writes `dupe_factor` duplicates of the data once and reads them repeatedly. With `dynamic` it is the epoch;
+* truncation and masks of a row: counter-based draws from the key of (seed, pass, document, ordinal);
+* the shuffle: the instances of one block (consecutive documents in the epoch's order, about `block_tokens` tokens) are
   shuffled by (seed, epoch, block). So memory is bounded by the block, not by the corpus.
 
 N instances, T tokens.
@@ -29,8 +30,9 @@ import numpy.typing as npt
 
 from bertsmith.errors import CorpusError
 from bertsmith.pretraining.counted_draws import instance_keys
+from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
-from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, WALKS, random_ends, uniforms
+from bertsmith.pretraining.spans import FIELDS, NOWHERE, OPEN, random_ends, uniforms
 from bertsmith.progress import counted
 from bertsmith.randomness import Words, generator
 from bertsmith.text.pack import pack_rows
@@ -41,13 +43,13 @@ Ints = npt.NDArray[np.int64]
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
-_CACHED_BLOCKS = 2  # a step rarely spans more; a block of 16 M tokens is planned in some 15 MB
+_CACHED_BLOCKS = 2  # a step rarely spans more; the plan of a block of 16 M tokens takes about 15 MB
 _SHORTEST_ROW = 3  # tokens
-_CACHED_COUNTS = 2**26  # instance counts kept for walking on, four bytes each
+_CACHED_COUNTS = 2**26  # cached instance counts, four bytes each
 
 
 class Documents(Protocol):
-    """What is read of a corpus: tokens and sentence boundaries of each document."""
+    """The part of a corpus that is read here: tokens and sentence boundaries of each document."""
 
     @property
     def num_documents(self) -> int:
@@ -55,17 +57,17 @@ class Documents(Protocol):
 
     @property
     def document_lengths(self) -> Ints:
-        """The tokens of each document, int64 [documents]."""
+        """The number of tokens of each document, int64 [documents]."""
 
     def document_tokens(self, index: int, /) -> npt.NDArray[Any]:
-        """The token ids of a document, an unsigned integer array [its tokens]."""
+        """The token ids of a document, an array of unsigned integers [tokens]."""
 
     def document_sentences(self, index: int, /) -> Ints:
-        """Where its sentences start, and the end of the last: token offsets in the document, int64 [sentences + 1]."""
+        """The sentence starts and the end of the last sentence, as token offsets, int64 [sentences + 1]."""
 
 
 class Cursor(NamedTuple):
-    """A place in the endless sequence of instances: the instance `offset` of a block of an epoch."""
+    """A position in the endless sequence of instances: instance `offset` of a block of an epoch."""
 
     epoch: int = 0
     block: int = 0
@@ -74,17 +76,17 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class InstancePlan:
-    """Instances by where their tokens stand; no token has been read yet.
+    """Instances as spans in documents, before any token is read.
 
-    Column 0 of an [N, 2] array is A, column 1 is B; where there is no B its document is -1 and its span empty.
+    Column 0 of an [N, 2] array is A, column 1 is B; without a B, its document is -1 and its span empty.
 
     Attributes:
         documents: int64 [N, 2].
         starts: int64 [N, 2], the first token of the part in its document.
-        ends: int64 [N, 2], the token after the last.
-        labels: int64 [N]; 1 for a random next or a swapped pair, 0 for an actual next, -1 where there is no pair.
-        keys: uint64 [N], from which truncation and masks are drawn.
-        cut: int64 [N], tokens that truncation took away.
+        ends: int64 [N, 2], one past the last token.
+        labels: int64 [N]; 1 for a random next or a swapped pair, 0 for an actual next, -1 without a pair.
+        keys: uint64 [N], the random keys for truncation and masks.
+        cut: int64 [N], the number of truncated tokens.
     """
 
     documents: Ints
@@ -100,7 +102,7 @@ class InstancePlan:
 
     @property
     def lengths(self) -> Ints:
-        """The tokens of each row with `[CLS]` and `[SEP]`, int64 [N]."""
+        """The number of tokens of each row, including `[CLS]` and `[SEP]`, int64 [N]."""
         return np.asarray((self.ends - self.starts).sum(axis=1) + 2 + (self.documents[:, 1] >= 0))
 
     def select(self, rows: slice | npt.NDArray[np.integer] | Sequence[int]) -> "InstancePlan":
@@ -110,14 +112,14 @@ class InstancePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Rows:
-    """Rows of tokens, flat and without padding.
+    """Rows of tokens as a flat batch.
 
     Attributes:
         token_ids: int32 [T].
         segment_ids: int32 [T].
         lengths: int64 [N], tokens of each row.
         labels: int64 [N], as in `InstancePlan`.
-        keys: uint64 [N], from which masks are drawn.
+        keys: uint64 [N], the random keys for masks.
     """
 
     token_ids: npt.NDArray[np.int32]
@@ -128,12 +130,12 @@ class Rows:
 
 
 class PretrainingStream:
-    """The endless sequence of instances of a corpus, cut into steps; every answer is a pure function of the arguments.
+    """The endless sequence of instances of a corpus, split into steps; all results are pure functions of the arguments.
 
     A step holds `rows_per_step` instances or, greedily in order, as many as fit into `tokens_per_step` (at least one).
 
     Raises:
-        CorpusError: no document holds text.
+        CorpusError: no document has text.
     """
 
     def __init__(
@@ -150,20 +152,20 @@ class PretrainingStream:
         self.documents, self.settings, self.vocabulary = documents, settings, vocabulary
         self._budget = rows_per_step if tokens_per_step is None else tokens_per_step
         self._by_tokens = tokens_per_step is not None
-        # A pair of one document needs two tokens; an empty document makes no instance and is nobody's random next.
-        smallest = 2 if settings.objective == "mlm+sop" else 1
-        self._usable = np.flatnonzero(np.asarray(documents.document_lengths) >= smallest)
+        # Documents that are too short yield no instance and are never a random next.
+        shortest = OBJECTIVES[settings.objective].shortest_document
+        self._usable = np.flatnonzero(np.asarray(documents.document_lengths) >= shortest)
         if not len(self._usable):
             raise CorpusError(
                 expected="a corpus with text",
                 found=f"{counted(documents.num_documents, 'document')}, none with enough tokens",
-                fix="build it from files that hold text",
+                fix="build it from files that contain text",
             )
         self.left_out = documents.num_documents - len(self._usable)
         self._epochs: dict[int, tuple[Ints, Ints]] = {}
         self._blocks: dict[tuple[int, int], InstancePlan] = {}
         self._counts: dict[int, npt.NDArray[np.int32]] = {}
-        # Places that are known: the first step of each block that was walked through, and the step asked for last.
+        # Known positions: the first step of each block walked so far, and the last requested step.
         self._marks: list[tuple[int, Cursor]] = [(0, Cursor())]
         self._latest: tuple[int, Cursor] = self._marks[0]
 
@@ -172,13 +174,13 @@ class PretrainingStream:
         return self.materialise(self.plan_step(step))
 
     def plan_step(self, step: int) -> InstancePlan:
-        """The plan of a step (counted from 0): all its lengths are known, no token has been read."""
+        """The plan of a step (counted from 0): all lengths are known, no token is read yet."""
         return self._take(self.cursor(step), self._budget, by_tokens=self._by_tokens)[0]
 
     def cursor(self, step: int) -> Cursor:
-        """Where a step begins.
+        """The position where a step begins.
 
-        Walks on from the nearest known place, which costs up to a second or so per 10 million tokens never
+        Continues the walk from the nearest known position, which takes up to about a second per 10 million tokens not
         walked before.
         """
         known, cursor = self._marks[bisect_right(self._marks, step, key=lambda mark: mark[0]) - 1]
@@ -194,11 +196,11 @@ class PretrainingStream:
         return cursor
 
     def take(self, cursor: Cursor, rows: int) -> tuple[InstancePlan, Cursor]:
-        """The next `rows` instances from `cursor` on, and the place after them."""
+        """The next `rows` instances from `cursor` on, and the position after them."""
         return self._take(cursor, rows, by_tokens=False)
 
     def materialise(self, plan: InstancePlan) -> Rows:
-        """The rows of a plan: tokens are read and packed as `[CLS] A [SEP] B [SEP]`."""
+        """The rows of a plan, read from the corpus and packed as `[CLS] A [SEP] B [SEP]`."""
         read = self.documents.document_tokens
         parts = zip(plan.documents.tolist(), plan.starts.tolist(), plan.ends.tolist(), strict=True)
         first, second = [], []
@@ -211,7 +213,7 @@ class PretrainingStream:
             second if self.settings.pairs else None,
             template=Template.bert(self.vocabulary.cls_id, self.vocabulary.sep_id),
             max_length=self.settings.max_length,
-            # The plan cut what was too long: pack's own coins would depend on the rows beside a row.
+            # The plan has already truncated: the random truncation of `pack_rows` would depend on neighbouring rows.
             truncation="error",
             model_limit=self.settings.max_length,
         )
@@ -228,7 +230,7 @@ class PretrainingStream:
         return len(self._order(epoch)[1]) - 1
 
     def num_instances(self, epoch: int) -> int:
-        """The number of instances of an epoch, for which all its documents are walked."""
+        """The number of instances of an epoch; walks all its documents."""
         return sum(self._block_size(epoch, block) for block in range(self.num_blocks(epoch)))
 
     def _take(self, cursor: Cursor, budget: int, *, by_tokens: bool) -> tuple[InstancePlan, Cursor]:
@@ -241,7 +243,7 @@ class PretrainingStream:
         return InstancePlan(**joined), following
 
     def _parts(self, cursor: Cursor, budget: int, *, by_tokens: bool) -> tuple[list[tuple[int, int, int, int]], Cursor]:
-        """The (epoch, block, start, stop) that a budget takes from `cursor` on, and where the next one begins."""
+        """The (epoch, block, start, stop) parts that fill a budget from `cursor` on, and the position after them."""
         epoch, block, start = cursor
         parts: list[tuple[int, int, int, int]] = []
         while True:
@@ -266,7 +268,7 @@ class PretrainingStream:
                 return parts, Cursor(epoch, block, 0)
 
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
-        """The order of the usable documents in an epoch, and where in it each block begins (and the last ends)."""
+        """The order of the usable documents in an epoch, and the borders of the blocks in it."""
         if epoch not in self._epochs:
             order = generator(self.settings.seed, "documents", epoch).permutation(len(self._usable))
             lengths = np.asarray(self.documents.document_lengths)[self._usable[order]]
@@ -279,7 +281,7 @@ class PretrainingStream:
         return epoch if self.settings.dynamic else epoch % self.settings.dupe_factor
 
     def _block_size(self, epoch: int, block: int) -> int:
-        """The number of instances of a block, from the cheapest source there is."""
+        """The number of instances of a block, from the cheapest available source."""
         if (epoch, block) in self._blocks:
             return len(self._blocks[epoch, block])
         order, bounds = self._order(epoch)
@@ -290,14 +292,15 @@ class PretrainingStream:
         return int(self._walk(epoch, ranks)[2].sum())
 
     def _walk(self, epoch: int, ranks: Ints) -> tuple[Ints, npt.NDArray[np.float64], Ints]:
-        """The instances of some documents as the walk finds them.
+        """The instances of the given documents, in walk order.
 
         Returns:
             The fields of each instance, int64 [N, 7], with the spans of random nexts still open; the draw for the first
-            sentence of each random next, float64 [their number]; the number of instances of each document, int64.
+            sentence of each random next, float64 [number of random nexts]; the number of instances of each document,
+            int64.
         """
         settings, seed, pass_number = self.settings, self.settings.seed, self._pass(epoch)
-        walk = WALKS[settings.objective]
+        walk = OBJECTIVES[settings.objective].walk
         room = settings.room
         found, openings = array("q"), array("d")
         counts, before = np.empty(len(ranks), dtype=np.int64), 0
@@ -341,7 +344,7 @@ class PretrainingStream:
         return self._blocks[epoch, block]
 
     def _open_random_next(self, documents: Ints, starts: Ints, ends: Ints, openings: npt.NDArray[np.float64]) -> None:
-        """Fills in the spans of random nexts: from the drawn sentence on, whole sentences up to the wanted tokens."""
+        """Fills in the spans of random nexts: whole sentences from the drawn one on, up to the tokens wanted."""
         rows = np.flatnonzero(starts[:, 1] == OPEN)
         by_document = np.argsort(documents[rows, 1], kind="stable")
         rows, openings = rows[by_document], openings[by_document]
@@ -350,7 +353,7 @@ class PretrainingStream:
             group = rows[start:stop]
             edges = self._edges(int(documents[group[0], 1]))
             starts[group, 1] = edges[(openings[start:stop] * (len(edges) - 1)).astype(np.int64)]
-            # At least one sentence, even where A has filled the target already.
+            # At least one sentence, even if A already fills the target.
             last = np.searchsorted(edges, starts[group, 1] + np.maximum(ends[group, 1], 1))
             ends[group, 1] = edges[np.minimum(last, len(edges) - 1)]
 
@@ -362,7 +365,7 @@ class PretrainingStream:
 
 
 def _keep_last(cache: dict[Key, Value], key: Key, value: Value) -> None:
-    """Puts a value into a cache that holds the last few."""
+    """Adds a value to a cache of the last few values."""
     while len(cache) >= _CACHED_BLOCKS:
         del cache[next(iter(cache))]
     cache[key] = value

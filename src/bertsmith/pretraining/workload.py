@@ -1,10 +1,10 @@
-"""Pre-training as a task: steps of masked rows in, losses and scores out.
+"""Pre-training as a workload for the training loop: micro-batches, loss and held-out evaluation.
 
 Letters: T tokens, N rows of a micro-batch, M predicted positions, R positions that are read, V vocabulary.
 
-A step is a fixed list of rows, the same on every rank. It is sorted by length, dealt out to the ranks, and cut into
-micro-batches by tokens. Losses are divided by the counts of the whole step, so micro-batches and ranks add up to the
-same gradient however the step is cut.
+A step is a fixed list of rows, the same on every rank. It is sorted by length, distributed over the ranks, and split
+into micro-batches by tokens. Losses are divided by the counts of the whole step, so the gradient is the same however
+the step is split.
 
 Source: Devlin et al. (2018), section 3.1 and appendix A; `model_fn_builder` in the original run_pretraining.py.
 """
@@ -20,33 +20,31 @@ from torch import Tensor, nn
 
 from bertsmith.corpus.checks import entropy
 from bertsmith.errors import ConfigError
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, rows_index
+from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
 from bertsmith.model.noise import noise_for
-from bertsmith.model.parameter_names import part_of
-from bertsmith.pretraining.masking import Masker
+from bertsmith.model.our_names import part_of
+from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.stream import Cursor, Documents, InstancePlan, PretrainingStream, Rows
+from bertsmith.pretraining.targets import FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.workload import StepPlan
-
-# Added to the number of predictions, as the original does so that a batch without any divides by something.
-MASK_COUNT_EPSILON = 1e-5
+from bertsmith.training.workload import StepPlan, Workload
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainingBatch:
-    """A micro-batch with what is to be predicted in it.
+    """A micro-batch with its targets.
 
     Attributes:
         batch: the rows as the model reads them.
         read: the positions that a head reads.
-        predicted: int64 [M], rows of the last hidden states that the masked-LM head takes; None without such a loss.
-        originals: int64 [M], the pieces that stood there.
-        first: int64 [N], rows of the last hidden states that are [CLS]; None without a pair loss.
-        labels: int64 [N], 0 for an actual next, 1 for a random one.
+        predicted: int64 [M], indices into the last hidden states for the masked-LM head; None without predictions.
+        targets: int64 [M], the gold pieces at those positions.
+        first: int64 [N], indices of [CLS] in the last hidden states; None if no label is predicted.
+        labels: int64 [N], the pair labels.
         step: the step, counted from 0.
         step_predictions: predictions in the whole step.
         step_rows: rows in the whole step.
@@ -55,7 +53,7 @@ class PretrainingBatch:
     batch: Batch
     read: Read
     predicted: Tensor | None
-    originals: Tensor | None
+    targets: Tensor | None
     first: Tensor | None
     labels: Tensor | None
     step: int
@@ -65,37 +63,39 @@ class PretrainingBatch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Phase:
-    """A stretch of the run with one row length.
+    """A part of the run with one row length.
 
     Attributes:
         stream: the rows.
-        masker: their masks.
-        share: the share of the steps that belongs to this phase.
+        find_targets: finds their targets.
+        share: the fraction of the steps that belongs to this phase.
     """
 
     stream: PretrainingStream
-    masker: Masker
+    find_targets: FindTargets
     share: float
 
 
-class PretrainingTask:
-    """What the training loop is given to pre-train a BERT.
+class Pretraining(Workload):
+    """The workload that pre-trains an encoder.
 
     Args:
         model: the model with both heads.
         documents: the corpus.
         held_out: documents for evaluation, or None.
-        vocabulary: that of the corpus.
+        vocabulary: the vocabulary of the corpus.
         data: how documents become rows.
         runtime: device and precision.
-        rows_per_step: rows of an optimizer step.
+        rows_per_step: rows per optimizer step.
         tokens_per_step: a token budget instead.
-        long_length: the row length of a last phase, or None for one length throughout.
-        long_share: the share of the steps in that phase; the paper has 0.1.
-        micro_tokens: most tokens worked on at once.
-        evaluation_rows: most held-out rows that an evaluation reads.
-        unigram: int64 [V], how often each piece occurs in the corpus; gives the line that knows only frequencies.
+        long_length: the row length of the last phase, or None for one length throughout.
+        long_share: the fraction of the steps in that phase; 0.1 in the paper.
+        micro_tokens: the maximum tokens per micro-batch.
+        evaluation_rows: the maximum held-out rows per evaluation.
+        unigram: int64 [V], the count of each piece in the corpus, for the unigram baseline.
     """
+
+    model: EncoderForPreTraining
 
     def __init__(
         self,
@@ -116,9 +116,10 @@ class PretrainingTask:
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
+        self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
         self._total_steps: int | None = None
-        _freeze_unused(self.model, data)
+        _freeze_unused(self.model, self.objective)
         lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
         if long_length is not None:
             lengths.append((long_length, long_share))
@@ -127,11 +128,12 @@ class PretrainingTask:
             changed = dataclasses.replace(
                 data, max_length=length, max_predictions=None if length != data.max_length else data.max_predictions
             )
-            # A long row has as many tokens as several short ones: the step keeps its rows, as in the paper.
+            # The number of rows per step stays the same with long rows, as in the paper.
             stream = PretrainingStream(
                 documents, changed, vocabulary, rows_per_step=rows_per_step, tokens_per_step=tokens_per_step
             )
-            self._phases.append(Phase(stream=stream, masker=Masker(vocabulary, changed), share=share))
+            find_targets = self.objective.find_targets(vocabulary, changed)
+            self._phases.append(Phase(stream=stream, find_targets=find_targets, share=share))
         self._evaluations: list[tuple[str, PretrainingStream]] = []
         self._held_out_unigram: float | None = None
         if held_out is not None and held_out.num_documents:
@@ -142,28 +144,19 @@ class PretrainingTask:
                 self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))
         self._evaluation_rows = evaluation_rows
 
-    @property
-    def trained_parts(self) -> tuple[str, ...]:
-        """The parts beside the encoder that the objective trains."""
-        return trained_parts(self.data)
-
-    def rate_factor(self, name: str) -> float:
-        """1: all parameters share one rate."""
-        return 1.0
-
     def fix_steps(self, total: int) -> None:
-        """Takes the number of steps of the run, on which the start of the long rows depends."""
+        """Sets the number of steps of the run, which determines where the long rows start."""
         self._total_steps = total
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
         phase, number = self._phase(step)
         rows = phase.stream.step_rows(number)
-        micro_batches = self._micro_batches(rows, phase.masker, step, rank, world)
+        micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world)
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
 
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part of the step's loss that a micro-batch has, and sums for the log."""
+        """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, micro_batch.step, rows, self.runtime.torch_device)
         output = model(
@@ -174,31 +167,25 @@ class PretrainingTask:
             noise=noise,
             dtype=self.runtime.dtype,
         )
-        return _losses(output, micro_batch)
+        return _losses(self.objective, output, micro_batch)
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The numbers of a log line from the sums of a step or an evaluation; nats for losses."""
-        line: dict[str, float] = {"loss": 0.0}
-        for name in ("mlm", "nsp"):
-            if sums.get(f"{name}_count"):
-                line[f"{name}_loss"] = sums[f"{name}_nll"] / sums[f"{name}_count"]
-                line[f"{name}_accuracy"] = sums[f"{name}_correct"] / sums[f"{name}_count"]
-                line["loss"] += line[f"{name}_loss"]
+        """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
+        line = self.objective.figures(sums)
         if self.unigram_entropy is not None:
             line["unigram_entropy"] = self.unigram_entropy
         return line
 
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Loss, accuracy and perplexity on the held-out rows, nothing dropped; empty without held-out documents.
+        """Loss, accuracy and perplexity on the held-out rows, without dropout; empty without held-out documents.
 
-        The names of the figures on the long rows of a last phase begin with `long_`.
+        The figures for the long rows of the last phase have the prefix `long_`.
         """
         line: dict[str, float] = {}
         for prefix, stream in self._evaluations:
             figures = self.summarize(self._sums(model, stream))
-            if "mlm_loss" in figures:
-                figures["mlm_perplexity"] = float(np.exp(figures["mlm_loss"]))
+            figures |= self.objective.perplexities(figures)
             if self._held_out_unigram is not None:
                 figures["unigram_entropy"] = self._held_out_unigram
             line |= {f"{prefix}{name}": value for name, value in figures.items()}
@@ -207,9 +194,10 @@ class PretrainingTask:
     def _sums(self, model: nn.Module, stream: PretrainingStream) -> dict[str, float]:
         """The sums over the first rows of a held-out stream."""
         rows = stream.materialise(self._evaluation_plan(stream))
+        find_targets = self.objective.find_targets(stream.vocabulary, stream.settings)
         sums: dict[str, float] = {}
         with Progress("evaluating", total=len(rows.lengths), unit="rows") as progress:
-            for micro_batch in self._micro_batches(rows, Masker(stream.vocabulary, stream.settings), 0, 0, 1):
+            for micro_batch in self._micro_batches(rows, find_targets, 0, 0, 1):
                 output = model(
                     micro_batch.batch,
                     read=micro_batch.read,
@@ -217,28 +205,35 @@ class PretrainingTask:
                     first=micro_batch.first,
                     dtype=self.runtime.dtype,
                 )
-                for name, value in _losses(output, micro_batch)[1].items():
+                for name, value in _losses(self.objective, output, micro_batch)[1].items():
                     sums[name] = sums.get(name, 0.0) + float(value)
                 progress.advance(micro_batch.batch.num_rows)
         return sums
 
     def _phase(self, step: int) -> tuple[Phase, int]:
-        """The phase of a step, and the step's number in it."""
+        """The phase of a step, and the index of the step within it."""
         if len(self._phases) == 1:
             return self._phases[0], step
-        assert self._total_steps is not None, "the loop says how many steps there are"
+        assert self._total_steps is not None, "fix_steps was called"
         border = round(self._phases[0].share * self._total_steps)
         return (self._phases[0], step) if step < border else (self._phases[1], step - border)
 
     def _evaluation_plan(self, stream: PretrainingStream) -> InstancePlan:
         return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
 
-    def _micro_batches(self, rows: Rows, masker: Masker, step: int, rank: int, world: int) -> list[PretrainingBatch]:
-        """The rows of a rank, masked, sorted by length and cut by tokens."""
-        token_ids, positions, originals, per_row = _targets(rows, masker, self.data)
-        read_counts = per_row + self.data.pairs
+    def _micro_batches(
+        self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int
+    ) -> list[PretrainingBatch]:
+        """The rows of a rank with their targets, sorted by length and split by tokens."""
+        found = find_targets(rows.token_ids, rows.lengths, rows.keys)
+        pairs, num_predicted = self.objective.scores_pairs, len(found.positions)
+        starts = np.cumsum(rows.lengths) - rows.lengths
+        read = np.concatenate([found.positions, starts if pairs else starts[:0]])
+        rising = np.argsort(read)
+        read, is_predicted = read[rising], rising < num_predicted
+        read_counts = found.per_row + pairs
         order = np.lexsort((read_counts, rows.lengths))
-        # With whole words a row may end up without a prediction; where no pair loss reads it, nothing does.
+        # With whole words a row may have no prediction; without a pair loss it then contributes nothing.
         order = order[read_counts[order] > 0][rank::world]
         if not len(order):
             raise ConfigError(
@@ -246,31 +241,31 @@ class PretrainingTask:
                 found=f"{counted(len(rows.lengths), 'row')} in step {step}",
                 fix="use larger steps, fewer processes or a larger masked share",
             )
-        position_ends = np.cumsum(per_row)
-        starts = np.cumsum(rows.lengths) - rows.lengths
         batches = []
         for part in cut_by_tokens(order, rows.lengths, self.micro_tokens):
-            index = rows_index(rows.lengths, part)
-            batch = Batch.from_flat(
-                token_ids[index], rows.segment_ids[index], rows.lengths[part], part, self.runtime.device
+            gathered = gather_rows(
+                part,
+                token_ids=found.token_ids,
+                segment_ids=rows.segment_ids,
+                lengths=rows.lengths,
+                wanted=read,
+                wanted_per_row=read_counts,
+                row_ids=part,
+                device=self.runtime.device,
             )
-            # Where the predicted positions of these rows went in the new flat row.
-            chosen = rows_index(per_row, part)
-            new_starts = np.cumsum(rows.lengths[part]) - rows.lengths[part]
-            moved = positions[chosen] + np.repeat(new_starts - starts[part], per_row[part])
-            firsts = new_starts if self.data.pairs else new_starts[:0]
-            read = np.sort(np.concatenate([moved, firsts]))
-            predicts = bool(position_ends[-1])
+            assert gathered.read is not None
+            predicted = is_predicted[gathered.chosen]
+            target_ids = found.target_ids[rows_index(found.per_row, part)]
             batches.append(
                 PretrainingBatch(
-                    batch=batch,
-                    read=Read.at(batch, read),
-                    predicted=self._tensor(np.searchsorted(read, moved)) if predicts else None,
-                    originals=self._tensor(originals[chosen]) if predicts else None,
-                    first=self._tensor(np.searchsorted(read, firsts)) if self.data.pairs else None,
-                    labels=self._tensor(rows.labels[part]) if self.data.pairs else None,
+                    batch=gathered.batch,
+                    read=gathered.read,
+                    predicted=self._tensor(np.flatnonzero(predicted)) if num_predicted else None,
+                    targets=self._tensor(target_ids) if num_predicted else None,
+                    first=self._tensor(np.flatnonzero(~predicted)) if pairs else None,
+                    labels=self._tensor(rows.labels[part]) if pairs else None,
                     step=step,
-                    step_predictions=int(per_row.sum()),
+                    step_predictions=num_predicted,
                     step_rows=len(rows.lengths),
                 )
             )
@@ -281,9 +276,9 @@ class PretrainingTask:
 
 
 def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
-    """The loss in nats, on other documents, of a model that knows only how often pieces occurred in its corpus.
+    """The loss in nats, on other documents, of a model that only knows how often each piece occurs in the corpus.
 
-    Each count is one higher than it was, so that a piece that never occurred is not impossible.
+    Add-one smoothing gives pieces that never occur a probability above 0.
     """
     seen = np.zeros(len(counts), dtype=np.int64)
     for document in range(documents.num_documents):
@@ -292,36 +287,21 @@ def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
     return float(-(seen * np.log(shares)).sum() / seen.sum())
 
 
-def _targets(
-    rows: Rows, masker: Masker, data: PretrainingDataSettings
-) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.int64], npt.NDArray[np.integer], npt.NDArray[np.int64]]:
-    """What the model reads [T], the predicted flat positions [M], what belongs there [M], how many a row has [N]."""
-    if data.masked:
-        masked = masker.mask_rows(rows.token_ids, rows.lengths, rows.keys)
-        return masked.token_ids, masked.positions, masked.original_ids, masked.per_row
-    if data.objective == "left-to-right":
-        last = np.cumsum(rows.lengths) - 1
-        positions = np.delete(np.arange(len(rows.token_ids)), last)
-        return rows.token_ids, positions, rows.token_ids[positions + 1], rows.lengths - 1
-    return rows.token_ids, np.zeros(0, np.int64), rows.token_ids[:0], np.zeros_like(rows.lengths)
-
-
-def _losses(output: PreTrainingOutput, batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
+def _losses(
+    objective: Objective, output: PreTrainingOutput, batch: PretrainingBatch
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A micro-batch's contribution to the loss of its step, and its sums for the log."""
     loss = torch.zeros((), device=batch.batch.token_ids.device)
     sums: dict[str, Tensor] = {}
-    if output.mlm_logits is not None:
-        assert batch.originals is not None
-        nll = _negative_log_likelihood(output.mlm_logits, batch.originals, "mlm", sums)
-        loss = loss + nll / (batch.step_predictions + MASK_COUNT_EPSILON)
-    if output.nsp_logits is not None:
-        assert batch.labels is not None
-        nll = _negative_log_likelihood(output.nsp_logits, batch.labels, "nsp", sums)
-        loss = loss + nll / batch.step_rows
+    for term in objective.terms:
+        logits, targets = term.logits(output), term.targets(batch)
+        if logits is not None and targets is not None:
+            loss = loss + _negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
     return loss, sums
 
 
 def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:
-    """The summed loss in nats, computed in fp32 at least; adds it, the count and the hits to `sums`."""
+    """The summed loss in nats, computed in at least fp32; adds loss, count and correct predictions to `sums`."""
     exact = logits if logits.dtype == torch.float64 else logits.float()
     nll = F.cross_entropy(exact, targets, reduction="sum")
     sums[f"{name}_nll"] = nll.detach()
@@ -330,16 +310,8 @@ def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: d
     return nll
 
 
-def trained_parts(data: PretrainingDataSettings) -> tuple[str, ...]:
-    """The parts next to the encoder that an objective trains."""
-    pair_parts = ("pooler", "nsp") if data.pairs else ()
-    return pair_parts if data.objective == "nsp" else ("mlm", *pair_parts)
-
-
-def _freeze_unused(model: EncoderForPreTraining, data: PretrainingDataSettings) -> None:
-    """Takes the parameters that the objective does not reach out of training."""
-    model.requires_grad_(True)
-    unused = {"pooler", "mlm", "nsp"} - set(trained_parts(data))
+def _freeze_unused(model: EncoderForPreTraining, objective: Objective) -> None:
+    """Freezes the parameters that the objective does not train."""
     for name, parameter in model.named_parameters():
-        if part_of(name) in unused:
-            parameter.requires_grad_(False)
+        part = part_of(name)
+        parameter.requires_grad_(part is None or part in objective.trained_parts)

@@ -1,1 +1,1 @@
-"""Pages and pictures: HTML, charts, sections that several reports share."""
+"""HTML pages and pictures: page elements, charts, and sections that several reports share."""

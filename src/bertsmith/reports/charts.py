@@ -1,7 +1,7 @@
-"""Charts as SVG text that stands inside a page and takes the page's text colour.
+"""Charts as inline SVG that takes the text colour of the page around it.
 
-Matplotlib is loaded with this module, so it is imported where a picture is drawn. Names of runs and of labels are not
-drawn here: legends and tables are the page's business.
+This module loads matplotlib, so callers import it only where they draw. Names of runs and labels are not drawn here;
+the page shows them in legends and tables.
 """
 
 import io
@@ -19,7 +19,7 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 # Readable on white and on near-black.
 COLORS = ("#4878d0", "#e0812b", "#3c9d6d", "#9a63c6", "#d1495b", "#2a9d9d", "#a0761f", "#7f7f7f")
 
-# Drawn in this colour, then renamed to the colour of the text around the chart.
+# Drawn in this colour, which is then replaced by `currentColor`, the text colour around the chart.
 _INK = "#010203"
 
 _MOST_POINTS = 800
@@ -33,7 +33,7 @@ class Series:
 
     Attributes:
         x: steps or tokens.
-        y: as many values.
+        y: values, as many as in `x`.
         color: one of COLORS.
         style: a thin "line" for many values, "points" for few, or a dashed "level".
     """
@@ -48,10 +48,10 @@ def line_chart(series: Sequence[Series], *, x_label: str, y_label: str, from_zer
     """The chart as an `<svg>` element; equal series give equal text.
 
     Args:
-        series: what is drawn; values that are not finite leave a gap.
-        x_label: below the axis.
-        y_label: what the values are, with their unit.
-        from_zero: let the y axis start at 0.
+        series: the lines to draw; values that are not finite leave a gap.
+        x_label: label of the x axis.
+        y_label: label of the y axis, with the unit.
+        from_zero: start the y axis at 0.
     """
 
     def draw(axes: Axes) -> None:
@@ -76,15 +76,15 @@ def diagonal_chart(
     limits: tuple[float, float] | None = None,
     joined: bool = False,
 ) -> str:
-    """Points against the diagonal on which both values are the same, as an `<svg>` element.
+    """Points against the diagonal y = x, as an `<svg>` element.
 
     Args:
-        x: what should be.
-        y: as many values, what is; points with a value that is not finite are left out.
-        x_label: below the axis.
-        y_label: beside the axis.
-        limits: both ends of both axes; from the values where not given.
-        joined: few points, joined by a line, instead of a cloud.
+        x: expected values.
+        y: actual values, as many; points with a value that is not finite are omitted.
+        x_label: label of the x axis.
+        y_label: label of the y axis.
+        limits: lower and upper end of both axes; by default from the values.
+        joined: draw few points, joined by a line, instead of a cloud.
     """
     finite = [value for value in (*x, *y) if math.isfinite(value)] or [0.0, 1.0]
     room = 0.05 * (max(finite) - min(finite)) or 0.5
@@ -104,7 +104,7 @@ def diagonal_chart(
 
 
 def _svg(draw: Callable[[Axes], None], x_label: str, y_label: str, *, height: float) -> str:
-    """What `draw` puts on the axes, as text without date and size; `height` in inches."""
+    """The chart that `draw` puts on the axes, as SVG text without date and size; `height` in inches."""
     with mpl.rc_context(
         {
             "svg.fonttype": "none",
@@ -121,7 +121,7 @@ def _svg(draw: Callable[[Axes], None], x_label: str, y_label: str, *, height: fl
         axes = figure.add_subplot()
         axes.patch.set_alpha(0)
         draw(axes)
-        # The name of a score may hold a dollar sign, which begins a formula elsewhere.
+        # The name of a score may contain a dollar sign, which would start a formula.
         axes.set_xlabel(x_label, parse_math=False)
         axes.set_ylabel(y_label, parse_math=False)
         axes.grid(color=_INK, alpha=0.12, linewidth=0.8)
@@ -135,7 +135,7 @@ def _svg(draw: Callable[[Axes], None], x_label: str, y_label: str, *, height: fl
 
 
 def thinned(x: Sequence[float], y: Sequence[float], most: int = _MOST_POINTS) -> tuple[list[float], list[float]]:
-    """At most `most` points: the means of neighbours, for lines of so many values that a screen cannot show them.
+    """At most `most` points, each the mean of neighbours, for lines with more values than a screen can show.
 
     >>> thinned([1, 2, 3, 4], [10, 20, 30, 50], most=2)
     ([1.5, 3.5], [15.0, 40.0])
@@ -148,7 +148,7 @@ def thinned(x: Sequence[float], y: Sequence[float], most: int = _MOST_POINTS) ->
 
 
 def _short(value: float, position: float = 0) -> str:
-    """A number on the y axis.
+    """A tick label for the y axis.
 
     >>> _short(12000), _short(0.25), _short(8e-05)
     ('12k', '0.25', '8e-05')
@@ -167,6 +167,6 @@ def _draw(axes: Axes, one: Series) -> None:
     elif one.style == "points":
         axes.plot(x, y, color=one.color, linewidth=2.0, marker="o", markersize=4.5)
     else:
-        # One value is no line; it is shown as a dot.
+        # A single value makes no line, so it is drawn as a dot.
         marker = "." if len(x) == 1 else None
         axes.plot(x, y, color=one.color, linewidth=1.2, alpha=0.75, marker=marker)

@@ -1,7 +1,7 @@
-"""The pieces of an HTML page that needs nothing else: frame, tables, charts with their legend.
+"""Elements of a self-contained HTML page: frame, tables, charts with legends.
 
-A page loads no script, font, style or picture from anywhere. Its colours follow the light or dark setting of whoever
-reads it. Every text that is given is escaped, except where the name of an argument says that it is HTML.
+A page loads no scripts, fonts, styles or pictures from elsewhere. Its colours follow the reader's light or dark
+setting. Every text argument is escaped, unless its name says that it is HTML.
 """
 
 import re
@@ -14,21 +14,21 @@ import numpy as np
 import numpy.typing as npt
 
 PAGE_FILE = "report.html"
-LONGEST_NAME = 100  # characters of the names of runs in the name of a page
+LONGEST_NAME = 100  # characters that the run names may take in the name of a page
 
 ABBREVIATIONS = ("mlm", "nsp", "sop")
 
-# Right and wrong in a table of counts; pale enough for dark text and for light text.
+# Right and wrong in a table of counts; readable behind dark and light text.
 _RIGHT, _WRONG = "72, 120, 208", "209, 73, 91"
 
 
 class Key(NamedTuple):
-    """A line of a legend.
+    """An entry of a legend.
 
     Attributes:
         style: "line", "points" or "level", as the series is drawn.
-        color: that of the series.
-        text: what it is.
+        color: the colour of the series.
+        text: its description.
     """
 
     style: str
@@ -37,7 +37,7 @@ class Key(NamedTuple):
 
 
 def page(title: str, body_html: str) -> str:
-    """A whole page with its heading."""
+    """A complete page with its heading."""
     return (
         "<!doctype html>\n"
         '<html lang="en"><head><meta charset="utf-8">'
@@ -48,13 +48,13 @@ def page(title: str, body_html: str) -> str:
 
 
 def summary(parts: Sequence[str], *, name: str = "", color: str = "") -> str:
-    """A line that says what a run came to, after the name of the run in its colour where one is given."""
+    """A line with the results of a run, preceded by the name of the run in its colour if one is given."""
     dot = f'<b style="color:{color}">{escape(name)}</b> · ' if name else ""
     return f'<p class="summary">{dot}{escape(" · ".join(parts))}</p>\n'
 
 
 def note(text: str) -> str:
-    """A paragraph in a quiet colour."""
+    """A paragraph in a muted colour."""
     return f'<p class="summary">{escape(text)}</p>\n'
 
 
@@ -64,13 +64,13 @@ def heading(text: str) -> str:
 
 
 def section(title: str, *parts_html: str) -> str:
-    """A card with a heading; "" where there is nothing to put in it."""
+    """A card with a heading; "" if there is no content."""
     inner = "".join(parts_html)
     return f"<section><h2>{escape(title)}</h2>{inner}</section>\n" if inner else ""
 
 
 def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
-    """A table of texts; "" where there are no rows."""
+    """A table of texts; "" if there are no rows."""
     if not rows:
         return ""
     head = "".join(f"<th>{escape(text)}</th>" for text in header)
@@ -79,7 +79,7 @@ def table(rows: Sequence[Sequence[str]], header: Sequence[str] = ()) -> str:
 
 
 def counts_table(labels: Sequence[str], counts: npt.NDArray[np.int64], corner: str) -> str:
-    """A table of counts [K, K] with the labels on both sides, each cell shaded by its share of the row."""
+    """A table of counts [K, K] with the labels on both sides; each cell is shaded by its fraction of the row."""
     head = "".join(f"<th>{escape(text)}</th>" for text in (corner, *labels))
     rows = []
     for number, (label, row) in enumerate(zip(labels, counts.tolist(), strict=True)):
@@ -94,25 +94,25 @@ def counts_table(labels: Sequence[str], counts: npt.NDArray[np.int64], corner: s
 
 
 def figure(caption: str, svg: str, keys: Sequence[Key] = ()) -> str:
-    """A chart with its caption, and with its legend where that has several lines."""
+    """A chart with its caption, and with its legend if that has several entries."""
     items = "".join(f'<li><i class="{key.style}" style="color:{key.color}"></i>{escape(key.text)}</li>' for key in keys)
     legend = f"<ul>{items}</ul>" if len(keys) > 1 else ""
     return f"<figure><figcaption>{escape(sentence_case(caption))}</figcaption>{svg}{legend}</figure>\n"
 
 
 def figures(figures_html: Sequence[str]) -> str:
-    """Charts beside each other, as many as fit."""
+    """Charts side by side, as many per line as fit."""
     return f'<div class="charts">{"".join(figures_html)}</div>\n'
 
 
 def columns(runs: Sequence[Mapping[str, Any]]) -> list[list[str]]:
-    """One row for each name in any run, with the value that it has in each."""
+    """One row for each name in any run: the name, and its value in each run."""
     names = dict.fromkeys(name for run in runs for name in run)
     return [[name, *(cell(run[name]) if name in run else "" for run in runs)] for name in names]
 
 
 def cell(value: Any) -> str:
-    """A value of a log or of settings as text.
+    """A value of a log or of settings, as text.
 
     >>> cell(12000), cell(0.123456789), cell(None), cell(True)
     ('12,000', '0.12346', '–', 'yes')
@@ -129,7 +129,7 @@ def cell(value: Any) -> str:
 
 
 def words(name: str) -> str:
-    """A name of the log as a reader would say it.
+    """A name from the log in plain words.
 
     >>> words("mlm_loss")
     'MLM loss'
@@ -143,9 +143,9 @@ def sentence_case(text: str) -> str:
 
 
 def page_place(runs: Sequence[Path]) -> Path:
-    """Where the page of these runs goes: into the run if it is one; of several into the current folder.
+    """The path of the page of these runs: in the run folder of a single run, in the current folder for several.
 
-    A comparison is about none of them more than another, and each keeps its own page.
+    A comparison belongs to no run in particular, and each run keeps its own page.
 
     >>> page_place([Path("runs/a")]).as_posix(), page_place([Path("runs/a"), Path("runs/b")]).as_posix()
     ('runs/a/report.html', 'report-a-b.html')
@@ -160,7 +160,7 @@ def page_place(runs: Sequence[Path]) -> Path:
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """The last part of each path, or the whole path where two would be called the same."""
+    """The last part of each path, or the whole paths if two last parts are equal."""
     last = [path.resolve().name for path in paths]
     return last if len(set(last)) == len(last) else [str(path) for path in paths]
 

@@ -1,4 +1,4 @@
-"""Pictures of vectors: points in groups, and histograms of cosines, as .png, .svg or an .html page.
+"""Plots of vectors: scatter plots by group and histograms of cosines, as .png, .svg or an .html page.
 
 Only this module and `training.plots` load matplotlib. A page loads nothing from anywhere.
 """
@@ -23,26 +23,26 @@ _GREY = "#9a9a9a"
 
 
 def require_picture(path: Path) -> None:
-    """Returns if a picture can have this name.
+    """Returns if the name has the extension of a picture.
 
     Raises:
-        ConfigError: the ending is not one of KINDS.
+        ConfigError: the extension is not one of KINDS.
     """
     if path.suffix.lower() not in KINDS:
         raise ConfigError(
-            expected=f"a picture that ends in {', '.join(KINDS)}", found=repr(path.name), fix="give it such an ending"
+            expected=f"a picture that ends in {', '.join(KINDS)}", found=repr(path.name), fix="use one of these endings"
         )
 
 
 def scatter(
     points: npt.NDArray[np.float64], groups: npt.NDArray[np.int64], names: Sequence[str], shown: float
 ) -> Figure:
-    """Points [E, 2] in the colours of their groups.
+    """A scatter plot of points [E, 2], coloured by group.
 
     Args:
         groups: int64 [E], from 0.
-        names: of the groups, for the legend.
-        shown: the share of the variance that the plane holds, for the label of the axis.
+        names: names of the groups, for the legend.
+        shown: the fraction of the variance in the plane, for the axis label.
     """
     figure = Figure(figsize=(6.8, 5.2), layout="constrained")
     axes = figure.add_subplot()
@@ -50,7 +50,7 @@ def scatter(
         inside = groups == group
         colour = COLORS[group % len(COLORS)]
         axes.scatter(points[inside, 0], points[inside, 1], s=16, alpha=0.7, color=colour, label=_plain(name))
-    axes.set_xlabel(f"first and second principal axis, {shown:.0%} of the variance")
+    axes.set_xlabel(f"first and second principal component, {shown:.0%} of the variance")
     axes.set_xticks([])
     axes.set_yticks([])
     axes.legend(frameon=False)
@@ -58,7 +58,7 @@ def scatter(
 
 
 def cosine_histogram(before: VectorReport, after: VectorReport | None = None) -> Figure:
-    """The cosines of random pairs of a set of vectors, and of the same set after a change."""
+    """A histogram of the cosines of random pairs of vectors, and of the same vectors after a change."""
     figure = Figure(figsize=(6.8, 3.6), layout="constrained")
     axes = figure.add_subplot()
     reports = [("vectors", before, _GREY if after is not None else COLORS[0])]
@@ -71,20 +71,20 @@ def cosine_histogram(before: VectorReport, after: VectorReport | None = None) ->
         axes.stairs(counts / counts.sum(), edges, fill=True, alpha=0.55, color=colour, label=label)
     axes.set_xlim(-1, 1)
     axes.set_xlabel("cosine of random pairs")
-    axes.set_ylabel("share of the pairs")
+    axes.set_ylabel("fraction of pairs")
     axes.legend(frameon=False)
     return figure
 
 
 def write_picture(path: Path, figure: Figure, title: str, below_html: str = "") -> None:
-    """Writes a picture, as a page where the name ends in .html.
+    """Writes a picture, as a page if the name ends in .html.
 
     Args:
-        title: of the page.
-        below_html: what stands under the picture on the page, sections of HTML.
+        title: title of the page.
+        below_html: HTML sections below the picture on the page.
 
     Raises:
-        ConfigError: the ending is not one of KINDS.
+        ConfigError: the extension is not one of KINDS.
     """
     require_picture(path)
     suffix = path.suffix.lower()
@@ -98,7 +98,7 @@ def write_picture(path: Path, figure: Figure, title: str, below_html: str = "") 
 
 
 def _svg(figure: Figure) -> str:
-    """The figure as an `<svg>` element without date."""
+    """The figure as an `<svg>` element without a date."""
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bertsmith"}):
         file = io.StringIO()
         figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
@@ -107,5 +107,5 @@ def _svg(figure: Figure) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name that matplotlib does not take for a formula or for nothing."""
+    """A name that matplotlib neither renders as a formula nor drops."""
     return name.replace("$", r"\$").lstrip("_") or "-"

@@ -1,7 +1,7 @@
-"""What the predictions of a fine-tuned model look like, as HTML: confusions, calibration, the worst mistakes.
+"""Reports on the predictions of a fine-tuned model, as HTML: confusion matrix, calibration, worst mistakes.
 
-Everything is computed from the lines of predictions.jsonl, each with an id, the gold, the score of the example, what
-the model says, and mostly the example's texts.
+Everything is computed from the lines of predictions.jsonl. Each has an id, the gold, the score of the example, the
+prediction, and usually the example's texts.
 
 Letters: E examples, K classes.
 """
@@ -20,11 +20,12 @@ from bertsmith.metrics.labels import confusion
 from bertsmith.reports import html
 from bertsmith.reports.charts import diagonal_chart
 
-WORST = 20  # mistakes that are shown
-LARGEST_TABLE = 20  # labels of a table of confusions; more are shown as a list
-MOST_POINTS = 3000  # of a cloud
+WORST = 20  # mistakes shown
+LARGEST_TABLE = 20  # labels of a confusion matrix; with more, the confusions are listed
+MOST_POINTS = 3000  # of a scatter plot
 FITTED_HERE = (
-    "This calibration error is of the dev examples that --calibrate fitted the temperature on; others mostly have more."
+    "This calibration error is measured on the dev examples to which --calibrate fitted the temperature; on other "
+    "examples it is usually higher."
 )
 
 Line = Mapping[str, Any]
@@ -37,12 +38,12 @@ def details(kind: str, spec: Mapping[str, Any], lines: Lines) -> str:
     """The sections of one run, as HTML.
 
     Args:
-        kind: of the task, such as classification; one that is not known here has no sections.
+        kind: kind of the task, such as classification; a kind that is not known here has no sections.
         spec: the plain values of its `TaskSpec`.
-        lines: of predictions.jsonl; none give no sections.
+        lines: lines of predictions.jsonl; without lines there are no sections.
 
     Raises:
-        InputError: predictions do not fit the task, such as a probability above 1.
+        InputError: predictions do not fit the task, for example a probability above 1.
     """
     write = _KINDS.get(kind)
     return write(spec, lines) if write is not None and lines else ""
@@ -59,7 +60,7 @@ def _classification(spec: Mapping[str, Any], lines: Lines) -> str:
 
 
 def _choice(spec: Mapping[str, Any], lines: Lines) -> str:
-    """Endings are told apart by their number; where an example has fewer, the others have no probability."""
+    """Treats ending numbers as labels; endings that an example does not have get probability 0."""
     widest = max(len(line["prediction"]["probabilities"]) for line in lines)
     chances = np.zeros((len(lines), widest))
     for row, line in zip(chances, lines, strict=True):
@@ -77,11 +78,11 @@ def _one_of(
     chances: npt.NDArray[np.float64],
     note: str = "",
 ) -> str:
-    """Confusions, calibration and mistakes of examples that have one label each.
+    """Confusion matrix, calibration and mistakes of examples with one label each.
 
     Args:
-        chances: float64 [E, K].
-        note: on the calibration.
+        chances: float64 [E, K], probabilities.
+        note: a note on the calibration.
     """
     confidence = chances.max(axis=1).tolist()
     wrong = [number for number in range(len(lines)) if gold[number] != predicted[number]]
@@ -89,7 +90,7 @@ def _one_of(
     rows = [(lines[n], (gold[n], predicted[n], f"{confidence[n]:.4f}")) for n in wrong[:WORST]]
     numbers = {label: number for number, label in enumerate(labels)}
     return (
-        _confusions("Confusion of labels", labels, gold, predicted)
+        _confusions("Confusion matrix", labels, gold, predicted)
         + html.section("Labels", _label_scores(labels, gold, predicted))
         + _calibration(chances, [numbers[label] for label in gold], note)
         + _mistakes(rows, len(wrong), len(lines))
@@ -97,14 +98,14 @@ def _one_of(
 
 
 def _several_labels(lines: Lines) -> str:
-    """Scores of each label, calibration of single decisions, and the mistakes, for examples with any labels."""
+    """Scores of each label, calibration of the yes/no decisions, and mistakes, for multi-label examples."""
     asked = (label for line in lines for label in line["gold"])
     labels = list(dict.fromkeys([*lines[0]["prediction"]["probabilities"], *asked]))
     chances = np.array([[line["prediction"]["probabilities"].get(label, 0.0) for label in labels] for line in lines])
     gold = np.array([[label in line["gold"] for label in labels] for line in lines])
     given = np.array([[label in line["prediction"]["chosen"] for label in labels] for line in lines])
     both = [(gold & given).sum(axis=0), gold.sum(axis=0), given.sum(axis=0)]
-    # How sure the model is of the surest of its wrong decisions about an example.
+    # The model's confidence in the most confident of its wrong decisions about an example.
     sure = np.where(gold != given, np.where(given, chances, 1 - chances), -1.0).max(axis=1)
     wrong = [number for number in np.argsort(-sure, kind="stable").tolist() if sure[number] >= 0]
     rows = [
@@ -132,12 +133,12 @@ def _regression(spec: Mapping[str, Any], lines: Lines) -> str:
     worst = sorted(lines, key=lambda line: float(line["score"]))[:WORST]
     rows = [(line, (f"{line['gold']:g}", f"{line['prediction']['value']:.4f}")) for line in worst]
     return html.figures([html.figure(caption, chart)]) + html.section(
-        "Numbers that are furthest off", _examples(("gold", "predicted"), rows)
+        "Largest errors", _examples(("gold", "predicted"), rows)
     )
 
 
 def _span(spec: Mapping[str, Any], lines: Lines) -> str:
-    """Questions are counted by their place, for ids of files need not differ."""
+    """Keys questions by position, because ids need not be unique across files."""
     golds = {str(n): [answer["text"] for answer in line["gold"] or ()] for n, line in enumerate(lines)}
     given = {str(n): str(line["prediction"]["text"]) for n, line in enumerate(lines)}
     scores = squad2_scores(golds, given) if spec.get("unanswerable") else squad_scores(golds, given)
@@ -171,9 +172,11 @@ def _span(spec: Mapping[str, Any], lines: Lines) -> str:
         for line in wrong[:WORST]
     ]
     return html.section(
-        "Questions, in per cent",
-        html.table(rows, ["", "questions", "exact match", "F1", "given an answer"]),
-    ) + html.section("Worst answers, the surest first", _examples(("gold", "predicted", "F1", "probability"), worst))
+        "Questions, scores in percent",
+        html.table(rows, ["", "questions", "exact match", "F1", "answered"]),
+    ) + html.section(
+        "Worst answers, most confident first", _examples(("gold", "predicted", "F1", "probability"), worst)
+    )
 
 
 def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
@@ -187,7 +190,7 @@ def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
         html.section("Entities by type", _entities(golds, given, scheme))
         if scheme
         else html.section("Tags", _label_scores(labels, gold, predicted)),
-        _confusions("Confusion of tags", labels, gold, predicted),
+        _confusions("Confusion matrix of tags", labels, gold, predicted),
     ]
     words = [
         (probability, line["id"], word, tag, other)
@@ -203,7 +206,7 @@ def _tagging(spec: Mapping[str, Any], lines: Lines) -> str:
     ]
     words.sort(key=lambda word: -word[0])
     rows = [[id, word, tag, other, f"{probability:.4f}"] for probability, id, word, tag, other in words[:WORST]]
-    title = f"The surest of {len(words):,} wrong tags among {len(gold):,}"
+    title = f"Most confident of {len(words):,} wrong tags among {len(gold):,}"
     parts.append(html.section(title, html.table(rows, ["sentence", "word", "gold", "predicted", "probability"])))
     return "".join(parts)
 
@@ -229,7 +232,7 @@ def _entities(golds: Sequence[Sequence[str]], given: Sequence[Sequence[str]], sc
 
 
 def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicted: Sequence[str]) -> str:
-    """The table of all confusions; of many labels a list of the most frequent ones."""
+    """The confusion matrix; with many labels, a list of the most frequent confusions."""
     numbers = {label: number for number, label in enumerate(labels)}
     counts = confusion([numbers[label] for label in gold], [numbers[label] for label in predicted], len(labels))
     if len(labels) <= LARGEST_TABLE:
@@ -240,25 +243,25 @@ def _confusions(title: str, labels: Sequence[str], gold: Sequence[str], predicte
 
 
 def _calibration(chances: npt.NDArray[np.float64], gold: Sequence[int], note: str = "") -> str:
-    """The reliability diagram with its numbers.
+    """The reliability diagram and its numbers.
 
     Args:
-        chances: float64 [E, K].
-        gold: the right class of each example.
-        note: below the numbers.
+        chances: float64 [E, K], probabilities.
+        gold: the gold class of each example.
+        note: a note below the numbers.
     """
     bins = reliability(chances, gold)
     chart = diagonal_chart(
         [part.confidence for part in bins],
         [part.accuracy for part in bins],
-        x_label="confidence: probability of the likeliest label",
+        x_label="confidence: probability of the most likely label",
         y_label="accuracy",
         limits=(0.0, 1.0),
         joined=True,
     )
     rows = [[f"{part.confidence:.4f}", f"{part.accuracy:.4f}", f"{part.num_examples:,}"] for part in bins]
     error = expected_calibration_error(chances, gold)
-    return html.figures([html.figure("reliability: on the dashed line probabilities are what they say", chart)]) + (
+    return html.figures([html.figure("reliability: perfect calibration is the dashed line", chart)]) + (
         html.section(
             f"Expected calibration error {error:.4f}",
             html.table(rows, ["confidence", "accuracy", "examples"]),
@@ -274,7 +277,7 @@ def _label_scores(labels: Sequence[str], gold: Sequence[str], predicted: Sequenc
 
 
 def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], predicted: Sequence[int]) -> str:
-    """Precision, recall and F1 of each label from its counts."""
+    """Precision, recall and F1 of each label, from its counts."""
     rows = []
     for label, hits, asked, given in zip(labels, right, gold, predicted, strict=True):
         ratios = (hits / max(1, given), hits / max(1, asked), 2 * hits / max(1, asked + given))
@@ -283,12 +286,12 @@ def _ratios(labels: Sequence[str], right: Sequence[int], gold: Sequence[int], pr
 
 
 def _mistakes(rows: Sequence[tuple[Line, Sequence[str]]], wrong: int, total: int) -> str:
-    title = f"The surest of {wrong:,} mistakes among {total:,} examples"
+    title = f"Most confident of {wrong:,} mistakes among {total:,} examples"
     return html.section(title, _examples(("gold", "predicted", "probability"), rows))
 
 
 def _examples(header: Sequence[str], rows: Sequence[tuple[Line, Sequence[str]]]) -> str:
-    """A table of examples, each with its id, some cells and, where any is known, its texts."""
+    """A table of examples, each with its id, its cells and, if any are known, its texts."""
     has_texts = any(line.get("texts") for line, _ in rows)
     texts = [[" | ".join(line.get("texts") or ())] if has_texts else [] for line, _ in rows]
     cells = [[str(line["id"]), *cells, *text] for (line, cells), text in zip(rows, texts, strict=True)]

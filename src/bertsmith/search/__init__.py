@@ -1,1 +1,1 @@
-"""Passages, rankings and retrieval; the senses of a word."""
+"""Passage retrieval and rankings; word senses."""

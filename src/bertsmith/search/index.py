@@ -1,8 +1,8 @@
-"""The vectors of passages, kept in a file so that the next search does not compute them again.
+"""Passage vectors, cached in a file so that the next search does not recompute them.
 
-The file is .safetensors: the vectors at length 1, a key a passage (the digest of its text), and for approximate search
-a graph. Its metadata say which model and settings made it. Passages that are new or changed are computed, all others
-are taken by their key; the vectors of another model are refused.
+The file is .safetensors: normalized vectors, one key per passage (the digest of its text), and a graph for approximate
+search. Its metadata records the model and the settings. Vectors of new or changed passages are computed, all others are
+looked up by key; vectors of another model are rejected.
 
 Letters: P passages, Q queries, D width of the vectors.
 """
@@ -33,18 +33,18 @@ Keys = npt.NDArray[np.uint8]
 
 _NAME = "passage vectors"
 _KEY_BYTES = 16
-_FEWEST, _SAMPLED, _PAIRS = 5, 1000, 10_000  # passages and pairs of them from which it is told how they lie
+_FEWEST, _SAMPLED, _PAIRS = 5, 1000, 10_000  # passages and random pairs for the crowding check
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PassageIndex:
-    """Passages that can be searched.
+    """A searchable index of passages.
 
     Attributes:
-        vectors: float32 [P, D], of length 1.
+        vectors: float32 [P, D], normalized.
         keys: uint8 [P, 16], the digests of the texts.
-        maker: what made the vectors: digests of the model, pooling and the like.
-        graph: a usearch index of the vectors as bytes; None where search is exact.
+        maker: how the vectors were made: digest of the model, pooling and other settings.
+        graph: a usearch index of the vectors as bytes; None if search is exact.
     """
 
     vectors: Vectors
@@ -53,10 +53,10 @@ class PassageIndex:
     graph: npt.NDArray[np.uint8] | None = None
 
     def search(self, queries: Vectors, top: int) -> Ranking:
-        """The nearest passages of each query by cosine; by the graph if there is one, else exact.
+        """The nearest passages of each query by cosine: approximate if there is a graph, otherwise exact.
 
         Args:
-            queries: [Q, D], of length 1.
+            queries: [Q, D], normalized.
         """
         if self.graph is None:
             return nearest_vectors(queries, self.vectors, top)
@@ -71,7 +71,7 @@ class PassageIndex:
         return Ranking(places=places, scores=scores)
 
     def save(self, path: Path) -> None:
-        """Writes the file, atomically."""
+        """Writes the file atomically."""
         tensors: dict[str, npt.NDArray[Any]] = {"vectors": self.vectors, "keys": self.keys}
         if self.graph is not None:
             tensors["graph"] = self.graph
@@ -83,7 +83,7 @@ class PassageIndex:
         """The index in a file.
 
         Raises:
-            InputError: the file is damaged or holds something else.
+            InputError: the file is damaged or is not an index.
         """
         try:
             with safe_open(path, framework="numpy") as file:
@@ -92,7 +92,7 @@ class PassageIndex:
         except SafetensorError as error:
             raise InputError(
                 expected=f"passage vectors in '{path}'",
-                found=f"another or a damaged file ({error})",
+                found=f"a damaged file or another format ({error})",
                 fix="name another file for the index",
             ) from None
         if about.get("kind") != _NAME:
@@ -115,19 +115,19 @@ def index_passages(
     path: Path | None = None,
     approximate: bool = False,
 ) -> PassageIndex:
-    """The index of passages: from its file where that holds their vectors, computed and written where it does not.
+    """The index of passages: vectors are read from its file if they are there, otherwise computed and added to it.
 
     Args:
         texts: P texts.
-        embedder: makes the vectors; they are scaled to length 1.
-        change: is made to the vectors before.
-        path: the file; None keeps nothing.
-        approximate: search by a graph (needs usearch).
+        embedder: computes the vectors; they are normalized.
+        change: applied to the vectors before they are normalized.
+        path: the index file; if None, nothing is saved.
+        approximate: search with a graph (needs usearch).
 
     Raises:
-        InputError: the file holds vectors of another model or other settings, or something else; or the change was
+        InputError: the file has vectors of another model or other settings, or is not an index; or the change was
             fitted on vectors of another width.
-        ConfigError: usearch is asked for and not installed.
+        ConfigError: usearch is requested but not installed.
     """
     if approximate:
         _usearch(embedder.width)
@@ -141,7 +141,7 @@ def index_passages(
         raise InputError(
             expected=f"vectors of this model and these settings in '{path}'",
             found=f"others ({', '.join(other)})",
-            fix="name another file with --index, or remove this one to have it made anew",
+            fix="name another file with --index, or remove this one to rebuild it",
         )
     if before is not None and np.array_equal(before.keys, keys) and (before.graph is not None or not approximate):
         return before if approximate else dataclasses.replace(before, graph=None)
@@ -154,7 +154,7 @@ def index_passages(
 
 
 def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChange | None = None) -> Vectors:
-    """The vectors of queries at length 1, float32 [Q, D]; how many are too long to be read whole is told."""
+    """The normalized vectors of queries, float32 [Q, D]; warns how many queries were truncated."""
     cut_before = embedder.cut_texts, embedder.cut_tokens
     vectors = _directions(queries, embedder, change)
     _warn_of_cuts("queries", embedder, *cut_before)
@@ -162,10 +162,10 @@ def query_vectors(queries: Sequence[str], embedder: Embedder, change: VectorChan
 
 
 def tell_crowded(index: PassageIndex, *, is_changed: bool) -> None:
-    """Says on stderr that the vectors of the passages crowd around one direction, where they do, and what helps.
+    """Reports on stderr if the passage vectors crowd around one direction, and what helps.
 
     Args:
-        is_changed: the vectors were changed already, so whitening is no advice.
+        is_changed: a change is already applied, so whitening is not suggested.
     """
     if len(index.vectors) < _FEWEST:
         return
@@ -173,8 +173,8 @@ def tell_crowded(index: PassageIndex, *, is_changed: bool) -> None:
     if mean >= CROWDED:
         whiten = "" if is_changed else ", or --changes from `bertsmith vectors --whiten --save-changes`"
         warn(
-            f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point the same way, "
-            f"so the order by cosine says little; what helps: --bm25, --hybrid, a sentence model{whiten}"
+            f"the passages have a mean cosine of {mean:.2f} with one another: nearly all vectors point in the same "
+            f"direction, so ranking by cosine says little; try --bm25, --hybrid, a sentence model{whiten}"
         )
 
 
@@ -186,7 +186,7 @@ def _directions(texts: Sequence[str], embedder: Embedder, change: VectorChange |
 def _vectors(
     texts: Sequence[str], keys: Keys, embedder: Embedder, change: VectorChange | None, before: PassageIndex | None
 ) -> Vectors:
-    """The vectors of all texts; those whose key is known are taken over."""
+    """The vectors of all texts; those with a known key are reused."""
     known = {} if before is None else {key.tobytes(): row for row, key in enumerate(before.keys)}
     rows = np.array([known.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
     missing = np.flatnonzero(rows < 0)
@@ -197,7 +197,7 @@ def _vectors(
     if not len(missing):
         return vectors
     if before is not None:
-        tell(f"{len(missing):,} of {counted(len(texts), 'passage')} new or changed, whose vectors are computed")
+        tell(f"computing vectors of {len(missing):,} of {counted(len(texts), 'passage')}, new or changed")
     cut_before = embedder.cut_texts, embedder.cut_tokens
     how = embedder.encoder.runtime.precision
     with Progress("vectors of passages", total=len(missing), unit="passages", how=how) as progress:
@@ -210,10 +210,10 @@ def _vectors(
 
 
 def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_before: int) -> None:
-    """Says on stderr what was cut since the counts were these."""
+    """Warns on stderr of texts that were truncated since the given counts."""
     if cut := embedder.cut_texts - texts_before:
         warn(
-            f"{what} longer than the {embedder.max_length} tokens that are read: {cut:,}, "
+            f"{what} longer than {embedder.max_length} tokens, truncated: {cut:,}, "
             f"{counted(embedder.cut_tokens - tokens_before, 'token')} cut"
         )
 
@@ -224,10 +224,10 @@ def _keys(texts: Sequence[str]) -> Keys:
 
 
 def _maker(embedder: Embedder, change: VectorChange | None) -> dict[str, Any]:
-    """All that decides the direction of a vector, as it comes back from JSON."""
+    """Everything that determines the direction of a vector, as read back from JSON."""
     said = dict(embedder.settings)
     normalized = said.pop("normalize")
-    if change is not None:  # what is taken away from a vector weighs more where it is short
+    if change is not None:  # subtracting a mean turns short vectors more than long ones
         said |= {"changes": change.digest, "normalize": normalized}
     return dict(json.loads(json.dumps(said)))
 
@@ -239,7 +239,7 @@ def _graph(vectors: Vectors) -> npt.NDArray[np.uint8]:
 
 
 def _usearch(width: int) -> Any:
-    """An empty graph for vectors of a width.
+    """An empty graph for vectors of this width.
 
     Raises:
         ConfigError: usearch is not installed.

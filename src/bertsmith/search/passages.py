@@ -1,16 +1,16 @@
-"""Passages, queries and judgements as they lie in files.
+"""Readers for files of passages, queries and judgements.
 
 ===================  ================================================================================
-plain text           one a line; its id is the number of the line
-.jsonl .csv .tsv     a column of text, one of ids if there is one (`id`, `_id`, `docid` ...), a title
+plain text           one per line; its id is the line number
+.jsonl .csv .tsv     a column of text, optionally columns of ids (`id`, `_id`, `docid` ...) and titles
 .parquet             the same
-TREC                 `<doc> <docno> <title> <text>`, `<top> <num> <title>`, whatever the name of the file
+TREC                 `<doc> <docno> <title> <text>`, `<top> <num> <title>`, under any file name
 judgements           `query 0 passage gain` (TREC) or `query passage gain`, with or without a header
 ===================  ================================================================================
 
-A title that the text does not begin with is put before it. Whoever has no text is skipped and counted. A field of TREC
-is read up to its closing tag, without the tags in it; fields that come again are joined. One that is never closed, as
-in topics, ends at the next tag.
+A title is prepended unless the text already starts with it. Records without text are skipped and counted. A TREC field
+is read up to its closing tag, without the tags in it; repeated fields are joined. A field that is never closed, as in
+topics, ends at the next tag.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ TITLE_COLUMN = "title"
 JUDGED_BY = ("ids", "places")
 
 Judgements = dict[str, dict[str, float]]
-"""For each query by id, the gain of each judged passage by id."""
+"""By query id: the gain of each judged passage, by passage id."""
 
 _TREC_START = re.compile(r"\s*(?:<\?xml[^>]*\?>\s*)?(?:<\w+>\s*)?<(doc|top)\b", re.IGNORECASE)
 _TREC_RECORD = re.compile(r"<(doc|top)\b[^>]*>(.*?)</\1>", re.IGNORECASE | re.DOTALL)
@@ -54,12 +54,12 @@ _TREC_LABEL = re.compile(r"^\s*(?:Number|Topic)\s*:\s*", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextSet:
-    """Texts with their ids, passages or queries.
+    """Passages or queries with their ids.
 
     Attributes:
-        ids: what the file calls each of them.
-        texts: as many.
-        skipped: how many had no text.
+        ids: their ids in the file.
+        texts: the texts, one per id.
+        skipped: number of records without text.
     """
 
     ids: tuple[str, ...]
@@ -73,24 +73,24 @@ class TextSet:
 def read_text_set(
     path: Path, *, what: str = "passages", text_column: str | None = None, option: str = "--text-column"
 ) -> TextSet:
-    """The passages or queries of a file; how many were skipped is told.
+    """The passages or queries of a file; reports how many were skipped.
 
     Args:
-        what: what they are, for messages.
-        text_column: the column of the text, where its name is not a usual one.
-        option: what names that column, for messages.
+        what: the word for the texts in messages.
+        text_column: the column of the text, if its name is not a common one.
+        option: the option that sets this column, for messages.
 
     Raises:
-        InputError: the file is missing, empty, binary or damaged, has no column of text, or gives an id twice; or a
-            column is named and the file has none.
+        InputError: the file is missing, empty, binary or damaged, has no text column, or repeats an id; or a column is
+            given for a file without columns.
     """
     if suffix_of(path) in SUFFIXES:
         records = _table_records(path, text_column, option)
     elif text_column is not None:
         raise InputError(
-            expected=f"a file of columns ({', '.join(SUFFIXES)}), as {option} is given",
+            expected=f"a file with columns ({', '.join(SUFFIXES)}), since {option} is set",
             found=f"'{shown(str(path))}'",
-            fix=f"leave {option} out",
+            fix=f"omit {option}",
         )
     else:
         text = file_text(path, what=what)
@@ -98,7 +98,7 @@ def read_text_set(
             records = _trec_records(path, text)
         elif looks_like_json(text):
             raise InputError(
-                expected=f"{what} as plain text in '{shown(str(path))}'", found="JSON", fix="end its name in .jsonl"
+                expected=f"{what} as plain text in '{shown(str(path))}'", found="JSON", fix="rename it to .jsonl"
             )
         else:
             records = (
@@ -111,7 +111,7 @@ def read_text_set(
         if not text:
             skipped += 1
         elif id in texts:
-            raise InputError(expected=f"an id of its own in {place}", found=f"{brief(id)} again", fix="rename one")
+            raise InputError(expected=f"a unique id in {place}", found=f"{brief(id)} again", fix="rename one")
         else:
             texts[id] = text
     if not texts:
@@ -119,15 +119,15 @@ def read_text_set(
             expected=f"{what} in '{shown(str(path))}'", found=f"{skipped} without text", fix="name another file"
         )
     if skipped:
-        tell(f"{skipped:,} of {skipped + len(texts):,} {what} have no text and are left out")
+        tell(f"{skipped:,} of {skipped + len(texts):,} {what} have no text and are skipped")
     return TextSet(ids=tuple(texts), texts=tuple(texts.values()), skipped=skipped)
 
 
 def read_judgements(path: Path) -> Judgements:
-    """The judged passages of each query; a negative gain, as Cranfield has, means not relevant and is 0.
+    """The judged passages of each query; a negative gain, as in Cranfield, means not relevant and becomes 0.
 
     Raises:
-        InputError: a line has another form, or judges a passage for a query twice.
+        InputError: a line has another format, or judges the same passage twice for a query.
     """
     found: Judgements = {}
     for number, line in enumerate(lines_of(file_text(path, what="judgements")), start=1):
@@ -139,70 +139,70 @@ def read_judgements(path: Path) -> Judgements:
             raise InputError(
                 expected=f"`query 0 passage gain` or `query passage gain` in {place}",
                 found=counted(len(cells), "column"),
-                fix="name a file of judgements",
+                fix="name a judgements file",
             )
         query, passage, said = cells[0], cells[-2], cells[-1]
         try:
             gain = max(0.0, float(said))
         except ValueError:
             if number == 1:
-                continue  # the names of the columns
-            raise InputError(expected=f"a number as gain in {place}", found=brief(said), fix="mend the line") from None
+                continue  # the header
+            raise InputError(expected=f"a number as gain in {place}", found=brief(said), fix="fix the line") from None
         if passage in found.setdefault(query, {}):
             raise InputError(
-                expected=f"each passage once for a query, in {place}", found=f"{brief(passage)} again", fix="remove one"
+                expected=f"each passage once per query, in {place}", found=f"{brief(passage)} again", fix="remove one"
             )
         found[query][passage] = gain
     return found
 
 
 def judgements_for(judgements: Judgements, queries: TextSet, by: str | None = None) -> Judgements:
-    """The judgements by the ids of the queries.
+    """The judgements, keyed by query id.
 
-    The judgements of Cranfield count the queries 1, 2, 3 ... as they stand in the file, whatever ids they have there.
+    The judgements of Cranfield number the queries 1, 2, 3 ... by position in the file, whatever their ids are.
 
     Args:
-        by: "ids" or "places", what the judgements call the queries by. None takes ids where they match, and places,
-            which is told, where no id matches and all are between 1 and the number of queries.
+        by: how the judgements refer to queries, "ids" or "places". None uses ids if they match, and places, with a
+            notice, if no id matches and all are between 1 and the number of queries.
 
     Raises:
-        ConfigError: `by` is something else.
-        InputError: no judged query is known, places are asked for and a query is no place or was skipped, or it is
-            not clear which of the two is meant: some of them are ids, and all of them could be places.
+        ConfigError: `by` has another value.
+        InputError: no judged query is known; or places are requested, and a query is not a place or was skipped; or it
+            is ambiguous which of the two is meant: some are ids, and all could be places.
     """
-    require(by in (None, *JUDGED_BY), expected=f"{' or '.join(JUDGED_BY)}", found=repr(by), fix="use one of the two")
+    require(by in (None, *JUDGED_BY), expected=f"{' or '.join(JUDGED_BY)}", found=repr(by), fix="use one of them")
     known = set(queries.ids)
     unknown = [query for query in judgements if query not in known]
     by_place = {} if queries.skipped else {str(number): id for number, id in enumerate(queries.ids, start=1)}
     no_place = [query for query in judgements if query not in by_place]
     if by == "places" and no_place:
         raise InputError(
-            expected=f"judgements that count the {len(queries):,} queries from 1",
+            expected=f"judgements that number the {len(queries):,} queries from 1",
             found=f"{queries.skipped:,} queries without text" if queries.skipped else f"query {brief(no_place[0])}",
-            fix="use ids, or mend the file of queries",
+            fix="use ids, or fix the queries file",
         )
     if by is None and unknown and not no_place and len(unknown) < len(judgements):
         raise InputError(
             expected="judgements that use the ids of the queries",
-            found=f"query {brief(unknown[0])}, which is no id, though others are",
-            fix="say --judged-by places if they count the queries of the file, as in Cranfield, or --judged-by ids",
+            found=f"query {brief(unknown[0])}, which is not an id, though others are",
+            fix="use --judged-by places if they number the queries of the file, as in Cranfield, or --judged-by ids",
         )
     if by == "places" or (by is None and unknown and not no_place):
         if by is None:
             tell(
-                f"no judged query is an id of the queries (as {brief(unknown[0])}), "
-                "so they are taken as places in the file of queries"
+                f"no judged query is the id of a query (for example {brief(unknown[0])}), "
+                "so they are read as positions in the queries file"
             )
         return {by_place[query]: gains for query, gains in judgements.items()}
     if judgements and len(unknown) == len(judgements):
         raise InputError(
-            expected="judgements of the queries that were given",
+            expected="judgements of the given queries",
             found=f"query {brief(unknown[0])}, which is not among them",
-            fix="name the queries that the judgements belong to",
+            fix="name the queries to which the judgements belong",
         )
     if not unknown:
         return judgements
-    tell(f"{len(unknown):,} of {len(judgements):,} judged queries are not among the queries and are left out")
+    tell(f"{len(unknown):,} of {len(judgements):,} judged queries are not among the queries and are ignored")
     return {query: gains for query, gains in judgements.items() if query in known}
 
 
@@ -215,7 +215,7 @@ def _table_records(path: Path, text_column: str | None, option: str) -> Iterator
     text = text_column or _first_of(TEXT_COLUMNS, columns) or columns.get(TITLE_COLUMN)
     if text is None or text not in first.values:
         raise InputError(
-            expected=f"a column of text{f' {text!r}' if text else ''} in '{shown(str(path))}'",
+            expected=f"a text column{f' {text!r}' if text else ''} in '{shown(str(path))}'",
             found=show_columns(first.values),
             fix=f"name it with {option}",
         )
@@ -242,17 +242,17 @@ def _trec_records(path: Path, text: str) -> Iterator[tuple[str, str, str]]:
         id = _TREC_LABEL.sub("", ids[0]).strip() if ids else ""
         if not id or len(ids) > 1:
             found = f"{len(ids)} of them" if id else "none"
-            raise InputError(expected=f"one <docno> or <num> in {place}", found=found, fix="mend the file")
+            raise InputError(expected=f"one <docno> or <num> in {place}", found=found, fix="fix the file")
         yield id, _titled(" ".join(fields.get("title", [])), " ".join(fields.get("text", []))), place
 
 
 def _tag_as_text(tag: re.Match[str]) -> str:
-    """Nothing for a tag that may stand in a word, as in H<sub>2</sub>O; a space for others."""
+    """An empty string for a tag that may occur inside a word, as in H<sub>2</sub>O; a space for others."""
     return "" if (tag[1] or "").lower() in _TAGS_IN_WORDS else " "
 
 
 def _titled(title: str, text: str) -> str:
-    """Both in one, on one line."""
+    """Title and text joined, on one line."""
     title, text = " ".join(title.split()), " ".join(text.split())
     return text if text.startswith(title) else f"{title} {text}".strip()
 

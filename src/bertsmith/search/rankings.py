@@ -1,4 +1,4 @@
-"""Rankings of passages: the best of many scores, the nearest vectors, several rankings made one.
+"""Rankings of passages: top scores, nearest vectors, and fusion of several rankings.
 
 Letters: Q queries, P passages, k ranked passages, D width of the vectors.
 """
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bertsmith.errors import InputError
 
-NOBODY = -1  # where fewer passages than asked for are ranked
+NOBODY = -1  # fills places if fewer passages than requested are ranked
 FUSION_CONSTANT = 60
 _BLOCK = 8192  # passages
 _QUERIES = 1024
@@ -24,11 +24,11 @@ Vectors = npt.NDArray[np.floating[Any]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """The best passages of each query, the best first; of equal scores the earlier passage comes first.
+    """The best passages of each query, best first; with equal scores the earlier passage comes first.
 
     Attributes:
-        places: int64 [Q, k], the numbers of the passages from 0; NOBODY behind the last one.
-        scores: float64 [Q, k]; minus infinity where there is nobody.
+        places: int64 [Q, k], passage numbers from 0; NOBODY after the last one.
+        scores: float64 [Q, k]; minus infinity at NOBODY.
     """
 
     places: Ints
@@ -45,8 +45,8 @@ def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = 
 
     Args:
         scores: [Q, P]; minus infinity is never ranked.
-        top: passages that are kept, at least 1.
-        places: int64 [Q, P], the passages that the scores belong to; 0, 1, 2 ... if not given.
+        top: number of passages to keep, at least 1.
+        places: int64 [Q, P], the passages of the scores; 0, 1, 2 ... by default.
     """
     assert top >= 1, top
     scores = np.asarray(scores, dtype=np.float64)
@@ -68,20 +68,20 @@ def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = 
 
 
 def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
-    """The passages with the highest dot product (the cosine, at length 1): exact, all of them are looked at.
+    """The passages with the highest dot product (the cosine of normalized vectors), by exact search.
 
     Args:
         queries: [Q, D].
-        passages: [P, D], may be memory-mapped; a block of them is multiplied with a block of queries at a time.
+        passages: [P, D], may be memory-mapped; blocks of passages are multiplied with blocks of queries.
 
     Raises:
         InputError: the widths differ.
     """
     if queries.ndim != 2 or passages.ndim != 2 or queries.shape[1] != passages.shape[1]:
         raise InputError(
-            expected="queries and passages as vectors of one width",
+            expected="queries and passages with vectors of the same width",
             found=f"arrays of shape {list(queries.shape)} and {list(passages.shape)}",
-            fix="make both with the same model",
+            fix="compute both with the same model",
         )
     asked = [np.asarray(queries[at : at + _QUERIES], np.float32) for at in range(0, max(1, len(queries)), _QUERIES)]
     found = [
@@ -98,7 +98,7 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
 
 
 def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT) -> Ranking:
-    """One ranking by the ranks in several: the score of a passage is the sum of 1 / (constant + rank), ranks from 1.
+    """Reciprocal rank fusion: the score of a passage is the sum of 1 / (constant + rank), with ranks from 1.
 
     Source: Cormack, Clarke and Büttcher, "Reciprocal rank fusion outperforms Condorcet and individual rank learning
     methods" (2009).
@@ -115,7 +115,7 @@ def fused(rankings: Sequence[Ranking], top: int, constant: int = FUSION_CONSTANT
 
 
 def joined(parts: Sequence[Ranking]) -> Ranking:
-    """The rankings of several groups of queries as one; they rank equally many passages."""
+    """The rankings of several groups of queries as one; all must rank the same number of passages."""
     return Ranking(
         places=np.concatenate([part.places for part in parts]), scores=np.concatenate([part.scores for part in parts])
     )

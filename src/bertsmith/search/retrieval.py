@@ -1,4 +1,4 @@
-"""Search over passages: by words, by vectors, by both, read again by a model of pairs; and how good it is.
+"""Passage search by words, vectors or both, re-ranked by a model that scores pairs; and its evaluation.
 
 Letters: Q queries, P passages, k ranked passages.
 """
@@ -16,41 +16,39 @@ from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, query_vectors
 from bertsmith.search.passages import Judgements, TextSet
 from bertsmith.search.rankings import NOBODY, Ranking, best, fused, joined, shortened
+from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.embedder import Embedder
 
-VECTORS, BY_WORDS, HYBRID = SYSTEMS = ("vectors", "bm25", "hybrid")
-DEPTH = 100  # passages that a first search hands on, and that recall@100 looks at
-
 
 def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], ranking: Ranking, top: int) -> Ranking:
-    """The best `top` of all that `ranking` holds, by the score of a model of pairs."""
+    """The best `top` passages of `ranking`, by the scores of a model for text pairs."""
     parts = []
     before = scorer.cut
     with Progress("re-ranking", total=len(queries), unit="queries") as progress:
         for number, query in enumerate(queries):
             places = ranking.places[number][ranking.places[number] != NOBODY]
-            with quiet():  # one line for all queries, not one for each
+            with quiet():  # one warning for all queries, not one per query
                 scores = scorer.scores(query, [texts[place] for place in places])
             parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))
             progress.advance()
     if scorer.cut > before:
-        warn(f"pairs longer than the model reads, which were cut: {scorer.cut - before:,}")
+        warn(f"pairs longer than the model's limit, truncated: {scorer.cut - before:,}")
     return joined(parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Retriever:
-    """Passages with the ways to search them.
+    """Passages and the means to search them.
 
     Attributes:
-        passages: what is searched.
-        bm25: their words; None where nobody searches by words.
-        embedder: makes the vectors of queries.
-        index: the vectors of the passages.
-        change: what was done to these vectors, and is done to those of queries; None where nothing was.
-        scorer: reads the best passages again; None where nobody does.
-        depth: of how many passages of each search the ranks are fused, and how many are read again.
+        passages: the passages.
+        bm25: their BM25 index; None if there is no search by words.
+        embedder: computes query vectors.
+        index: the passage vectors.
+        change: the change applied to passage vectors, also applied to query vectors; None for no change.
+        scorer: re-ranks the best passages; None for no re-ranking.
+        depth: how many passages of each search are fused, and how many are re-ranked.
     """
 
     passages: TextSet
@@ -62,10 +60,10 @@ class Retriever:
     depth: int = DEPTH
 
     def rank(self, queries: Sequence[str], system: str = VECTORS, top: int = 10) -> Ranking:
-        """The best `top` passages of each query, read again where there is a scorer: then `depth` at most.
+        """The best `top` passages of each query; if there is a scorer, re-ranked and at most `depth`.
 
         Args:
-            system: one of SYSTEMS; what it needs must be there.
+            system: one of SYSTEMS; the parts that it needs must be set.
         """
         if self.scorer is None:
             return self.first_ranking(queries, system, top)
@@ -73,11 +71,11 @@ class Retriever:
         return reranked(self.scorer, queries, self.passages.texts, ranking, top)
 
     def side_by_side(self, queries: Sequence[str], system: str, top: int = DEPTH) -> dict[str, Ranking]:
-        """The rankings by all that is there: vectors, words, both; and one of them read again, where there is a scorer.
+        """The rankings of all available systems: vectors, words, both; and one re-ranked, if there is a scorer.
 
         Args:
-            system: which of them is read again.
-            top: passages that are ranked; where `depth` is less, fewer are fused and read again.
+            system: the system to re-rank.
+            top: number of passages to rank; a smaller `depth` limits how many are fused and re-ranked.
         """
         reach = max(top, self.depth)
         there = [VECTORS] * (self.index is not None) + [BY_WORDS] * (self.bm25 is not None)
@@ -90,7 +88,7 @@ class Retriever:
         return {name: shortened(ranking, top) for name, ranking in found.items()}
 
     def first_ranking(self, queries: Sequence[str], system: str, top: int) -> Ranking:
-        """The best `top` passages of each query by words, vectors or both; nothing is read again."""
+        """The best `top` passages of each query by words, vectors or both, without re-ranking."""
         if system == HYBRID:
             return fused([self.first_ranking(queries, one, self.depth) for one in (BY_WORDS, VECTORS)], top)
         if system == BY_WORDS:
@@ -104,23 +102,29 @@ class Retriever:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchScores:
-    """How good a search is.
+    """The evaluation of a search.
 
     Attributes:
         scores: the mean over the queries, by the names of RANKING_METRICS.
         num_queries: queries that have a relevant passage; only they count.
+        num_passages: passages that were searched.
         by_query: the scores of each of them.
     """
 
     scores: Mapping[str, float]
     num_queries: int
+    num_passages: int
     by_query: Mapping[str, Mapping[str, float]]
+
+    def to_dict(self) -> dict[str, float]:
+        """Plain values for JSON: the number of queries and the mean scores."""
+        return {"queries": self.num_queries, **self.scores}
 
 
 def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgements: Judgements) -> SearchScores:
-    """The scores of a ranking of DEPTH passages for each query.
+    """The scores of a ranking of DEPTH passages per query.
 
-    A relevant passage that is not among the passages counts as not found.
+    A relevant passage that is missing from the passages counts as not found.
 
     Raises:
         InputError: no query has a relevant passage.
@@ -135,14 +139,14 @@ def score_search(ranking: Ranking, queries: TextSet, passages: TextSet, judgemen
         by_query[id] = {name: metric(ranked, judged) for name, metric in RANKING_METRICS.items()}
     if not by_query:
         raise InputError(
-            expected="judgements of a relevant passage for these queries", found="none", fix="check both files"
+            expected="judgements with a relevant passage for these queries", found="none", fix="check both files"
         )
     means = {name: float(np.mean([scores[name] for scores in by_query.values()])) for name in RANKING_METRICS}
-    return SearchScores(scores=means, num_queries=len(by_query), by_query=by_query)
+    return SearchScores(scores=means, num_queries=len(by_query), num_passages=len(passages), by_query=by_query)
 
 
 def tell_unjudged(queries: TextSet, passages: TextSet, judgements: Judgements) -> None:
-    """Says on stderr what of the judgements and queries cannot count."""
+    """Reports on stderr which judgements and queries cannot count."""
     unanswered = sum(not any(judgements.get(id, {}).values()) for id in queries.ids)
     if unanswered:
         tell(f"{unanswered:,} of {len(queries):,} queries have no relevant passage and do not count")

@@ -1,12 +1,12 @@
-"""The senses of a word: its occurrences in a text as an encoder sees them, sorted into groups.
+"""The senses of a word: its occurrences in a text, clustered by their contextual vectors.
 
-Each occurrence has a vector, the mean of the word's pieces in its sentence. Vectors at length 1 are clustered;
-occurrences of one sense should come together. How many groups there are is chosen by the silhouette.
+The vector of an occurrence is the mean over the word's pieces in its sentence. Normalized vectors are clustered;
+occurrences of the same sense should end up in the same group. The silhouette determines the number of groups.
 
 Letters: O occurrences, K groups, D width of the vectors.
 
-Source: Rousseeuw, "Silhouettes" (1987); Wiedemann et al., "Does BERT make any sense?" (2019), for vectors of BERT in
-place of senses.
+Source: Rousseeuw, "Silhouettes" (1987); Wiedemann et al., "Does BERT make any sense?" (2019), for BERT vectors as
+representations of senses.
 """
 
 import dataclasses
@@ -33,7 +33,7 @@ from bertsmith.text.pack import pack_rows, room_for_text
 METHODS = ("k-means", "agglomerative")
 MOST_CLUSTERS = 6
 LOWEST_SILHOUETTE = 0.25
-"""Kaufman and Rousseeuw (1990) find no substantial structure below it: then all occurrences are one group."""
+"""Below this value Kaufman and Rousseeuw (1990) find no substantial structure: all occurrences form one group."""
 
 _BLOCK = 256  # occurrences
 
@@ -44,12 +44,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Occurrence:
-    """A word where it stands.
+    """An occurrence of a word in a sentence.
 
     Attributes:
-        sentence: the text around it.
-        start: its first character there.
-        end: one past its last.
+        sentence: the sentence.
+        start: position of the word's first character.
+        end: position after its last character.
     """
 
     sentence: str
@@ -57,7 +57,7 @@ class Occurrence:
     end: int
 
     def context(self, around: int) -> dict[str, str]:
-        """The word with at most `around` characters on both sides, for people: left, word and right."""
+        """The word with up to `around` characters of context on each side, for display: left, word and right."""
         text, start, end = self.sentence, self.start, self.end
         left, right = text[max(0, start - around) : start], text[end : end + around]
         return {
@@ -72,13 +72,13 @@ class Senses:
     """The occurrences of a word in groups, the largest group first.
 
     Attributes:
-        occurrences: O of them.
-        groups: int64 [O], the group of each, from 0.
-        closeness: float64 [O], the cosine of each with the centre of its group.
-        centres: float64 [K, D], of length 1.
-        silhouettes: for each number of groups that was tried, from -1 to 1; higher is a clearer division.
-        points: float64 [O, 2], the vectors on the two axes of their largest variance.
-        shown: the share of the variance that the two axes hold.
+        occurrences: O occurrences.
+        groups: int64 [O], the group of each occurrence, from 0.
+        closeness: float64 [O], the cosine of each vector with the centre of its group.
+        centres: float64 [K, D], normalized.
+        silhouettes: by number of groups tried, from -1 to 1; higher means better separation.
+        points: float64 [O, 2], the vectors projected on their first two principal components.
+        shown: the fraction of the variance in these two components.
     """
 
     occurrences: Sequence[Occurrence]
@@ -90,7 +90,7 @@ class Senses:
     shown: float
 
     def central(self, group: int, most: int) -> list[Occurrence]:
-        """The occurrences nearest to the centre of a group, each sentence once."""
+        """The occurrences nearest to the centre of a group, at most one per sentence."""
         members = np.flatnonzero(self.groups == group)
         members = members[np.argsort(-self.closeness[members], kind="stable")]
         found: dict[str, Occurrence] = {}
@@ -100,13 +100,13 @@ class Senses:
 
 
 def read_sentences(path: Path) -> Iterator[str]:
-    """The sentences of a text file or a folder of them, one by one; what is left out is told at the end."""
+    """Yields the sentences of a text file or a folder of text files; reports at the end what was skipped."""
     report = ReadReport()
     for document in read_documents([path], report=report):
         yield from document.sentences
     if report.encoding_errors or report.cut_lines or report.skipped_files:
         tell(
-            f"left out: {counted(report.encoding_errors, 'byte')} of no UTF-8, the ends of "
+            f"skipped: {counted(report.encoding_errors, 'byte')} of invalid UTF-8, the ends of "
             f"{counted(report.cut_lines, 'overlong line')}, {counted(report.skipped_files, 'file')}"
         )
 
@@ -114,15 +114,15 @@ def read_sentences(path: Path) -> Iterator[str]:
 def find_words(
     sentences: Iterable[str], words: Sequence[str], rules: TextRules, *, most: int | None = None, seed: int = 0
 ) -> list[list[Occurrence]]:
-    """Where each of several words stands. The sentences are taken once, and only those with a word are kept.
+    """The occurrences of each of several words, from one pass over the sentences.
 
     Args:
-        words: each is one word, or several that follow one another.
-        rules: how words are cut and whether capitals count.
-        most: of more occurrences of a word a random part is taken, and that is told.
+        words: each is a single word or a sequence of words.
+        rules: how text is split into words, and whether case matters.
+        most: with more occurrences of a word, a random sample of this size is kept, and a notice says so.
 
     Raises:
-        InputError: a word has no letter, or stands nowhere; the message names near spellings.
+        InputError: a word has no letters or does not occur; the message suggests similar spellings.
     """
     parts = [_Kept(word, rules, most, seed) for word in words]
     seen: set[str] = set()
@@ -136,7 +136,7 @@ def find_words(
 
 
 class _Kept:
-    """The occurrences of one word, of which a random `most` are kept while they come.
+    """Reservoir sample of at most `most` occurrences of a word.
 
     Source: Vitter, "Random sampling with a reservoir" (1985), algorithm R.
     """
@@ -159,30 +159,30 @@ class _Kept:
             self._count += 1
 
     def result(self, seen: Collection[str]) -> list[Occurrence]:
-        """What was kept, in order."""
+        """The sampled occurrences, in order."""
         if not self._kept:
             near = difflib.get_close_matches(" ".join(self.wanted), seen, n=3, cutoff=0.7)
             raise InputError(
                 expected=f"the word {self.word!r} in the text",
                 found=f"none among {len(seen):,} different words",
-                fix=f"near spellings there: {', '.join(near)}" if near else "name a word that stands there",
+                fix=f"similar spellings in the text: {', '.join(near)}" if near else "name a word of the text",
             )
         if self._count > len(self._kept):
-            tell(f"{self.word!r} stands {self._count:,} times; a random {self.most:,} of them are looked at")
+            tell(f"{self.word!r} occurs {self._count:,} times; using a random sample of {self.most:,}")
         return [occurrence for _, occurrence in sorted(self._kept, key=lambda pair: pair[0])]
 
 
 def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence], layers: str = "last") -> Vectors:
     """The vector of each occurrence, the mean over the word's pieces, float32 [O, D].
 
-    Of a sentence that is longer than the model reads, the part around the word is read, and that is told.
+    A sentence over the model's length limit is truncated to the part around the word, and a notice says so.
 
     Args:
-        layers: a choice of `layer_mix`; words can be told apart in lower ones too.
+        layers: a name known to `layer_mix`; lower layers can separate senses, too.
 
     Raises:
-        ConfigError: the choice of layers is unknown.
-        InputError: a word alone is longer than the model reads.
+        ConfigError: the name of the layers is unknown.
+        InputError: the word alone exceeds the model's length limit.
     """
     choice = encoder.choice(layers)
     limit = encoder.model.max_tokens
@@ -200,7 +200,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
         texts.append(pieces.ids[begin : begin + room])
         spans.append((first - begin + 1, last - begin + 1, len(pieces) > room))
     if cut := sum(span[2] for span in spans):
-        tell(f"sentences longer than the {limit} tokens that are read: {cut:,}; the part around the word is taken")
+        tell(f"sentences longer than {limit} tokens, truncated around the word: {cut:,}")
     vectors = np.empty((len(texts), choice.width(encoder.hidden_size)), dtype=np.float32)
     with Progress("vectors of the word", total=len(texts), unit="occurrences") as progress:
         for start in range(0, len(texts), _BLOCK):
@@ -222,12 +222,12 @@ def group_senses(
     method: str = "k-means",
     seed: int = 0,
 ) -> Senses:
-    """The occurrences in groups by their vectors [O, D].
+    """The occurrences, grouped by their vectors [O, D].
 
     Args:
-        clusters: how many groups; None takes the number from 2 to MOST_CLUSTERS with the highest silhouette, or one
-            group where none reaches LOWEST_SILHOUETTE.
-        method: "k-means", or "agglomerative" with the mean distance between groups, by cosine.
+        clusters: the number of groups; None picks the number from 2 to MOST_CLUSTERS with the highest silhouette, or
+            a single group if none reaches LOWEST_SILHOUETTE.
+        method: "k-means", or "agglomerative" with average linkage on cosine distances.
 
     Raises:
         ConfigError: the method is unknown, or there are more groups than occurrences.
@@ -236,9 +236,9 @@ def group_senses(
     count = len(occurrences)
     require(
         clusters is None or 1 <= clusters <= count,
-        expected=f"from 1 to {count} groups, the occurrences",
+        expected=f"1 to {count} groups, at most one per occurrence",
         found=clusters,
-        fix="ask for fewer groups",
+        fix="use fewer groups",
     )
     directions = unit(vectors.astype(np.float64))
     tried = range(2, min(MOST_CLUSTERS, count - 1) + 1) if clusters is None else [clusters]
@@ -268,7 +268,7 @@ def group_senses(
 
 
 def plane(directions: Floats) -> tuple[Floats, float]:
-    """The vectors on their first two principal axes, [O, 2], and the share of the variance there."""
+    """The vectors projected on their first two principal components, [O, 2], and the fraction of variance in them."""
     centred = directions - directions.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     points = np.zeros((len(directions), 2))
@@ -279,11 +279,11 @@ def plane(directions: Floats) -> tuple[Floats, float]:
 
 
 def plane_beside(senses: Senses, vectors: Vectors, others: Vectors) -> tuple[Floats, float, Ints]:
-    """The occurrences and those of another word on one plane: points, the share of the variance there, and groups.
+    """The occurrences of two words in one plane: points, the fraction of variance in the plane, and groups.
 
     Args:
-        vectors: [O, D], of the occurrences.
-        others: those of the other word, which are the last group.
+        vectors: [O, D], vectors of the occurrences.
+        others: vectors of the other word's occurrences, which form the last group.
     """
     points, shown = plane(unit(np.concatenate([vectors, others]).astype(np.float64)))
     return points, shown, np.concatenate([senses.groups, np.full(len(others), len(senses.centres))])
@@ -311,7 +311,7 @@ def _divide(directions: Floats, number: int, method: str, seed: int) -> Ints:
 
 
 def _by_size(groups: Ints) -> Ints:
-    """The groups numbered anew, the largest first; of equal ones, that which occurs first."""
+    """The groups renumbered by size, largest first; groups of equal size by first occurrence."""
     names, first, counts = np.unique(groups, return_index=True, return_counts=True)
     order = np.lexsort((first, -counts))
     number = np.empty(len(names), dtype=np.int64)

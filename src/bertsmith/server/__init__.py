@@ -1,1 +1,1 @@
-"""Loaded models over HTTP: what a `Model` of the library can do, as routes that answer JSON."""
+"""Serve models over HTTP: JSON routes for everything that a `Model` can do."""

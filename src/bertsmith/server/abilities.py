@@ -1,55 +1,59 @@
-"""How each ability of a model is asked with a list, and how its tokens are counted.
+"""How the server calls each ability of a model with a list of items, and counts its tokens.
 
-An item is what one answer is given for: a text, a pair, a question. Items of several requests go through a model
-together where ability and options are the same.
+An item is what gets one answer: a text, a pair, a question. Items of different requests are batched together if their
+ability and options are the same.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertsmith.library import Model
-from bertsmith.server.attention_view import attention_of
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
 
 
 @dataclasses.dataclass(frozen=True)
 class Ability:
-    """One thing that models do.
+    """Something that models can do.
 
     Attributes:
-        ask: the answers of a model to some items, with the options of the request; one an item.
-        rows: the texts, pairs or lists of words that a model reads for each of all items of a request.
+        ask: takes a model, items and the options of the request; returns one answer per item.
+        rows: takes a model and all items of a request; returns the texts, pairs or lists of words read for each item.
+        cut: how truncated tokens are counted: from the "length" of a row, from `cut_tokens` of the "answer", or ""
+            if texts that are too long are refused.
     """
 
     ask: Callable[..., Sequence[Any]]
-    rows: Callable[[Model, Sequence[Any]], list[Sequence[Any]]]
+    rows: "Callable[[Model, Sequence[Any]], list[Sequence[Any]]]"
+    cut: str = ""
 
 
-def _each(model: Model, items: Sequence[Any]) -> list[Sequence[Any]]:
-    """Every item is a row."""
+def _each(model: "Model", items: Sequence[Any]) -> list[Sequence[Any]]:
+    """One row per item."""
     return [(item,) for item in items]
 
 
 def _method(name: str) -> Callable[..., Sequence[Any]]:
-    """The method of a model that takes a list of items."""
+    """A function that calls the method of that name with a list of items."""
 
-    def ask(model: Model, items: Sequence[Any], **options: Any) -> Sequence[Any]:
+    def ask(model: "Model", items: Sequence[Any], **options: Any) -> Sequence[Any]:
         answers: Sequence[Any] = getattr(model, name)(items, **options)
         return answers
 
     return ask
 
 
-def _rerank(model: Model, pairs: Sequence[tuple[str, str]], query: str) -> Sequence[float]:
+def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> Sequence[float]:
     return model.rerank(query, [passage for _, passage in pairs])
 
 
-def _look(model: Model, items: Sequence[Any]) -> Sequence[dict[str, Any]]:
-    return [attention_of(model, *((item, None) if isinstance(item, str) else item)) for item in items]
+def _look(model: "Model", items: Sequence[Any]) -> Sequence[dict[str, Any]]:
+    pairs = [(item, None) if isinstance(item, str) else item for item in items]
+    return [model.attention(text, pair).to_dict() for text, pair in pairs]
 
 
-def _pieces(model: Model, texts: Sequence[str]) -> Sequence[dict[str, Any]]:
-    """The pieces, ids and characters of each text."""
+def _pieces(model: "Model", texts: Sequence[str]) -> Sequence[dict[str, Any]]:
+    """The pieces, ids and character offsets of each text."""
     found = []
     for text in texts:
         pieces = model.tokenizer.encode_with_offsets(text, special_tokens=model.reads_specials())
@@ -60,52 +64,59 @@ def _pieces(model: Model, texts: Sequence[str]) -> Sequence[dict[str, Any]]:
     return found
 
 
-def _endings(model: Model, questions: Sequence[Any]) -> list[Sequence[Any]]:
+def _endings(model: "Model", questions: Sequence[Any]) -> list[Sequence[Any]]:
     return [[(context, ending) for ending in endings] for context, endings in questions]
 
 
-def _passages(model: Model, pairs: Sequence[Any]) -> list[Sequence[Any]]:
-    """Query and passage in one row; of a model without a task the query once, and the passages."""
+def _passages(model: "Model", pairs: Sequence[Any]) -> list[Sequence[Any]]:
+    """Rows of query and passage; for a model without a task, the query once and then the passages alone."""
     if model.task is not None:
         return _each(model, pairs)
     return [pair if number == 0 else pair[1:] for number, pair in enumerate(pairs)]
 
 
 ABILITIES: Mapping[str, Ability] = {
+    "fill": Ability(_method("fill"), _each),
     **{
-        name: Ability(_method(name), _each)
-        for name in ("embed", "fill", "next_sentence", "classify", "score", "tag", "answer")
+        name: Ability(_method(name), _each, cut="answer")
+        for name in ("next_sentence", "classify", "score", "tag", "answer")
     },
-    "choose": Ability(_method("choose"), _endings),
-    "rerank": Ability(_rerank, _passages),
+    "choose": Ability(_method("choose"), _endings, cut="answer"),
+    "embed": Ability(_method("embed"), _each, cut="length"),
+    "rerank": Ability(_rerank, _passages, cut="length"),
     "attention": Ability(_look, _each),
     "pieces": Ability(_pieces, _each),
 }
-# What every model does; the others are among the abilities that a model names.
+# Supported by every model; the others are listed in a model's `abilities`.
 OF_ALL = ("attention", "pieces")
 
 
+def cut_by_answers(ability: str, answers: Sequence[Any]) -> int:
+    """The truncated tokens of a request, if its answers report them."""
+    return sum(answer.cut_tokens for answer in answers) if ABILITIES[ability].cut == "answer" else 0
+
+
 def characters(items: Sequence[Any]) -> int:
-    """The characters of some items."""
+    """The total number of characters in some items."""
     return sum(len(item) if isinstance(item, str) else characters(item) for item in items)
 
 
-def tokens_of(model: Model, ability: str, items: Sequence[Any]) -> list[list[int]]:
-    """For each item of a request the tokens of the rows that are read for it, before anything is cut."""
+def tokens_of(model: "Model", ability: str, items: Sequence[Any]) -> list[list[int]]:
+    """For each item of a request, the number of tokens of each of its rows before truncation."""
     rows = ABILITIES[ability].rows(model, items)
     read_by = "pieces" if ability in OF_ALL else ability
     lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by))
     return [[next(lengths) for _ in of_item] for of_item in rows]
 
 
-def read_at_most(model: Model, ability: str, lengths: Sequence[int]) -> int:
-    """The tokens that a model reads of rows of some lengths; windows over long texts leave nothing out."""
+def read_at_most(model: "Model", ability: str, lengths: Sequence[int]) -> int:
+    """The tokens that a model reads of rows with these lengths; long texts read in windows are read in full."""
     longest = model.reads_at_most(ability)
     return sum(lengths if longest is None else (min(length, longest) for length in lengths))
 
 
-def cut_by_length(model: Model, ability: str, lengths: Sequence[Sequence[int]]) -> int:
-    """The tokens of a request that will not be read; 0 where answers say themselves what was cut."""
-    if ability not in ("embed", "rerank"):
+def cut_by_length(model: "Model", ability: str, lengths: Sequence[Sequence[int]]) -> int:
+    """The tokens of a request that will be truncated, if they can be counted from the lengths."""
+    if ABILITIES[ability].cut != "length":
         return 0
     return sum(sum(of_item) - read_at_most(model, ability, of_item) for of_item in lengths)

@@ -1,34 +1,34 @@
-"""The application: all routes of a server on some loaded models."""
+"""The ASGI application: all routes of a server for its loaded models."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.responses import HTMLResponse
 
 from bertsmith import __version__
-from bertsmith.library import Model
-from bertsmith.server import documents, schemas
-from bertsmith.server.files import page_router
-from bertsmith.server.gate import Gate
-from bertsmith.server.hosts import Hosts
+from bertsmith.server import schemas
+from bertsmith.server.documents import document_router, page_router
+from bertsmith.server.gate import OPEN_PATHS, Gate
 from bertsmith.server.prometheus import CONTENT_TYPE, Metrics
 from bertsmith.server.refusal import json_response, refused
 from bertsmith.server.routes import ROUTES
-from bertsmith.server.service import Service
+from bertsmith.server.service import Hosts, Service
 from bertsmith.server.settings import ServerSettings
 
-_STYLE_SECONDS = 3600
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
+
 _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 
 
-def create_app(models: Mapping[str, Model], settings: ServerSettings | None = None, key: str | None = None) -> Gate:
-    """The server of some models, as an ASGI application.
+def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = None, key: str | None = None) -> Gate:
+    """The server as an ASGI application.
 
     Args:
-        models: by the name that requests give, in the order in which they are asked where a request gives none.
+        models: by the name used in requests; without a name, the first model that can answer is used.
         settings: limits.
-        key: that requests must bear; None where anybody may ask.
+        key: the API key that requests must send; None to allow all requests.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
@@ -45,7 +45,7 @@ def create_app(models: Mapping[str, Model], settings: ServerSettings | None = No
     app = FastAPI(
         title="Bertsmith",
         version=__version__,
-        description="What the models of this server can do, over HTTP.",
+        description="The models of this server over HTTP.",
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
@@ -56,18 +56,19 @@ def create_app(models: Mapping[str, Model], settings: ServerSettings | None = No
     for route in ROUTES:
         app.add_api_route(route.path, endpoints[route.path], **route.document())
     app.include_router(_watch_router(service))
-    app.include_router(_document_router(app, has_key=key is not None))
+    bodies = [route.asked for route in ROUTES]
+    app.include_router(document_router(app, bodies, has_key=key is not None, open_paths=OPEN_PATHS))
     app.include_router(page_router())
     for status, sentence in (
-        (404, "there is no such route; GET /docs lists all"),
-        (405, "this route does not take that method; GET /docs lists all"),
+        (404, "no such route; GET /docs lists all routes"),
+        (405, "this route does not support that method; GET /docs lists all routes"),
     ):
         app.add_exception_handler(status, _told(status, sentence))
     return Gate(app, endpoints, service=service, key=key, paths=[*endpoints, *_COUNTED])
 
 
 def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitable[Response]]:
-    """What answers a request that no route takes."""
+    """The handler for requests that match no route."""
 
     async def handler(request: Request, error: Exception) -> Response:
         return refused(status, sentence, getattr(error, "headers", None))
@@ -76,17 +77,17 @@ def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitabl
 
 
 def _watch_router(service: Service) -> APIRouter:
-    """Routes for whoever watches the server."""
+    """Routes for monitoring."""
     router = APIRouter()
 
-    @router.get("/health", summary="The process answers.")
+    @router.get("/health", summary="Whether the process is alive.")
     async def health() -> Response:
         return json_response({"status": "ok"})
 
     @router.get(
         "/ready",
-        summary="Models can be asked.",
-        responses={503: {"model": schemas.ErrorReply, "description": "not now"}},
+        summary="Whether the models accept requests.",
+        responses={503: {"model": schemas.ErrorReply, "description": "starting or stopping"}},
     )
     async def ready() -> Response:
         if service.is_ready:
@@ -111,7 +112,7 @@ def _watch_router(service: Service) -> APIRouter:
         ]
         return json_response({"models": shown})
 
-    @router.get("/v1/models", summary="The models, in OpenAI's form.")
+    @router.get("/v1/models", summary="The models, in OpenAI's format.")
     async def openai_models() -> Response:
         shown = [
             {"id": host.name, "object": "model", "created": 0, "owned_by": "bertsmith"} for host in service.hosts.all
@@ -121,29 +122,5 @@ def _watch_router(service: Service) -> APIRouter:
     @router.get("/metrics", summary="Counters for Prometheus.", response_class=Response)
     async def metrics() -> Response:
         return Response(service.metrics.text(), media_type=CONTENT_TYPE)
-
-    return router
-
-
-def _document_router(app: FastAPI, has_key: bool) -> APIRouter:
-    """The OpenAPI document, and the page that shows it."""
-    router = APIRouter(include_in_schema=False)
-
-    def document() -> dict[str, object]:
-        if app.openapi_schema is None:
-            app.openapi_schema = documents.with_bodies(app, [route.asked for route in ROUTES], has_key)
-        return app.openapi_schema
-
-    @router.get("/openapi.json")
-    async def openapi() -> Response:
-        return json_response(document())
-
-    @router.get("/docs")
-    async def docs() -> Response:
-        return HTMLResponse(documents.page_of(document(), has_key))
-
-    @router.get("/docs.css")
-    async def style() -> Response:
-        return Response(documents.STYLE, headers={"cache-control": f"max-age={_STYLE_SECONDS}"}, media_type="text/css")
 
     return router

@@ -1,4 +1,4 @@
-"""The body of a request: read with a limit on its bytes and on its time, and checked against its schema."""
+"""Read request bodies with limits on size and time, and validate them against their schemas."""
 
 import asyncio
 import contextlib
@@ -15,21 +15,21 @@ from bertsmith.server.settings import ServerSettings
 
 Asked = TypeVar("Asked", bound=BaseModel)
 
-# A client that is told no while it still sends may not read the reply, so this many times the limit is read and
-# thrown away before.
+# A client that is refused while it is still sending may not read the reply, so up to this many times the limit is read
+# and discarded first.
 _PATIENCE = 8
-# What JSON is cut at, and of these what begins a list, an object or a value of a key. A string without its end reaches
-# to the end of the body.
+# The marks that JSON is counted by, and those among them that begin a list, an object or the value of a key. An
+# unterminated string extends to the end of the body.
 _NODES = (b"[", b"{", b":")
 _MARK = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,:\[{]', re.DOTALL)
 
 
 class BodyReader:
-    """Reads the bodies of all requests of a server.
+    """Reads the bodies of all requests to a server.
 
     Args:
         settings: limits.
-        metrics: what is counted.
+        metrics: counters to update.
     """
 
     def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
@@ -38,12 +38,12 @@ class BodyReader:
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request, schema: type[Asked]) -> AsyncIterator[Asked]:
-        """The body of a request as an object of `schema`, counted as held until the block is left.
+        """The body of a request as an object of `schema`; its bytes count as held until the block exits.
 
         Raises:
-            RefusalError: 400, no JSON; 408, too slow; 413, too large; 415, of another type; 422, not of the schema;
-                429, too much is held already.
-            ClientGoneError: the client went away.
+            RefusalError: 400, not JSON; 408, too slow; 413, too large; 415, wrong content type; 422, does not match the
+                schema; 429, too many bytes are held already.
+            ClientGoneError: the client disconnected.
         """
         _require_json(request.headers)
         held = _Held(self)
@@ -64,7 +64,7 @@ class BodyReader:
             held.release()
 
     async def throw_away(self, request: Request) -> None:
-        """Returns when the body of a request that is refused has been read, or is too large or too slow for that."""
+        """Reads and discards the body of a refused request, unless it is too large or too slow."""
         left = 0 if "expect" in request.headers else _PATIENCE * self._settings.max_body
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._settings.read_seconds):
@@ -75,13 +75,13 @@ class BodyReader:
                         break
 
     def hold(self, count: int) -> None:
-        """Counts bytes that are kept; negative where they are let go."""
+        """Adds to the number of bytes held; a negative count releases bytes."""
         self._held += count
         self._metrics.held_bytes.set(self._held)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more can be kept."""
+        """Whether the limit of held bytes is exceeded."""
         return self._held > self._settings.max_held
 
     async def _bytes(self, request: Request, held: "_Held") -> bytes:
@@ -108,25 +108,25 @@ class BodyReader:
             if thrown_away > _PATIENCE * most or not message.get("more_body", False):
                 break
         if is_full:
-            raise RefusalError(429, "too many requests are open; try again in 1 s", {"retry-after": "1"})
+            raise RefusalError(429, "too many requests are in progress; try again in 1 s", {"retry-after": "1"})
         if thrown_away or announced > most:
             raise self._too_large()
         return bytes(data)
 
     def _require_few_values(self, data: bytes) -> None:
-        """Returns if a body holds no more values than texts and tokens need.
+        """Returns if a body has no more values than its texts and tokens can need.
 
-        The parser makes an object of each value, in the event loop, before any of them can be checked: 8 MB of `[],`
-        would hold it for seconds and take a hundred times its memory.
+        The parser creates an object for each value, in the event loop, before any can be checked: 8 MB of `[],` would
+        block the loop for seconds and take a hundred times as much memory.
 
         Raises:
-            RefusalError: 413, it holds more.
+            RefusalError: 413, the body has more values.
         """
         most_nodes, most_marks = self._settings.max_nodes, self._settings.max_marks
         nodes = sum(map(data.count, _NODES))
         if nodes <= most_nodes and nodes + data.count(b",") + data.count(b'"') <= most_marks:
             return
-        # Most may be within texts.
+        # Most marks may be inside texts, so count exactly.
         nodes = 0
         for marks, found in enumerate(_MARK.finditer(data), start=1):
             nodes += found[0] in _NODES
@@ -140,7 +140,7 @@ class BodyReader:
 
 
 class _Held:
-    """What one request holds."""
+    """The bytes held by one request."""
 
     def __init__(self, reader: BodyReader) -> None:
         self._reader, self._count = reader, 0
@@ -162,7 +162,7 @@ def _require_json(headers: Mapping[str, str]) -> None:
 
 
 def _announced(headers: Mapping[str, Any]) -> int:
-    """The length that the client says, 0 where it says none."""
+    """The length in the content-length header; 0 if there is none."""
     said = headers.get("content-length", "")
     return int(said) if said.isascii() and said.isdigit() else 0
 
@@ -171,7 +171,7 @@ def _parsed(schema: type[Asked], data: bytes) -> Asked:
     """The object in a body.
 
     Raises:
-        RefusalError: it is not there.
+        RefusalError: the body is not valid.
     """
     try:
         return schema.model_validate_json(data)

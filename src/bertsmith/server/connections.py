@@ -1,8 +1,8 @@
-"""How many are connected: the first are served, some more are told that they are too many, and the rest is aborted.
+"""Connection limits: serve up to the limit, answer some excess connections with 503, and abort the rest.
 
-A connection is only refused in words when it asks something, so there is room for half as many again as are served;
-each of these is closed with its first reply. When that room is full too, its eldest connection is aborted for
-the newcomer: so sockets are bounded whoever holds them, and GET /health is answered however many are connected.
+A connection can only get a 503 once it sends a request, so half as many connections as the limit are accepted in
+excess; each is closed after its first reply. When that room is full too, its oldest connection is aborted to make room
+for the new one. This bounds the number of sockets, and GET /health is answered however many clients are connected.
 """
 
 import asyncio
@@ -12,16 +12,16 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from bertsmith.server.prometheus import Metrics
 
-# Stands in the state of every request of a connection that is one too many.
+# Key in the state of every request on an excess connection.
 EXTRA = "is_extra"
 
 
 class ConnectionLimit:
-    """Who is connected.
+    """The open connections of a server.
 
     Args:
-        limit: connections that are served.
-        metrics: what is counted.
+        limit: maximum number of connections that are served.
+        metrics: counters to update.
     """
 
     def __init__(self, limit: int, metrics: Metrics) -> None:
@@ -31,7 +31,7 @@ class ConnectionLimit:
         metrics.connections.set_function(lambda: len(self._served) + len(self._extra))
 
     def add(self, connection: asyncio.BaseProtocol, transport: asyncio.Transport) -> bool:
-        """Takes a connection; the result is whether it is served."""
+        """Registers a connection; returns whether it is served."""
         if len(self._served) < self._limit:
             self._served.add(connection)
             return True
@@ -43,16 +43,16 @@ class ConnectionLimit:
         return False
 
     def remove(self, connection: asyncio.BaseProtocol) -> None:
-        """Forgets a connection that has ended."""
+        """Removes a closed connection."""
         self._served.discard(connection)
         self._extra.pop(connection, None)
 
 
 def limited_protocol(limit: ConnectionLimit) -> type[asyncio.Protocol]:
-    """What uvicorn makes of each connection: HTTP as it reads it, within a limit."""
+    """The protocol class for uvicorn: its own HTTP protocol, with a connection limit."""
 
     class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which one depends on what is installed
-        app_state: dict[str, Any]  # of which every request is given a copy
+        app_state: dict[str, Any]  # every request gets a copy
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)

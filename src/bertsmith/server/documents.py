@@ -1,17 +1,24 @@
-"""The OpenAPI document, and a page that shows it without anything from elsewhere."""
+"""What browsers get: the web page, served from memory, the OpenAPI document, and its HTML rendering."""
 
 import html
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import mimetypes
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import HTMLResponse
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from bertsmith.server.gate import OPEN_PATHS
+from bertsmith.files import digest_file
+from bertsmith.server.refusal import json_response, refused
 
+PAGE = Path(__file__).parent / "page"
+_TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".svg": "image/svg+xml", ".woff2": "font/woff2"}
+_STYLE_SECONDS = 3600
 _REFERENCE = "#/components/schemas/"
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -24,35 +31,115 @@ th, td { text-align: left; vertical-align: top; padding: 0.25rem 1rem 0.25rem 0;
 """
 
 
-def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]], has_key: bool) -> dict[str, Any]:
-    """The OpenAPI document of an application, with the schemas of the bodies that its routes read themselves.
+class PageFile(NamedTuple):
+    """A file of the web page."""
+
+    content: bytes
+    kind: str
+    tag: str
+
+
+def read_page(folder: Path = PAGE) -> dict[str, PageFile]:
+    """The files below a folder, by relative path; empty if the folder does not exist."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            kind = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            text = kind.startswith("text/") or kind.endswith(("json", "xml"))
+            name = path.relative_to(folder).as_posix()
+            found[name] = PageFile(
+                path.read_bytes(), f"{kind}; charset=utf-8" if text else kind, f'"{digest_file(path)[:32]}"'
+            )
+    return found
+
+
+def page_router(folder: Path = PAGE) -> APIRouter:
+    """GET / and /page/..., served from memory; no other file on the disk can be requested."""
+    files = read_page(folder)
+    router = APIRouter(include_in_schema=False)
+
+    def reply(request: Request, name: str) -> Response:
+        file = files.get(name)
+        if file is None:
+            return refused(404, f"the page has no file {name[:80]!r}")
+        headers = {"etag": file.tag, "cache-control": "no-cache"}
+        if request.headers.get("if-none-match") == file.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(file.content, headers=headers, media_type=file.kind)
+
+    @router.get("/")
+    async def page(request: Request) -> Response:
+        return reply(request, "index.html")
+
+    @router.get("/page/{name:path}")
+    async def file(request: Request, name: str) -> Response:
+        return reply(request, name)
+
+    return router
+
+
+def document_router(
+    app: FastAPI, bodies: Sequence[type[BaseModel]], *, has_key: bool, open_paths: Collection[str]
+) -> APIRouter:
+    """GET /openapi.json and /docs: the requests and replies of all routes.
 
     Args:
-        has_key: requests must bear the key of the server.
+        app: the application with its routes.
+        bodies: the schemas of bodies that routes read themselves.
+        has_key: whether requests must send an API key.
+        open_paths: the paths that need no key.
+    """
+    router = APIRouter(include_in_schema=False)
+
+    def document() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            app.openapi_schema = with_bodies(app, bodies, open_paths if has_key else None)
+        return app.openapi_schema
+
+    @router.get("/openapi.json")
+    async def openapi() -> Response:
+        return json_response(document())
+
+    @router.get("/docs")
+    async def docs() -> Response:
+        return HTMLResponse(page_of(document(), has_key))
+
+    @router.get("/docs.css")
+    async def style() -> Response:
+        return Response(STYLE, headers={"cache-control": f"max-age={_STYLE_SECONDS}"}, media_type="text/css")
+
+    return router
+
+
+def with_bodies(app: FastAPI, bodies: Sequence[type[BaseModel]], open_paths: Collection[str] | None) -> dict[str, Any]:
+    """The OpenAPI document of an application, with the schemas of bodies that its routes read themselves.
+
+    Args:
+        open_paths: the paths that need no key while all others do; None if no key is needed.
     """
     document = get_openapi(
         title=app.title, version=app.version, summary=app.summary, description=app.description, routes=app.routes
     )
     _, schemas = models_json_schema([(body, "validation") for body in bodies], ref_template=_REFERENCE + "{model}")
     document.setdefault("components", {}).setdefault("schemas", {}).update(schemas["$defs"])
-    if has_key:
+    if open_paths is not None:
         document["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"key": []}]
-        for path in OPEN_PATHS & document["paths"].keys():
+        for path in document["paths"].keys() & set(open_paths):
             for operation in document["paths"][path].values():
                 operation["security"] = []
     return document
 
 
 def page_of(document: Mapping[str, Any], has_key: bool) -> str:
-    """HTML that lists the routes of an OpenAPI document with their bodies, replies and an example each."""
+    """An HTML page of the routes in an OpenAPI document, each with its body, its reply and an example."""
     schemas = document["components"]["schemas"]
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>{html.escape(document['info']['title'])}: API</title><link rel='stylesheet' href='docs.css'></head>",
         f"<body><h1>{html.escape(document['info']['title'])}</h1><p>{html.escape(document['info']['description'])}</p>",
-        "<p>The same for programs: <a href='openapi.json'>openapi.json</a>. <a href='./'>Try it</a>.</p>",
+        "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>. <a href='./'>Try it</a>.</p>",
     ]
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -84,14 +171,14 @@ def _fields(title: str, schema: Mapping[str, Any], schemas: Mapping[str, Any]) -
         optional = "" if name in required or title == "Reply" else " (optional)"
         told = field.get("description", "")
         if field.get("default") is not None:
-            told = f"{told}; {json.dumps(field['default'])} if left out".removeprefix("; ")
+            told = f"{told}; default: {json.dumps(field['default'])}".removeprefix("; ")
         cells = (f"<code>{html.escape(name)}</code>{optional}", f"<code>{html.escape(_kind(field, schemas))}</code>")
         yield "<tr>" + "".join(f"<td>{cell}</td>" for cell in (*cells, html.escape(told))) + "</tr>"
     yield "</table>"
 
 
 def _kind(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int = 0) -> str:
-    """A schema in a few words, such as [[string, string]]."""
+    """A schema in short form, such as [[string, string]]."""
     schema = _resolved(schema, schemas)
     if "anyOf" in schema:
         return " | ".join(dict.fromkeys(_kind(one, schemas, depth) for one in schema["anyOf"]))

@@ -1,16 +1,18 @@
-"""What every request passes: the key, who is one too many, the headers that are the same everywhere, the counting."""
+"""The outermost layer of the server: API key, connection limit, common headers and request metrics."""
 
 import hmac
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
 from bertsmith.server.connections import EXTRA
 from bertsmith.server.refusal import refused
-from bertsmith.server.routes import Endpoint
-from bertsmith.server.service import Service
+
+if TYPE_CHECKING:
+    from bertsmith.server.routes import Endpoint
+    from bertsmith.server.service import Service
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -18,11 +20,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-MISTAKE = "the server made a mistake, which it has written to its log"
-# What is answered without the key: the page, which asks for it, and the questions of whoever watches the process.
+MISTAKE = "internal server error; the details are in the server's log"
+# Open without the key: the page, which asks for the key, and the health checks.
 OPEN_PATHS = frozenset({"/", "/health", "/ready"})
 _OPEN_FOLDER = "/page/"
-# What is answered however many are connected.
+# Answered even when the connection limit is reached.
 _ALWAYS = frozenset({"/health", "/ready", "/metrics"})
 _RETRY = "5"  # seconds
 _HEADERS = [
@@ -38,25 +40,25 @@ _CLOSE = (b"connection", b"close")
 
 
 class Gate:
-    """The outermost application: requests to the routes of models go straight to these, all others to FastAPI.
+    """The outermost ASGI application: sends requests for model routes to their endpoints, and all others to FastAPI.
 
-    FastAPI takes as long for a request as reading and writing it do, and the routes of models do not need it: they
-    read and check their bodies themselves.
+    FastAPI costs as much time per request as reading and writing it, and the model routes do not need it: they read
+    and validate their bodies themselves.
 
     Args:
-        app: the application of FastAPI, with all routes.
-        endpoints: the routes of models by path; they take POST.
-        service: of the server.
-        key: that requests must bear, or None.
-        paths: that are counted by name; all others are counted as "other".
+        app: the FastAPI application with all routes.
+        endpoints: the model routes by path, for POST requests.
+        service: the service of the server.
+        key: the API key that requests must send, or None.
+        paths: paths that get their own metrics label; all others are counted as "other".
     """
 
     def __init__(
         self,
         app: Application,
-        endpoints: Mapping[str, Endpoint],
+        endpoints: "Mapping[str, Endpoint]",
         *,
-        service: Service,
+        service: "Service",
         key: str | None,
         paths: Iterable[str],
     ) -> None:
@@ -65,7 +67,7 @@ class Gate:
         self._counters: dict[tuple[str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers one request; other events pass."""
+        """Answers an HTTP request; other events are passed on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -86,23 +88,23 @@ class Gate:
             else:
                 await self._answer(scope, receive, counted)
         finally:
-            if not status:  # an error of ours is on its way to the log
+            if not status:  # an internal error is being raised and will be logged
                 await refused(500, MISTAKE)(scope, receive, counted)
             metrics.open_requests.dec()
             self._count(scope["path"], status, time.perf_counter() - start)
 
     async def _turn_away(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request on a connection that is one too many."""
+        """Answers a request on an excess connection with 503."""
         await self.service.reader.throw_away(Request(scope, receive))
         self.service.metrics.refused_connections.labels("refused").inc()
         most = f"{self.service.settings.max_connections:,}"
-        sentence = f"{most} clients are connected, which is as many as are served; try again in {_RETRY} s"
+        sentence = f"the limit of {most} connections is reached; try again in {_RETRY} s"
         await refused(503, sentence, {"retry-after": _RETRY})(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
         if not (self._bearer is None or self._is_open(path) or self._is_known(scope)):
-            sentence = "expected the key of this server in the header authorization: Bearer KEY"
+            sentence = "expected this server's API key in the header authorization: Bearer KEY"
             await refused(401, sentence, {"www-authenticate": "Bearer"})(scope, receive, send)
             return
         endpoint = self._endpoints.get(path) if scope["method"] == "POST" else None
@@ -131,7 +133,7 @@ class Gate:
 
 
 def _with_ours(headers: Iterable[tuple[bytes, bytes]], is_last: bool) -> list[tuple[bytes, bytes]]:
-    """The headers of a reply with those of all replies; the last reply of a connection closes it."""
+    """The headers of a reply plus the common ones; the last reply on a connection closes it."""
     if not is_last:
         return [*headers, *_HEADERS]
     return [*(header for header in headers if header[0].lower() != _CLOSE[0]), *_HEADERS, _CLOSE]

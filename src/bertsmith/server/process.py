@@ -1,8 +1,8 @@
-"""A server as a process: its socket, its key, its models, and how it stops.
+"""The server process: its socket, its API key, its models, and graceful shutdown.
 
-After SIGTERM or Ctrl-C the server says at GET /ready that it is not, and closes each connection with its reply. After
-`leave_seconds` it takes no new connection, answers what it has accepted, and ends with code 0 (Ctrl-C: 130). A second
-signal does not wait for connections that are still unused.
+After SIGTERM or Ctrl-C, GET /ready answers 503, and each connection is closed after its reply. After `leave_seconds`
+the server accepts no new connections, finishes the accepted requests, and exits with code 0 (Ctrl-C: 130). A second
+signal closes idle connections immediately.
 """
 
 import ipaddress
@@ -13,20 +13,23 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.library import Model, load
-from bertsmith.model.heads import OwnHead
+from bertsmith.library.loading import load
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import ConnectionLimit, limited_protocol
 from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
 
-_KEEP_ALIVE = 75  # seconds; longer than clients keep a connection, so that it is they who close it
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
+    from bertsmith.model.heads import OwnHead
+
+_KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _BACKLOG = 2048
 _TICKS_A_SECOND = 10  # of uvicorn
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
@@ -34,16 +37,16 @@ _SHORTEST_KEY = 16
 
 
 def load_models(
-    sources: Sequence[str], *, device: str = "auto", precision: str = "fp32", head: type[OwnHead] | None = None
-) -> dict[str, Model]:
-    """The models by the names under which they are served.
+    sources: Sequence[str], *, device: str = "auto", precision: str = "fp32", head: "type[OwnHead] | None" = None
+) -> "dict[str, Model]":
+    """The models, by the names under which they are served.
 
     Args:
-        sources: anything that `load` takes, or NAME=SOURCE.
-        head: the head of the user with which all of them were fine-tuned.
+        sources: anything that `load` accepts, or NAME=SOURCE.
+        head: the user's head that all of them were fine-tuned with.
 
     Raises:
-        ConfigError: two would have the same name.
+        ConfigError: two models would have the same name.
         BertsmithError: a model cannot be loaded.
     """
     models: dict[str, Model] = {}
@@ -53,7 +56,7 @@ def load_models(
         name = model.name if named is None else named[1]
         if name in models:
             raise ConfigError(
-                expected="a name of its own for each model",
+                expected="a unique name for each model",
                 found=f"two models called {name!r}",
                 fix=f"name one of them: --model NAME={source if named is None else named[2]}",
             )
@@ -62,57 +65,57 @@ def load_models(
 
 
 def read_key(path: Path) -> str:
-    """The key in a file: its first line.
+    """The API key in the first line of a file.
 
     Raises:
-        InputError: there is no file, or no key that could be kept secret or sent in a header.
+        InputError: the file is missing, or its key is too short or cannot be sent in a header.
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
-        raise InputError(expected=f"a file with the key, '{path}'", found="no such file", fix="write one") from None
+        raise InputError(expected=f"a file with the key, '{path}'", found="no such file", fix="create it") from None
     except UnicodeDecodeError:
-        raise InputError(expected=f"a key in UTF-8 in '{path}'", found="other bytes", fix="write a new one") from None
+        raise InputError(expected=f"a key in UTF-8 in '{path}'", found="invalid bytes", fix="write a new key") from None
     key = lines[0].strip() if lines else ""
     if len(key) < _SHORTEST_KEY or not key.isascii() or not key.isprintable() or " " in key:
         raise InputError(
             expected=f"a key of at least {_SHORTEST_KEY} letters and digits in the first line of '{path}'",
             found=f"{len(key)} characters" if len(key) < _SHORTEST_KEY else "other characters",
-            fix=f"make one: openssl rand -hex 32 > '{path}'",
+            fix=f"generate one: openssl rand -hex 32 > '{path}'",
         )
     return key
 
 
 def serve(
-    models: Mapping[str, Model],
+    models: "Mapping[str, Model]",
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
     settings: ServerSettings | None = None,
     key: str | None = None,
 ) -> None:
-    """Serves models until SIGTERM or Ctrl-C, and returns when all that was accepted is answered.
+    """Serves models until SIGTERM or Ctrl-C, and returns when all accepted requests are answered.
 
     Args:
         models: by name.
-        host: an address of this machine; the default is one that only this machine can reach.
-        port: 0 for any that is free; the address is told on stderr.
+        host: an address of this machine; the default is reachable from this machine only.
+        port: 0 for any free port; the address is printed on stderr.
         settings: limits.
-        key: that requests must bear.
+        key: the API key that requests must send.
 
     Raises:
-        ConfigError: the address cannot be had.
-        KeyboardInterrupt: it was stopped by Ctrl-C.
+        ConfigError: the address cannot be bound.
+        KeyboardInterrupt: the server was stopped by Ctrl-C.
     """
     settings = settings or ServerSettings()
     listener = _listener(host, port, settings)
     if key is None and not _is_loopback(host):
-        warn(f"anybody who can reach {host} may ask these models; --api-key-file asks for a key")
+        warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
     app = create_app(models, settings, key)
     config = uvicorn.Config(
         app,
         ws="none",
-        # Of each malformed request, and of each wish for a websocket, uvicorn warns: anybody could fill the log.
+        # uvicorn warns about every malformed request and every websocket request, so anyone could fill the log.
         log_level="error",
         access_log=False,
         server_header=False,
@@ -124,7 +127,7 @@ def serve(
     )
     shown = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
     server = _Server(config, app.service, f"serving {', '.join(models)} at {shown}")
-    # When it has stopped, uvicorn raises the signal once more, for whoever listened before: nobody, for SIGTERM.
+    # uvicorn raises the signal again after it has stopped, for earlier handlers; SIGTERM has none and would kill us.
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     try:
         server.run(sockets=[listener])
@@ -133,7 +136,7 @@ def serve(
 
 
 class _Server(uvicorn.Server):
-    """A server that says that it is leaving while it still takes connections, and that hangs up on who says nothing."""
+    """A uvicorn server that reports its shutdown while still accepting connections, and closes idle connections."""
 
     def __init__(self, config: uvicorn.Config, service: Service, greeting: str) -> None:
         super().__init__(config)
@@ -160,7 +163,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or is_over
 
     def _hang_up_on_silence(self) -> None:
-        """Ends connections without a whole request for too long; uvicorn does so only where nothing at all comes."""
+        """Closes connections that take too long to send a request; uvicorn does so only if they send nothing at all."""
         now, before = time.monotonic(), self._silent_since
         self._silent_since = {}
         for connection in list(self.server_state.connections):
@@ -177,10 +180,10 @@ class _Server(uvicorn.Server):
 
 
 def _listener(host: str, port: int, settings: ServerSettings) -> socket.socket:
-    """A socket that is bound, but takes no connection yet.
+    """A socket that is bound but not listening yet.
 
     Raises:
-        ConfigError: the address cannot be had.
+        ConfigError: the address cannot be bound.
     """
     listener = None
     try:
@@ -188,16 +191,16 @@ def _listener(host: str, port: int, settings: ServerSettings) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):
-            # Connections inherit it: the system ends those whose client does not take what was sent.
+            # Inherited by connections: the system drops those whose client does not read what was sent.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(settings.write_seconds * 1000))
         listener.bind(address)
     except (OSError, OverflowError) as error:
         if listener is not None:
             listener.close()
         raise ConfigError(
-            expected=f"to listen at {host}, port {port}",
+            expected=f"to listen on {host}, port {port}",
             found=getattr(error, "strerror", None) or str(error),
-            fix="choose another --port or --host, or stop who has it",
+            fix="choose another --port or --host, or stop the process that uses it",
         ) from None
     return listener
 

@@ -1,4 +1,4 @@
-"""What is counted about a server, in the form that Prometheus reads."""
+"""Server metrics in the Prometheus text format."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -8,23 +8,23 @@ _TOKENS = (16, 64, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768, 65_536)
 
 
 class Metrics:
-    """The counters of one server.
+    """The metrics of one server.
 
     Attributes:
         requests: replies by route and status.
-        seconds: from the first byte of a request to the last of its reply, by route.
-        open_requests: requests that are not answered yet.
-        connections: that are open.
-        refused_connections: by how: "refused" with a reply, or "aborted" without one.
-        held_bytes: what their bodies take.
-        texts: texts that went through a model, by model and ability.
-        tokens: by model and kind: in, used, cut.
-        batch_tokens: of the batches that a model was given, by model.
-        batch_seconds: that it took for them, by model.
-        waiting: texts that wait, by model.
-        dropped: requests that were dropped, by model and reason: "client_gone", "timeout" or "cancelled" before the
-            model began, "aborted" if it had begun.
-        ready: 1 when every model can be asked, and 0 before, and after SIGTERM.
+        seconds: time from the first byte of a request to the last byte of its reply, by route.
+        open_requests: requests without a reply yet.
+        connections: open connections.
+        refused_connections: excess connections, "refused" with a reply or "aborted" without one.
+        held_bytes: bytes of the bodies of open requests.
+        texts: texts processed, by model and ability.
+        tokens: tokens by model and kind: in, used, cut.
+        batch_tokens: tokens per batch, by model.
+        batch_seconds: seconds per batch, by model.
+        waiting: waiting texts, by model.
+        dropped: dropped requests by model and reason: "client_gone", "timeout" or "cancelled" before the model started
+            on them, "aborted" after.
+        ready: 1 while the models accept requests; 0 before that and after SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -33,38 +33,36 @@ class Metrics:
             "bertsmith_requests", "Replies by route and status.", ["route", "status"], registry=registry
         )
         self.seconds = Histogram(
-            "bertsmith_request_seconds", "Seconds to the reply.", ["route"], buckets=_SECONDS, registry=registry
+            "bertsmith_request_seconds", "Seconds until the reply.", ["route"], buckets=_SECONDS, registry=registry
         )
         self.open_requests = Gauge("bertsmith_open_requests", "Requests without a reply yet.", registry=registry)
         self.connections = Gauge("bertsmith_connections", "Open connections.", registry=registry)
         self.refused_connections = Counter(
             "bertsmith_refused_connections",
-            "Connections too many, by how: refused or aborted.",
+            "Excess connections, refused with a reply or aborted.",
             ["how"],
             registry=registry,
         )
         self.held_bytes = Gauge("bertsmith_held_bytes", "Bytes of the bodies of open requests.", registry=registry)
-        self.texts = Counter(
-            "bertsmith_texts", "Texts that went through a model.", ["model", "ability"], registry=registry
-        )
+        self.texts = Counter("bertsmith_texts", "Texts processed by a model.", ["model", "ability"], registry=registry)
         self.tokens = Counter(
-            "bertsmith_tokens", "Tokens that came in, were used, were cut.", ["model", "kind"], registry=registry
+            "bertsmith_tokens", "Tokens received, used and truncated.", ["model", "kind"], registry=registry
         )
         self.batch_tokens = Histogram(
-            "bertsmith_batch_tokens", "Tokens of a batch.", ["model"], buckets=_TOKENS, registry=registry
+            "bertsmith_batch_tokens", "Tokens per batch.", ["model"], buckets=_TOKENS, registry=registry
         )
         self.batch_seconds = Histogram(
-            "bertsmith_batch_seconds", "Seconds of a batch.", ["model"], buckets=_SECONDS, registry=registry
+            "bertsmith_batch_seconds", "Seconds per batch.", ["model"], buckets=_SECONDS, registry=registry
         )
-        self.waiting = Gauge("bertsmith_waiting_texts", "Texts that wait for a model.", ["model"], registry=registry)
+        self.waiting = Gauge("bertsmith_waiting_texts", "Texts waiting for a model.", ["model"], registry=registry)
         self.dropped = Counter(
             "bertsmith_dropped_requests",
-            "Requests dropped: why, before compute; or aborted in it.",
+            "Dropped requests, by reason; 'aborted' if the model had started.",
             ["model", "reason"],
             registry=registry,
         )
-        self.ready = Gauge("bertsmith_ready", "1 when every model can be asked.", registry=registry)
+        self.ready = Gauge("bertsmith_ready", "1 while the models accept requests.", registry=registry)
 
     def text(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """All metrics in the Prometheus text format."""
         return generate_latest(self._registry)

@@ -1,34 +1,65 @@
-"""Requests on their way through a model: merged by tokens, computed in one thread, dropped when nobody waits.
+"""The request queue of a model: requests are batched by tokens, computed in one thread, dropped when abandoned.
 
-Nothing waits for company: an idle model begins with what is there, and while it computes the next batch gathers. A
-batch is of one ability with one set of options. It takes the texts of requests in their order until the budget of
-tokens is full; a request that is larger goes to the end of the line with the rest of its texts, so that it does not
-keep small ones waiting. The event loop hands over work and takes answers; counting tokens and computing happen in the
-thread of the model. Work that nobody waits for any more ends with the pass through the model that is under way.
+There is no batching delay: an idle model starts on whatever is queued, and the next batch gathers while it computes.
+A batch has one ability and one set of options. It takes texts from requests in order until the token budget is
+used up; a larger request returns to the end of the queue with its remaining texts, so that it does not delay small
+ones. The event loop submits work and receives answers; tokens are counted and answers computed in the model's
+thread.
+
+A call of a model may need several forward passes through its encoder. A pass cannot be interrupted, so before each
+pass the thread checks whether a client still waits for the answer.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
-from bertsmith.library import Model
-from bertsmith.server.abilities import ABILITIES, cut_by_length, read_at_most, tokens_of
-from bertsmith.server.cancellation import ComputeCancelledError, cancelled_unless
+from bertsmith.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most, tokens_of
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from bertsmith.library.model import Model
 
 Options = tuple[tuple[str, Any], ...]
 
 _LONGEST_RETRY = 60  # seconds
-_FORGETTING = 0.8  # share that the seconds of a text keep of what they were, with each batch
+_FORGETTING = 0.8  # decay of the moving average of seconds per text, with each batch
+
+
+class ComputeCancelledError(Exception):
+    """All clients that waited for the computation are gone."""
+
+
+@contextlib.contextmanager
+def cancelled_unless(encoder: "nn.Module", is_wanted: Callable[[], bool]) -> Iterator[None]:
+    """A context in which this thread starts forward passes of an encoder only while `is_wanted` returns True.
+
+    Raises:
+        ComputeCancelledError: instead of the first pass that is no longer wanted.
+    """
+    thread = threading.get_ident()
+
+    def ask(*_: object) -> None:
+        if threading.get_ident() == thread and not is_wanted():
+            raise ComputeCancelledError
+
+    hook = encoder.register_forward_pre_hook(ask)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 @dataclasses.dataclass(eq=False)
@@ -36,14 +67,14 @@ class Work:
     """The items of one request.
 
     Attributes:
-        ability: a name of `ABILITIES`.
-        items: what answers are asked for.
-        options: the same for all of them.
-        done: is given the work itself when all answers are there, or the reason why there are none.
-        lengths: tokens of the rows of each item, once they are counted.
-        cut: tokens that are known beforehand not to be read.
-        answers: those of the first items.
-        taken: items that the model has begun with.
+        ability: a name in `ABILITIES`.
+        items: one for each answer.
+        options: shared by all items.
+        done: resolves to the work itself when all answers are there, or to the error.
+        lengths: tokens of the rows of each item, once counted.
+        cut: tokens known in advance to be truncated.
+        answers: the answers so far, to the first items.
+        taken: number of items that the model has started on.
     """
 
     ability: str
@@ -57,30 +88,30 @@ class Work:
 
     @property
     def key(self) -> tuple[str, Options]:
-        """What must be equal in one batch."""
+        """The key that all work in a batch shares."""
         return self.ability, self.options
 
     @functools.cached_property
     def usage(self) -> dict[str, int]:
-        """Tokens that came in, were used, and were cut; of finished work."""
+        """Tokens received, used and truncated, of finished work."""
         came = sum(map(sum, self.lengths))
-        cut = self.cut + sum(getattr(answer, "cut_tokens", 0) for answer in self.answers)
+        cut = self.cut + cut_by_answers(self.ability, self.answers)
         return {"tokens_in": came, "tokens_used": came - cut, "tokens_cut": cut}
 
     @property
     def left(self) -> int:
-        """Items that still wait."""
+        """Number of items still waiting."""
         return len(self.items) - self.taken
 
     @property
     def is_wanted(self) -> bool:
-        """Whether somebody waits for it."""
+        """Whether a client still waits for it."""
         return not self.done.done()
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """The items `begin` to `end` of a request, which are computed together with others."""
+    """The items `begin` to `end` (exclusive) of a request, as a part of a batch."""
 
     work: Work
     begin: int
@@ -88,19 +119,19 @@ class Part:
 
 
 class WorkQueue:
-    """What waits for one model, and the thread in which it is computed.
+    """The queue of one model, and the thread that computes it.
 
     Args:
-        model: it is only ever called in that thread.
-        name: of the model, for the metrics.
-        batch_tokens: tokens of a batch at most, or one item.
-        max_waiting: items that may wait.
-        max_tokens: of one request.
-        metrics: what is counted.
+        model: is only called from that thread.
+        name: the name of the model in the metrics.
+        batch_tokens: maximum tokens per batch; one item may exceed it.
+        max_waiting: maximum number of waiting items.
+        max_tokens: maximum tokens per request.
+        metrics: counters to update.
     """
 
     def __init__(
-        self, model: Model, name: str, *, batch_tokens: int, max_waiting: int, max_tokens: int, metrics: Metrics
+        self, model: "Model", name: str, *, batch_tokens: int, max_waiting: int, max_tokens: int, metrics: Metrics
     ) -> None:
         self.model, self.name, self.metrics = model, name, metrics
         self.batch_tokens, self.max_waiting, self.max_tokens = batch_tokens, max_waiting, max_tokens
@@ -114,10 +145,10 @@ class WorkQueue:
         metrics.waiting.labels(name).set_function(lambda: self._waiting)
 
     def put(self, ability: str, items: Sequence[Any], options: Options = ()) -> Work:
-        """The work for some items, in line; from the event loop.
+        """The work for some items, added to the queue. Call it from the event loop.
 
         Raises:
-            RefusalError: 429, too much is waiting already.
+            RefusalError: 429, too many items are waiting.
         """
         work = Work(ability, items, options, asyncio.get_running_loop().create_future())
         with self._lock:
@@ -125,7 +156,7 @@ class WorkQueue:
                 seconds = math.ceil(min(max(self._waiting * self._seconds_of_item, 1), _LONGEST_RETRY))
                 raise RefusalError(
                     429,
-                    f"{self._waiting:,} texts are waiting for '{self.name}', which is as many as may wait; "
+                    f"{self._waiting:,} texts are waiting for '{self.name}' and the queue is full; "
                     f"try again in {seconds} s",
                     {"retry-after": str(seconds)},
                 )
@@ -137,21 +168,21 @@ class WorkQueue:
         return work
 
     def drop(self, work: Work, reason: str) -> bool:
-        """Takes a request out of the line; the result is whether the model had not begun with it. From the loop."""
+        """Removes a request from the queue; returns whether the model had not started on it. Call it from the loop."""
         if not self._leave(work):
             return False
         self.metrics.dropped.labels(self.name, "aborted" if work.taken else reason).inc()
         return not work.taken
 
     def close(self) -> None:
-        """Returns when the thread has ended."""
+        """Shuts the thread down and waits for it."""
         self._thread.shutdown()
 
     def _begin(self) -> None:
         self._thread.submit(self._compute_all).add_done_callback(self._after)
 
     def _after(self, future: "Future[None]") -> None:
-        """Tells those whose batch ended in an error of ours, and goes on with the others."""
+        """Fails the requests of a batch that raised an internal error, and continues with the others."""
         error = future.exception()
         if error is not None:
             for work in self._in_hand:
@@ -160,20 +191,20 @@ class WorkQueue:
             self._begin()
 
     def _compute_all(self) -> None:
-        """Computes batch after batch until nothing waits."""
+        """Computes batches until the queue is empty."""
         while line := self._same_kind():
             if parts := self._taken(self._fitting(line)):
                 self._in_hand = [part.work for part in parts]
                 self._compute(parts)
 
     def _same_kind(self) -> list[Work]:
-        """What may be computed together with the first in line; none where nothing waits."""
+        """The work that can be batched with the first in the queue; empty if the queue is empty."""
         with self._lock:
             self._is_busy = bool(self._line)
             return [work for work in self._line if work.key == self._line[0].key]
 
     def _fitting(self, line: Sequence[Work]) -> list[Part]:
-        """The first items of a line, as many as the budget holds, or one."""
+        """The first items, as many as fit into the token budget, but at least one."""
         parts: list[Part] = []
         spare = self.batch_tokens
         for work in line:
@@ -193,7 +224,7 @@ class WorkQueue:
         return parts
 
     def _measure(self, work: Work) -> bool:
-        """Counts the tokens of a request; false where there are too many, and it has been refused."""
+        """Counts the tokens of a request; returns False if it was refused, for too many tokens or invalid input."""
         try:
             work.lengths = tokens_of(self.model, work.ability, work.items)
             work.cut = cut_by_length(self.model, work.ability, work.lengths)
@@ -202,12 +233,12 @@ class WorkQueue:
             return False
         tokens = sum(map(sum, work.lengths))
         if tokens > self.max_tokens:
-            sentence = f"the request has {tokens:,} tokens, and may have {self.max_tokens:,}; split it"
+            sentence = f"the request has {tokens:,} tokens; the limit is {self.max_tokens:,}; split it"
             self._fail(work, RefusalError(413, sentence))
         return tokens <= self.max_tokens
 
     def _taken(self, parts: Sequence[Part]) -> list[Part]:
-        """The parts of those who still wait, out of the line; what is left of a request goes to its end."""
+        """The parts of requests that are still queued, taken from the queue; the rest of a request moves to its end."""
         kept = []
         with self._lock:
             for part in parts:
@@ -222,7 +253,7 @@ class WorkQueue:
         return kept
 
     def _compute(self, parts: Sequence[Part]) -> None:
-        """Answers the items of some requests, as long as one is wanted; where one has a mistake, each by itself."""
+        """Computes a batch while at least one of its requests is wanted; after an invalid item, each request alone."""
         work = parts[0].work
         items = [item for part in parts for item in part.work.items[part.begin : part.end]]
         start = time.perf_counter()
@@ -257,7 +288,7 @@ class WorkQueue:
         _tell(finished, None)
 
     def _count_aborted(self, parts: Sequence[Part]) -> None:
-        """Counts the requests of some parts; those of which more was in line were counted when it left that."""
+        """Counts aborted requests; those with items left in the queue were counted when they were removed from it."""
         aborted = sum(not part.work.left for part in parts)
         self.metrics.dropped.labels(self.name, "aborted").inc(aborted)
 
@@ -277,7 +308,7 @@ class WorkQueue:
         _tell([work], error)
 
     def _leave(self, work: Work) -> bool:
-        """Takes a request out of the line; the result is whether it was in there."""
+        """Removes a request from the queue; returns whether it was queued."""
         with self._lock:
             is_there = work in self._line
             if is_there:
@@ -287,7 +318,7 @@ class WorkQueue:
 
 
 def _tell(works: Sequence[Work], error: BaseException | None) -> None:
-    """Hands finished requests, or the reason why there are no answers, to those who wait in the event loop."""
+    """Resolves the futures of some requests in the event loop, with their answers or an error."""
     if works and not (loop := works[0].done.get_loop()).is_closed():
         loop.call_soon_threadsafe(_settle, works, error)
 

@@ -1,4 +1,4 @@
-"""What a server says when it does not answer: a status and one sentence, in the form of OpenAI's errors."""
+"""Error replies: a status and a one-sentence message, in OpenAI's error format."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bertsmith.errors import BertsmithError, CheckpointError, nearest
 
-# The kinds of error, by status.
+# Error types by status.
 KINDS: Mapping[int, str] = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -23,14 +23,14 @@ KINDS: Mapping[int, str] = {
     503: "overloaded_error",
     504: "timeout_error",
 }
-_LONGEST = 400  # characters of a sentence
-# What pydantic puts into a place beside names and numbers, where a value may be of several kinds.
+_LONGEST = 400  # characters of a message
+# What pydantic adds to a location, besides names and indexes, if a value may be of several types.
 _KINDS_OF_VALUES = ("str", "int")
-_MOST_COMPLAINTS = 64  # that are read; there can be more only where keys are unknown
+_MOST_COMPLAINTS = 64  # that are read; only unknown keys can cause more
 _LONGEST_SHOWN = 60  # characters of what was found
 _LARGEST_SHOWN = 10**15
 _FORM = "GET /docs shows the form"
-# What was expected, by pydantic's types of errors, with pydantic's values for them.
+# What was expected, by pydantic's error type, filled in with pydantic's context values.
 _EXPECTED: Mapping[str, str] = {
     "string_type": "a text",
     "int_type": "a whole number",
@@ -48,11 +48,11 @@ _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 class RefusalError(Exception):
-    """A request that is not answered.
+    """A request that is refused.
 
     Args:
         status: of the reply.
-        message: one sentence for whoever asked.
+        message: one sentence for the client.
         headers: of the reply.
     """
 
@@ -66,21 +66,21 @@ class RefusalError(Exception):
 
 
 class ClientGoneError(Exception):
-    """The client went away; there is nobody to answer."""
+    """The client disconnected; no reply is needed."""
 
 
 def json_bytes(value: Any) -> bytes:
-    """JSON in UTF-8; numbers that JSON lacks are null."""
+    """JSON in UTF-8; NaN and infinity become null."""
     return _ANYTHING.dump_json(value)
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A reply in JSON."""
+    """A JSON reply."""
     return Response(json_bytes(value), status, dict(headers or {}), "application/json")
 
 
 def refused(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
-    """The reply to a request that is not answered."""
+    """An error reply."""
     sentence = " ".join(message.split())
     if len(sentence) > _LONGEST:
         sentence = sentence[: _LONGEST - 1] + "…"
@@ -89,28 +89,28 @@ def refused(status: int, message: str, headers: Mapping[str, str] | None = None)
 
 
 def of_user_error(error: BertsmithError) -> RefusalError:
-    """The refusal for a mistake that the library found: 400 for the wrong model, 422 for the wrong input."""
+    """The refusal for an error raised by the library: 400 for the wrong model, 422 for invalid input."""
     return RefusalError(400 if isinstance(error, CheckpointError) else 422, str(error))
 
 
 def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalError:
-    """The refusal for a body that is no JSON, 400, or not of the form that is asked for, 422.
+    """The refusal for a body that is not JSON, 400, or does not match the schema, 422.
 
-    Where a value may be one of several kinds, there are complaints about each of them. Told is the one about the kind
-    that it is, as far as it is one, and of several such ones that which came furthest.
+    If a value may be of several types, pydantic reports errors for each of them. The message uses the errors for the
+    type that the value has, if it has one of them, and among those the ones deepest in the body.
 
     Args:
         known: the keys that a body may have.
     """
     if error.error_count() > _MOST_COMPLAINTS:
-        found = f"more than {_MOST_COMPLAINTS} that are wrong or missing"
+        found = f"more than {_MOST_COMPLAINTS} wrong or missing keys"
         return RefusalError(422, f"expected the keys of this route; found {found}; {_FORM}")
     complaints: list[Any] = error.errors(include_url=False)
     furthest = max(map(_reach, complaints))
     told = [complaint for complaint in complaints if _reach(complaint) == furthest]
     kind, where, message = told[0]["type"], told[0]["loc"], told[0]["msg"]
     if kind == "json_invalid":
-        return RefusalError(400, f"expected a body of JSON in UTF-8; found: {message.removeprefix('Invalid JSON: ')}")
+        return RefusalError(400, f"expected a body of JSON in UTF-8; found {message.removeprefix('Invalid JSON: ')}")
     if kind == "value_error":
         return RefusalError(422, message.removeprefix("Value error, "))
     if kind == "extra_forbidden":
@@ -121,15 +121,15 @@ def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalErro
         return RefusalError(422, f"{_place(where[:-1])}expected the key {where[-1]!r}; found none; {_FORM}")
     if kind == "missing":
         return RefusalError(422, f"{_place(where[:-1])}expected a pair of texts; found fewer; {_FORM}")
-    # A type of error that is not in the table is told in pydantic's words.
+    # Error types that are not in the table use pydantic's message.
     expected = dict.fromkeys(
-        _EXPECTED.get(one["type"], f"what is right ({one['msg']})").format_map(one.get("ctx", {})) for one in told
+        _EXPECTED.get(one["type"], f"a valid value ({one['msg']})").format_map(one.get("ctx", {})) for one in told
     )
     return RefusalError(422, f"{_place(where)}expected {' or '.join(expected)}; found {_shown(told[0])}; {_FORM}")
 
 
 def _reach(complaint: Mapping[str, Any]) -> tuple[bool, int, list[int]]:
-    """How far a value was of the kind that a complaint is about; of lists, the later item is further."""
+    """A sort key: how well a value matched the type that an error is about; later items of a list rank higher."""
     where = complaint["loc"]
     return not complaint["type"].endswith("_type"), len(where), [part for part in where if isinstance(part, int)]
 
@@ -141,7 +141,7 @@ def _place(where: Sequence[int | str]) -> str:
 
 
 def _shown(complaint: Mapping[str, Any]) -> str:
-    """What was found, in a few words."""
+    """A short description of the value that was found."""
     value = complaint["input"]
     if value is None or isinstance(value, bool):
         return json_bytes(value).decode()

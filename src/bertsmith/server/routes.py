@@ -1,34 +1,38 @@
-"""The routes that ask a model: each reads its body, has the work done, and shapes the answers."""
+"""The model routes: each one reads its body, queues the work and formats the answers."""
 
 import asyncio
+import base64
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from bertsmith.server import replies, schemas
+from bertsmith.server import schemas
 from bertsmith.server.queue import Work
 from bertsmith.server.refusal import ClientGoneError, RefusalError, json_bytes
 from bertsmith.server.service import Service
 
-CLIENT_GONE = 499  # nobody sees this status; the metrics count it
-_LARGE = 32  # values from which on a reply is written in another thread
-_SMALL = 8  # words, candidates or pieces that are written at least as fast as one vector
+CLIENT_GONE = 499  # never sent; only counted in the metrics
+_LARGE = 32  # replies with at least this many values are serialized in another thread
+_SMALL = 8  # this many words, candidates or pieces serialize at least as fast as one vector
+_UNIT = 1e-3  # tolerance for the length of a normalized vector
 _ALL_ANSWERS = 1000  # more than any model keeps
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
     for status, description in {
-        400: "no JSON, or a model that cannot do this",
-        401: "the key is missing or wrong",
+        400: "not JSON, or not supported by the model",
+        401: "missing or wrong API key",
         404: "no such model",
         408: "the body did not arrive in time",
         413: "too large",
         415: "not application/json",
-        422: "not what is asked for",
-        429: "too much is waiting; the header retry-after says for how long",
-        503: "the model did not get to it in time, or too many are connected",
+        422: "the body does not match the schema, or an item is invalid",
+        429: "the queue is full; see the header retry-after",
+        503: "the model did not start in time, or too many connections are open",
         504: "the model did not finish in time",
     }.items()
 }
@@ -36,11 +40,13 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Listed:
-    """An answer: a list of values under a key, and what stands beside it.
+    """A reply: a list of values under a key, and the other keys.
 
     Attributes:
-        values: are made when they are written.
-        count: how many there are, roughly; many are written in another thread.
+        key: the key of the list.
+        values: computed while they are serialized.
+        beside: the other keys with their values.
+        count: approximate number of values; large replies are serialized in another thread.
     """
 
     key: str
@@ -49,7 +55,7 @@ class Listed:
     count: int
 
     def bytes(self) -> bytes:
-        """The JSON, one value after another, so that other threads get their turns in between."""
+        """The JSON, serialized value by value so that other threads can run in between."""
         values = b",".join(map(json_bytes, self.values))
         return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.beside)[1:])
 
@@ -60,13 +66,13 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 @dataclasses.dataclass(frozen=True)
 class ModelRoute:
-    """A route that asks a model.
+    """A route that calls a model.
 
     Attributes:
-        path: of a POST.
-        asked: the schema of its body.
-        reply: the schema of its answer.
-        handler: the answer to a body.
+        path: the path for POST requests.
+        asked: the schema of the body.
+        reply: the schema of the reply.
+        handler: returns the reply to a body.
     """
 
     path: str
@@ -75,7 +81,7 @@ class ModelRoute:
     handler: Handler
 
     def endpoint(self, service: Service) -> Endpoint:
-        """What answers the requests to a server."""
+        """The endpoint for requests to this route."""
 
         async def endpoint(request: Request) -> Response:
             try:
@@ -91,7 +97,7 @@ class ModelRoute:
         return endpoint
 
     def document(self) -> dict[str, Any]:
-        """What the OpenAPI document says of it, as FastAPI takes it."""
+        """The arguments for FastAPI's `add_api_route`, for the OpenAPI document."""
         schema = {"$ref": f"#/components/schemas/{self.asked.__name__}"}
         return {
             "methods": ["POST"],
@@ -107,7 +113,7 @@ ROUTES: list[ModelRoute] = []
 
 
 def _post(path: str, asked: type[BaseModel], reply: type[BaseModel]) -> Callable[[Handler], Handler]:
-    """Makes a route of a function that answers bodies of the schema `asked`."""
+    """A decorator that registers a handler as a route for bodies of the schema `asked`."""
 
     def register(handler: Handler) -> Handler:
         ROUTES.append(ModelRoute(path, asked, reply, handler))
@@ -117,33 +123,33 @@ def _post(path: str, asked: type[BaseModel], reply: type[BaseModel]) -> Callable
 
 
 def _listed(key: str, values: Iterable[Any], work: Work, name: str, small: int = 0) -> Listed:
-    """The answers of a request.
+    """The reply with the answers of a request.
 
     Args:
-        small: words, candidates or pieces in all of them.
+        small: total number of words, candidates or pieces in the answers.
     """
     return Listed(key, values, {"model": name, "usage": work.usage}, max(len(work.items), small // _SMALL))
 
 
 @_post("/v1/embeddings", schemas.EmbeddingsAsked, schemas.EmbeddingsReply)
 async def embeddings(service: Service, request: Request, asked: schemas.EmbeddingsAsked) -> Listed:
-    """One vector for each text, in OpenAI's form."""
+    """One vector per text, in OpenAI's format."""
     host, ability = service.hosts.find(asked.model, "embed")
     width = host.model.width
     if asked.dimensions is not None and asked.dimensions > width:
-        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have {width} numbers")
+        raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
     texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
     work = await service.work(request, host, ability, texts)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
-    shown = replies.embeddings(work.answers, asked.encoding_format, asked.dimensions)
+    shown = _openai_embeddings(work.answers, asked.encoding_format, asked.dimensions)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
 
 
 async def _texts_of_input(service: Service, given: Any, tokenizer: Any) -> list[str]:
-    """The texts, or what the token ids spell.
+    """The texts, decoded from token ids if necessary.
 
     Raises:
-        RefusalError: an id is not one of the model, or there are too many.
+        RefusalError: an id is not in the vocabulary, or there are too many ids.
     """
     if isinstance(given, str):
         return [given]
@@ -153,27 +159,27 @@ async def _texts_of_input(service: Service, given: Any, tokenizer: Any) -> list[
     count, size = sum(map(len, rows)), len(tokenizer.vocabulary)
     if count > service.settings.max_tokens:
         raise RefusalError(
-            413, f"the request has {count:,} tokens, and may have {service.settings.max_tokens:,}; split it"
+            413, f"the request has {count:,} tokens; the limit is {service.settings.max_tokens:,}; split it"
         )
     largest = max(map(max, rows))
     if largest >= size:
-        raise RefusalError(422, f"input: the ids of this model go up to {size - 1:,}; found {largest:,}; send texts")
+        raise RefusalError(422, f"input: expected token ids up to {size - 1:,}; found {largest:,}; send texts instead")
     return await asyncio.to_thread(lambda: [tokenizer.decode(row) for row in rows])
 
 
 @_post("/predict", schemas.PredictAsked, schemas.PredictReply)
 async def predict(service: Service, request: Request, asked: schemas.PredictAsked) -> Listed:
-    """The label, the number, or the ending that fits."""
+    """The label, the number or the best ending."""
     if asked.questions is not None:
         host, ability = service.hosts.find(asked.model, "choose")
         questions = [(question.context, question.endings) for question in asked.questions]
         endings = sum(len(question.endings) for question in asked.questions)
         work = await service.work(request, host, ability, questions, texts=endings)
     else:
-        assert asked.texts is not None, "one of both, says the schema"
+        assert asked.texts is not None, "the schema requires one of the two"
         host, ability = service.hosts.find(asked.model, "classify", "score")
         work = await service.work(request, host, ability, asked.texts)
-    return _listed("predictions", map(replies.prediction, work.answers), work, host.name)
+    return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
@@ -182,48 +188,48 @@ async def tag(service: Service, request: Request, asked: schemas.TagAsked) -> Li
     host, ability = service.hosts.find(asked.model, "tag")
     work = await service.work(request, host, ability, asked.texts)
     words = sum(len(found.words) for found in work.answers)
-    return _listed("predictions", map(replies.tags, work.answers), work, host.name, words)
+    return _listed("predictions", map(_tags, _plain(work.answers)), work, host.name, words)
 
 
 @_post("/answer", schemas.AnswerAsked, schemas.AnswerReply)
 async def answer(service: Service, request: Request, asked: schemas.AnswerAsked) -> Listed:
-    """Answers to questions from their contexts, however long these are."""
+    """Answers to questions from their contexts, which may have any length."""
     host, ability = service.hosts.find(asked.model, "answer")
     questions = [(question.question, question.context) for question in asked.questions]
     work = await service.work(request, host, ability, questions, (("n_best", _ALL_ANSWERS),))
-    shown = (replies.answers(found, asked.n_best) for found in work.answers)
+    shown = (_answers(found, asked.n_best) for found in _plain(work.answers))
     return _listed("predictions", shown, work, host.name)
 
 
 @_post("/fill", schemas.FillAsked, schemas.FillReply)
 async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> Listed:
-    """The likeliest pieces for each [MASK]."""
+    """The most probable pieces for each [MASK]."""
     host, ability = service.hosts.find(asked.model, "fill")
     work = await service.work(request, host, ability, asked.texts, (("top", asked.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
-    return _listed("predictions", map(replies.gaps, work.answers), work, host.name, candidates)
+    return _listed("predictions", _plain(work.answers), work, host.name, candidates)
 
 
 @_post("/next", schemas.NextAsked, schemas.NextReply)
 async def next_sentence(service: Service, request: Request, asked: schemas.NextAsked) -> Listed:
-    """How likely the second text of a pair follows the first."""
+    """The probability that the second text of a pair follows the first."""
     host, ability = service.hosts.find(asked.model, "next_sentence")
     work = await service.work(request, host, ability, asked.pairs)
-    return _listed("predictions", map(replies.follows, work.answers), work, host.name)
+    return _listed("predictions", _plain(work.answers), work, host.name)
 
 
 @_post("/rerank", schemas.RerankAsked, schemas.RerankReply)
 async def rerank(service: Service, request: Request, asked: schemas.RerankAsked) -> Listed:
-    """Passages in the order in which they answer a query."""
+    """Passages ranked by relevance to a query."""
     host, ability = service.hosts.find(asked.model, "rerank")
     pairs = [(asked.query, passage) for passage in asked.passages]
     work = await service.work(request, host, ability, pairs, (("query", asked.query),))
-    return _listed("results", replies.ranked(work.answers, asked.top), work, host.name)
+    return _listed("results", _ranked(work.answers, asked.top), work, host.name)
 
 
 @_post("/tokenize", schemas.TokenizeAsked, schemas.TokenizeReply)
 async def tokenize(service: Service, request: Request, asked: schemas.TokenizeAsked) -> Listed:
-    """The word pieces of each text, with their characters."""
+    """The pieces of each text, with character offsets."""
     host, ability = service.hosts.find(asked.model, "pieces")
     work = await service.work(request, host, ability, asked.texts)
     pieces = sum(len(found["ids"]) for found in work.answers)
@@ -232,9 +238,60 @@ async def tokenize(service: Service, request: Request, asked: schemas.TokenizeAs
 
 @_post("/attention", schemas.AttentionAsked, schemas.AttentionReply)
 async def attention(service: Service, request: Request, asked: schemas.AttentionAsked) -> Listed:
-    """Where each head of each layer looks."""
+    """The attention weights of each head of each layer."""
     host, ability = service.hosts.find(asked.model, "attention")
     item = asked.text if asked.pair is None else (asked.text, asked.pair)
     work = await service.work(request, host, ability, [item])
     found = dict(work.answers[0])
     return Listed("attention", found.pop("attention"), {"model": host.name, **found, "usage": work.usage}, _LARGE)
+
+
+def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The answers in the library's JSON form."""
+    return (answer.to_dict() for answer in answers)
+
+
+def _tags(found: dict[str, Any]) -> dict[str, Any]:
+    """Entities and words with character offsets; unlike in the library, words are objects, and entities have an end."""
+    places = found["offsets"] or [(None, None)] * len(found["words"])
+    entities = []
+    for entity in found["entities"]:
+        begin, end = entity["characters"] or (None, None)
+        shown = {name: value for name, value in entity.items() if name != "start"}
+        entities.append({**shown, "begin": begin, "end": end})
+    columns = zip(found["words"], places, found["tags"], found["probabilities"], strict=True)
+    words = [
+        {"text": word, "begin": begin, "end": end, "tag": tag, "probability": chance}
+        for word, (begin, end), tag, chance in columns
+    ]
+    return {"entities": entities, "words": words, "cut_tokens": found["cut_tokens"]}
+
+
+def _answers(found: dict[str, Any], n_best: int) -> dict[str, Any]:
+    """The answer to a question with its best candidates."""
+    return {**found, "n_best": found["n_best"][:n_best], "answers": found["answers"][:n_best]}
+
+
+def _ranked(scores: Sequence[float], top: int | None) -> list[dict[str, Any]]:
+    """The passages, best first; ties stay in request order."""
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])
+    return [{"index": index, "score": scores[index]} for index in order[:top]]
+
+
+def _openai_embeddings(
+    vectors: Iterable[npt.NDArray[np.float32]], encoding: str, dimensions: int | None
+) -> Iterator[dict[str, Any]]:
+    """Vectors in OpenAI's format; shortened vectors are normalized again if the full ones are normalized."""
+    for index, whole in enumerate(vectors):
+        vector = whole if dimensions is None else _shortened(whole, dimensions)
+        value: Any = (
+            base64.b64encode(vector.astype("<f4").tobytes()).decode() if encoding == "base64" else vector.tolist()
+        )
+        yield {"object": "embedding", "index": index, "embedding": value}
+
+
+def _shortened(vector: npt.NDArray[np.float32], dimensions: int) -> npt.NDArray[np.float32]:
+    is_unit = abs(float(np.linalg.norm(vector)) - 1) < _UNIT
+    short = vector[:dimensions]
+    length = float(np.linalg.norm(short))
+    return short / np.float32(length) if is_unit and length > 0 else short

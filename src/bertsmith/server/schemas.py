@@ -1,42 +1,42 @@
-"""What requests and replies look like: the forms that are checked, and that the OpenAPI document shows."""
+"""Schemas of requests and replies, for validation and for the OpenAPI document."""
 
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 ModelName = Annotated[
-    str | None, Field(description="a name of GET /models; if left out, the first model that can do what is asked")
+    str | None, Field(description="a name from GET /models; by default the first model that supports the route")
 ]
 Pair = tuple[str, str]
 TokenId = Annotated[int, Field(ge=0)]
 Item = TypeVar("Item")
-# The first item that is wrong is all that is told, so more of them are not looked for.
+# Only the first invalid item is reported, so validation stops there.
 Items = Annotated[list[Item], Field(min_length=1, fail_fast=True)]
 Endings = Annotated[list[str], Field(min_length=2, fail_fast=True)]
 
 
 class Asked(BaseModel):
-    """A body; unknown keys are refused, and nothing is converted."""
+    """Base class of bodies: unknown keys are refused, and values are not converted."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     model: ModelName = None
 
 
 class EmbeddingsAsked(Asked):
-    """Texts to turn into vectors, as OpenAI's clients send them."""
+    """Texts to embed, in the format of OpenAI's clients."""
 
-    # Clients of OpenAI may send more than is of use here.
+    # OpenAI clients may send keys that are not used here.
     model_config = ConfigDict(extra="ignore", strict=True)
     input: str | Items[str] | Items[TokenId] | Items[Items[TokenId]] = Field(
-        description="a text, texts, the token ids of a text, or those of texts"
+        description="a text, a list of texts, the token ids of a text, or a list of those"
     )
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: Annotated[int | None, Field(ge=1, description="the first so many numbers of each vector")] = None
+    dimensions: Annotated[int | None, Field(ge=1, description="truncate each vector to this many numbers")] = None
     user: str | None = None
 
 
 class ChoiceQuestion(BaseModel):
-    """A context and what may follow it."""
+    """A context and its possible endings."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
     context: str
@@ -44,7 +44,7 @@ class ChoiceQuestion(BaseModel):
 
 
 class PredictAsked(Asked):
-    """Texts or pairs of texts to classify or rate, or questions with endings to choose from."""
+    """Texts or pairs of texts to classify or score, or questions with endings to choose from."""
 
     texts: Items[str | Pair] | None = None
     questions: Items[ChoiceQuestion] | None = None
@@ -58,7 +58,7 @@ class PredictAsked(Asked):
 
 
 class TagAsked(Asked):
-    """Texts whose words are tagged; a list of words is taken as it is."""
+    """Texts to tag; a list of words is not split further."""
 
     texts: Items[str | Items[str]]
 
@@ -75,32 +75,32 @@ class AnswerAsked(Asked):
     """Questions to answer from their contexts."""
 
     questions: Items[Question]
-    n_best: Annotated[int, Field(ge=1, le=100, description="answers at most, the likeliest first")] = 3
+    n_best: Annotated[int, Field(ge=1, le=100, description="maximum number of answers, most probable first")] = 3
 
 
 class FillAsked(Asked):
     """Texts with [MASK] where a word is missing."""
 
     texts: Items[str]
-    top: Annotated[int, Field(ge=1, le=1000, description="pieces for each gap")] = 5
+    top: Annotated[int, Field(ge=1, le=1000, description="pieces for each [MASK]")] = 5
 
 
 class NextAsked(Asked):
-    """Pairs of texts, of which the second may follow the first."""
+    """Pairs of texts; the second may follow the first."""
 
     pairs: Items[Pair]
 
 
 class RerankAsked(Asked):
-    """Passages to put into the order in which they answer a query."""
+    """Passages to rank by relevance to a query."""
 
     query: str
     passages: Items[str]
-    top: Annotated[int | None, Field(ge=1, description="only the best so many")] = None
+    top: Annotated[int | None, Field(ge=1, description="return only the best passages, this many")] = None
 
 
 class TokenizeAsked(Asked):
-    """Texts to cut into word pieces."""
+    """Texts to split into pieces."""
 
     texts: Items[str]
 
@@ -115,20 +115,20 @@ class AttentionAsked(Asked):
 class Usage(BaseModel):
     """Tokens, [CLS] and [SEP] included."""
 
-    tokens_in: int = Field(description="of all texts that came in")
-    tokens_used: int = Field(description="that were read")
-    tokens_cut: int = Field(description="that were not, because a text is longer than the model reads")
+    tokens_in: int = Field(description="tokens of all texts received")
+    tokens_used: int = Field(description="tokens that the model read")
+    tokens_cut: int = Field(description="tokens truncated because a text is too long for the model")
 
 
 class Reply(BaseModel):
-    """What every answer of a model has."""
+    """Fields of every model reply."""
 
     model: str
     usage: Usage
 
 
 class OpenAIUsage(Usage):
-    """The same, with the names of OpenAI beside."""
+    """The same, plus OpenAI's names."""
 
     prompt_tokens: int
     total_tokens: int
@@ -152,18 +152,22 @@ class EmbeddingsReply(BaseModel):
 
 
 class PredictReply(Reply):
-    """For each text {label, chosen, probabilities} or {value}; for each question {index, text, probabilities}."""
+    """For each text {label, chosen, probabilities} or {value}; for each question {index, text, probabilities}.
+
+    Each also has cut_tokens, the number of truncated tokens.
+    """
 
     predictions: list[dict[str, Any]]
 
 
 class Entity(BaseModel):
-    """An entity; characters in the text, or null where words were given; its words from `words[0]` to before `[1]`."""
+    """An entity; character offsets, or null if words were given; its words are `words[0]` to `words[1]`, exclusive."""
 
     type: str
     text: str
     begin: int | None
     end: int | None
+    characters: tuple[int, int] | None = Field(description="`begin` and `end` together")
     words: tuple[int, int]
     probability: float | None
 
@@ -179,10 +183,11 @@ class Word(BaseModel):
 
 
 class Tags(BaseModel):
-    """What was found in one text."""
+    """The entities and words of one text."""
 
     entities: list[Entity]
     words: list[Word]
+    cut_tokens: int
 
 
 class TagReply(Reply):
@@ -192,7 +197,7 @@ class TagReply(Reply):
 
 
 class Answer(BaseModel):
-    """An answer with its characters in the context."""
+    """An answer with its character offsets in the context."""
 
     text: str
     begin: int
@@ -200,11 +205,27 @@ class Answer(BaseModel):
     probability: float | None
 
 
-class Answers(BaseModel):
-    """What answers a question, the likeliest first; with `has_answer` false the model says that nothing does."""
+class Candidate(BaseModel):
+    """A candidate with its character offsets in the context; empty text means no answer."""
 
+    text: str
+    start: int
+    end: int
+    probability: float | None
+
+
+class Answers(BaseModel):
+    """The answers to a question, most probable first; `has_answer` is false if the model finds none in the context."""
+
+    text: str = Field(description="the answer; empty if there is none")
+    start: int = Field(description="offset of its first character in the context")
+    end: int
+    probability: float | None
     answers: list[Answer]
+    n_best: list[Candidate] = Field(description="the same candidates, plus no answer if the model supports it")
     has_answer: bool
+    null_score_diff: float | None = Field(description="score of no answer minus score of the best answer")
+    cut_tokens: int = Field(description="truncated tokens of the question")
     no_answer_probability: float | None = None
 
 
@@ -215,51 +236,56 @@ class AnswerReply(Reply):
 
 
 class Piece(BaseModel):
-    """A candidate for a gap."""
+    """A candidate for a masked position."""
 
     piece: str
     probability: float | None
 
 
 class Gaps(BaseModel):
-    """The candidates for each gap of a text."""
+    """The candidates for each [MASK] of a text, under two keys: `masks` as in `bertsmith fill --json`, and `gaps`."""
 
+    text: str
+    masks: list[list[Piece]]
     gaps: list[list[Piece]]
 
 
 class FillReply(Reply):
-    """The gaps of each text."""
+    """The candidates for the masked positions of each text."""
 
     predictions: list[Gaps]
 
 
 class Follows(BaseModel):
-    """How likely the second text follows the first."""
+    """The probability that the second text follows the first."""
 
+    first: str
+    second: str
     probability: float | None
+    cut_tokens: int
 
 
 class NextReply(Reply):
-    """For each pair."""
+    """The answer for each pair."""
 
     predictions: list[Follows]
 
 
 class Ranked(BaseModel):
-    """A passage, by its place in the request."""
+    """A passage, by its index in the request."""
 
     index: int
     score: float | None
 
 
 class RerankReply(Reply):
-    """The passages, the best first."""
+    """The passages, best first."""
 
     results: list[Ranked]
 
 
 class Pieces(BaseModel):
-    """The pieces of a text, without [CLS] and [SEP]; offsets are characters."""
+    """The pieces of a text, without [CLS] and [SEP], with character offsets."""
 
     pieces: list[str]
     ids: list[int]
@@ -273,10 +299,10 @@ class TokenizeReply(Reply):
 
 
 class AttentionReply(Reply):
-    """In `attention[l][h][i][j]` head h of layer l looks from piece i at piece j."""
+    """`attention[l][h][i][j]` is the attention from piece i to piece j in head h of layer l."""
 
     pieces: list[str]
-    segments: list[int] = Field(description="0 for the pieces of the text, 1 for those of the second one")
+    segments: list[int] = Field(description="0 for pieces of the text, 1 for pieces of the second text")
     layers: int
     heads: int
     attention: list[list[list[list[float]]]]
@@ -289,27 +315,31 @@ class ModelShown(BaseModel):
     task: str | None
     abilities: list[str]
     labels: list[str]
-    pair: bool | None = Field(description="whether it reads pairs of texts; null where it takes both, or neither")
-    max_length: int = Field(description="tokens of a text or pair at most; what is longer is cut, or read in windows")
-    embed_length: int = Field(description="tokens of a text that becomes a vector")
-    max_question: int = Field(description="tokens of a question; 0 where none are answered")
+    pair: bool | None = Field(
+        description="whether it takes pairs of texts; null if it takes both texts and pairs, or neither"
+    )
+    max_length: int = Field(
+        description="maximum tokens of a text or pair; longer ones are truncated or read in windows"
+    )
+    embed_length: int = Field(description="maximum tokens of a text to embed")
+    max_question: int = Field(description="maximum tokens of a question; 0 if it does not answer questions")
     width: int
 
 
 class ModelsReply(BaseModel):
-    """All of them."""
+    """All models that are served."""
 
     models: list[ModelShown]
 
 
 class Problem(BaseModel):
-    """What is wrong."""
+    """An error."""
 
     message: str
     type: str
 
 
 class ErrorReply(BaseModel):
-    """A request that was not answered."""
+    """An error reply."""
 
     error: Problem

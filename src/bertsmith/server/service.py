@@ -1,18 +1,102 @@
-"""A request from its body to its answers: limits, the wait for the model, and who gives up on it."""
+"""The models of a server, and the life of a request: limits, waiting for the model, timeouts."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from bertsmith.server.abilities import characters
+from bertsmith.server.abilities import OF_ALL, characters
 from bertsmith.server.body import BodyReader
-from bertsmith.server.hosts import Host, Hosts
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import Options, Work, WorkQueue
 from bertsmith.server.refusal import ClientGoneError, RefusalError
 from bertsmith.server.settings import ServerSettings
+
+if TYPE_CHECKING:
+    from bertsmith.library.model import Model
+
+
+class Host:
+    """A model that is served.
+
+    Args:
+        name: the name used in requests.
+        model: the model.
+        settings: limits.
+        metrics: counters to update.
+
+    Attributes:
+        work: the queue for the model.
+        text: the queue for the tokenizer alone, in its own thread.
+    """
+
+    def __init__(self, name: str, model: "Model", settings: ServerSettings, metrics: Metrics) -> None:
+        self.name, self.model = name, model
+        device = str(model.encoder.runtime.device)
+
+        def queue(what: str) -> WorkQueue:
+            return WorkQueue(
+                model,
+                what,
+                batch_tokens=settings.tokens_of_batch(device),
+                max_waiting=settings.max_waiting,
+                max_tokens=settings.max_tokens,
+                metrics=metrics,
+            )
+
+        self.work, self.text = queue(name), queue(f"{name} tokenizer")
+
+    def can(self, ability: str) -> bool:
+        """Whether the model supports this ability."""
+        return ability in OF_ALL or ability in self.model.abilities
+
+    def queue_of(self, ability: str) -> WorkQueue:
+        """The queue for an ability."""
+        return self.text if ability == "pieces" else self.work
+
+    def close(self) -> None:
+        """Closes the queues and waits for running computations."""
+        self.work.close()
+        self.text.close()
+
+
+class Hosts:
+    """All models of a server.
+
+    Args:
+        models: by name; if a request names none, the first that can answer is used.
+        settings: limits.
+        metrics: counters to update.
+    """
+
+    def __init__(self, models: "Mapping[str, Model]", settings: ServerSettings, metrics: Metrics) -> None:
+        self.all = [Host(name, model, settings, metrics) for name, model in models.items()]
+        self._by_name = {host.name: host for host in self.all}
+
+    def find(self, name: str | None, *abilities: str) -> tuple[Host, str]:
+        """The named model, or the first suitable one, with the first of `abilities` that it supports.
+
+        Raises:
+            RefusalError: 404, no such model; 400, the model supports none of `abilities`.
+        """
+        if name is not None and name not in self._by_name:
+            loaded = ", ".join(repr(known) for known in self._by_name)
+            raise RefusalError(404, f"no model {name[:80]!r} is served here; there {_is_are(len(self.all))} {loaded}")
+        for host in self.all if name is None else [self._by_name[name]]:
+            for ability in abilities:
+                if host.can(ability):
+                    return host, ability
+        wanted = " or ".join(abilities)
+        if name is not None:
+            raise RefusalError(400, f"model {name!r} cannot {wanted}; it can {_can(self._by_name[name])}")
+        known = "; ".join(f"{host.name!r} can {_can(host)}" for host in self.all)
+        raise RefusalError(400, f"no model that is served here can {wanted}; {known}")
+
+    def close(self) -> None:
+        """Closes the queues and waits for running computations."""
+        for host in self.all:
+            host.close()
 
 
 class Service:
@@ -21,12 +105,12 @@ class Service:
     Args:
         hosts: the models.
         settings: limits.
-        metrics: what is counted.
+        metrics: counters to update.
 
     Attributes:
-        reader: of bodies.
-        is_ready: whether models can be asked.
-        is_leaving: whether the server has been told to stop.
+        reader: reads request bodies.
+        is_ready: whether the models accept requests.
+        is_leaving: whether the server is shutting down.
     """
 
     def __init__(self, hosts: Hosts, settings: ServerSettings, metrics: Metrics) -> None:
@@ -35,12 +119,12 @@ class Service:
         self.is_ready = self.is_leaving = False
 
     def set_ready(self, ready: bool) -> None:
-        """Says whether models can be asked."""
+        """Sets whether the models accept requests."""
         self.is_ready = ready
         self.metrics.ready.set(ready)
 
     def leave(self) -> None:
-        """From now on every reply closes its connection, and the server says that it is not ready."""
+        """Starts the shutdown: the server is no longer ready, and every reply closes its connection."""
         self.is_leaving = True
         self.set_ready(False)
 
@@ -50,17 +134,17 @@ class Service:
         """The finished work of a request.
 
         Args:
-            request: it is given up when its client goes away.
+            request: is abandoned if its client disconnects.
             host: the model.
-            ability: which the model has.
-            items: what answers are asked for.
-            options: of the request.
-            texts: how many texts there are, if not one an item.
+            ability: an ability of the model.
+            items: one for each answer.
+            options: options of the request.
+            texts: number of texts, if it is more than one per item.
 
         Raises:
-            RefusalError: 413, too much is asked; 422, a mistake in an item; 429, too much is waiting; 503, the time was
-                over before the model began; 504, or before it ended.
-            ClientGoneError: nobody waits any more; what had not begun was dropped.
+            RefusalError: 413, the request is too large; 422, an item is invalid; 429, the queue is full; 503, timeout
+                before the model started; 504, timeout before it finished.
+            ClientGoneError: the client disconnected; what had not started was dropped.
         """
         self._require_small(max(texts, len(items)), characters(items))
         queue = host.queue_of(ability)
@@ -84,11 +168,11 @@ class Service:
             (count, self.settings.max_characters, "characters"),
         ):
             if found > most:
-                raise RefusalError(413, f"the request has {found:,} {what}, and may have {most:,}; split it")
+                raise RefusalError(413, f"the request has {found:,} {what}; the limit is {most:,}; split it")
 
 
 async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:
-    """Drops the work of a request, whose body has been read, when its client goes away."""
+    """Drops the work of a request when its client disconnects; the body must have been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     if not work.done.done():
@@ -97,12 +181,20 @@ async def _watch(request: Request, queue: WorkQueue, work: Work) -> None:
 
 
 def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
-    """Drops work that nobody shall wait for any longer."""
+    """Drops work whose time is up."""
     if work.done.done():
         return
     if queue.drop(work, "timeout"):
-        sentence = f"the model did not get to this request within {seconds:g} s; try again later"
+        sentence = f"the model did not start on this request within {seconds:g} s; try again later"
         work.done.set_exception(RefusalError(503, sentence, {"retry-after": "5"}))
     else:
         sentence = f"the model needed more than {seconds:g} s for this request; send fewer or shorter texts"
         work.done.set_exception(RefusalError(504, sentence))
+
+
+def _can(host: Host) -> str:
+    return ", ".join((*host.model.abilities, *OF_ALL))
+
+
+def _is_are(count: int) -> str:
+    return "is" if count == 1 else "are"

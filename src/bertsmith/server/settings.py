@@ -1,11 +1,11 @@
-"""What a server takes, and for how long: every limit in one place."""
+"""All limits of a server in one place."""
 
 import dataclasses
 
 from bertsmith.settings import help_field, require
 
 BATCH_TOKENS_ON_PROCESSOR, BATCH_TOKENS_ON_GPU = 2048, 32_768
-_NODES_BESIDE = 1000  # of a body, for what clients add
+_NODES_BESIDE = 1000  # extra nodes of a body, for keys that clients add
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -13,21 +13,21 @@ class ServerSettings:
     """The limits of a server.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is out of range.
     """
 
-    max_texts: int = help_field(2048, "texts of one request at most")
-    max_characters: int = help_field(2_000_000, "characters of one request at most")
-    max_tokens: int = help_field(262_144, "tokens of one request at most")
-    max_body: int = help_field(8_388_608, "bytes of one request at most")
-    max_waiting: int = help_field(4096, "texts that may wait for a model; who brings more is told when to come back")
-    max_held: int = help_field(134_217_728, "bytes of all unanswered requests at most")
-    max_connections: int = help_field(512, "connections that are served; who comes then is told to come back")
-    batch_tokens: int = help_field(0, "tokens that go through a model together; 0: 2,048, on a GPU 32,768")
-    request_seconds: float = help_field(120.0, "seconds until an answer at most, waiting included")
-    read_seconds: float = help_field(30.0, "seconds in which a request must have arrived")
-    write_seconds: float = help_field(30.0, "seconds for which a client may leave an answer unread (Linux)")
-    leave_seconds: float = help_field(0.5, "seconds after SIGTERM in which new connections are still taken")
+    max_texts: int = help_field(2048, "maximum texts per request")
+    max_characters: int = help_field(2_000_000, "maximum characters per request")
+    max_tokens: int = help_field(262_144, "maximum tokens per request")
+    max_body: int = help_field(8_388_608, "maximum bytes per request")
+    max_waiting: int = help_field(4096, "maximum texts waiting for a model; excess requests get 429 with Retry-After")
+    max_held: int = help_field(134_217_728, "maximum bytes of all unanswered requests")
+    max_connections: int = help_field(512, "maximum connections; excess ones get 503 with Retry-After")
+    batch_tokens: int = help_field(0, "maximum tokens per batch; 0: 2,048, on a GPU 32,768")
+    request_seconds: float = help_field(120.0, "timeout of a request in seconds, waiting included")
+    read_seconds: float = help_field(30.0, "timeout in seconds for receiving a request")
+    write_seconds: float = help_field(30.0, "timeout in seconds for a client to read its reply (Linux)")
+    leave_seconds: float = help_field(0.5, "seconds after SIGTERM during which new connections are still accepted")
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -42,12 +42,12 @@ class ServerSettings:
 
     @property
     def max_nodes(self) -> int:
-        """Lists, objects and keys in the JSON of one request at most; a question with endings has four."""
+        """Maximum lists, objects and keys in the JSON of a request; a question with endings has four."""
         return 4 * self.max_texts + _NODES_BESIDE
 
     @property
     def max_marks(self) -> int:
-        """These, strings and commas in the JSON of one request at most; a word has two."""
+        """Maximum lists, objects, keys, strings and commas in the JSON of a request; a word has two."""
         return 2 * self.max_tokens + 2 * self.max_nodes
 
     def tokens_of_batch(self, device: str) -> int:

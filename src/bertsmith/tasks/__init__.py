@@ -1,1 +1,1 @@
-"""What a model is trained for: each task reads, encodes, has a head, a loss and scores."""
+"""The tasks a model is fine-tuned for; each has its own encoding, head, loss and metrics."""

@@ -1,9 +1,9 @@
-"""The likeliest spans of the context as answers, from the logits of all windows.
+"""Answer extraction: the most likely spans of the context, from the logits of all windows.
 
 Letters: E questions, N windows, T tokens of all windows, B best positions of a window, C candidates.
 
-Source: `write_predictions` in the original run_squad.py. Rows have no padding here, so no padding takes one of the best
-places.
+Source: `write_predictions` in the original run_squad.py. Unlike there, rows have no padding, so no padding position can
+be among the best.
 """
 
 import dataclasses
@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import QuestionExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, Ints
+from bertsmith.encoding.units import Features, Ints, Logits
 from bertsmith.tasks.question_windows import Context
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -24,7 +23,7 @@ _ROWS_AT_ONCE = 256
 
 
 class Found(NamedTuple):
-    """An answer and the characters of the context where it stands; the empty text says that there is none."""
+    """An answer and its character span in the context; the text is empty if there is no answer."""
 
     text: str
     start: int
@@ -34,13 +33,13 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """Spans of all questions, sorted by question and then from the highest score down.
+    """Candidate spans of all questions, sorted by question, then by descending score.
 
     Attributes:
-        rows: int64 [C], the window of each.
-        starts, ends: int64 [C], its first and its last position in the row.
+        rows: int64 [C], the window of each span.
+        starts, ends: int64 [C], its first and last position in the row.
         scores: float64 [C], start logit + end logit.
-        borders: int64 [E + 1], where the candidates of each question begin.
+        borders: int64 [E + 1], where the candidates of each question begin; the last entry is C.
     """
 
     rows: Ints
@@ -58,13 +57,13 @@ def find_answers(
     settings: TaskSettings,
     null_scores: npt.NDArray[np.float64] | None,
 ) -> list[list[Found]]:
-    """At most `n_best` different answers to each question, from the highest score down.
+    """At most `n_best` distinct answers to each question, by descending score.
 
-    With null scores, each question also has the empty answer, behind all others if it is not among the best.
+    With null scores, each question also has the empty answer; it comes last if it is not among the best.
 
     Args:
-        logits: float32 [T, 2], of starts and ends.
-        null_scores: float64 [E], the scores of having no answer; None where every question has one.
+        logits: float32 [T, 2], for start and end.
+        null_scores: float64 [E], the no-answer scores; None if every question has an answer.
     """
     contexts = cast("list[Context]", features.extra["contexts"])
     shift = cast("Ints", features.extra["window_starts"]) - cast("Ints", features.extra["first_positions"])
@@ -108,7 +107,7 @@ def find_answers(
 
 
 def null_scores_of(features: Features, logits: Logits, num_questions: int) -> npt.NDArray[np.float64]:
-    """The score of having no answer, float64 [E]: that of [CLS] as start and end, the lowest of the windows."""
+    """The no-answer scores, float64 [E]: start + end logit of [CLS], the minimum over a question's windows."""
     if not num_questions:
         return np.zeros(0)
     of_rows = logits[features.rows.offsets[:-1]].astype(np.float64).sum(axis=1)  # [N]
@@ -117,10 +116,10 @@ def null_scores_of(features: Features, logits: Logits, num_questions: int) -> np
 
 
 def candidate_spans(features: Features, logits: Logits, num_questions: int, settings: TaskSettings) -> Candidates:
-    """The spans between the `n_best` best starts and ends of each window that can be answers.
+    """The valid spans among the `n_best` best starts and ends of each window.
 
-    They lie within the context, have at most `max_answer` pieces, and begin in the window that has the most context for
-    their first piece. Of equal scores the earlier window and the better start come first.
+    A valid span is inside the context, has at most `max_answer` pieces, and its window is the one with the most context
+    for its first piece. Ties are broken by the earlier window, then by the better start.
     """
     found: list[tuple[npt.NDArray[np.generic], ...]] = [(*(np.zeros(0, np.int64),) * 3, np.zeros(0))]
     for low in range(0, len(features.lengths), _ROWS_AT_ONCE):
@@ -135,7 +134,7 @@ def candidate_spans(features: Features, logits: Logits, num_questions: int, sett
 def _spans_of_rows(
     features: Features, logits: Logits, rows: Ints, settings: TaskSettings
 ) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]:
-    """(row, start, end, score) of the candidates of some neighbouring rows, in no order of scores."""
+    """(row, start, end, score) of the candidates of consecutive rows, not sorted by score."""
     first = cast("Ints", features.extra["first_positions"])[rows, None]
     has_max_context = cast("npt.NDArray[np.bool_]", features.extra["has_max_context"])
     lengths, begins = features.lengths[rows, None], features.rows.offsets[rows, None]
@@ -143,7 +142,7 @@ def _spans_of_rows(
     flat = logits[begins[0, 0] : begins[-1, 0] + lengths[-1, 0]]
     starts, start_logits = _best(flat[:, 0], inside, settings.n_best)  # [n, B]
     ends, end_logits = _best(flat[:, 1], inside, settings.n_best)
-    # Short rows have fewer positions than B; what fills up lies beyond their last [SEP].
+    # Rows with fewer than B positions are filled up with positions after their last [SEP].
     can_start = (starts >= first) & (starts < lengths - 1)
     can_start &= has_max_context[begins + np.where(can_start, starts, 0)]
     can_end = (ends >= first) & (ends < lengths - 1)
@@ -156,7 +155,7 @@ def _spans_of_rows(
 def _best(
     logits: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], count: int
 ) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """The positions of the highest logits of each row and these, [n, B]; of equal ones the first."""
+    """The positions of the highest logits of each row, and those logits, [n, B] each; ties go to the first position."""
     padded = np.full(inside.shape, -np.inf, dtype=np.float32)
     padded[inside] = logits
     positions = np.argsort(-padded, axis=1, kind="stable")[:, :count]
@@ -164,13 +163,13 @@ def _best(
 
 
 def _cuts_a_word(word_of_piece: list[int], first: int, last: int) -> bool:
-    """Whether the first or the last word of a span has pieces outside it; whole words stand for themselves."""
+    """Whether the first or last word of a span has pieces outside the span."""
     before = first > 0 and word_of_piece[first - 1] == word_of_piece[first]
     return before or (last + 1 < len(word_of_piece) and word_of_piece[last + 1] == word_of_piece[last])
 
 
 def _character(place: int, words: Sequence[str], word_starts: Sequence[int], word: int) -> int:
-    """The character of the context that stands at `place` of the words joined with spaces, from `word` on."""
+    """The character offset in the context of character `place` in the space-joined words from `word` on."""
     while place >= len(words[word]):
         place -= len(words[word]) + 1
         word += 1

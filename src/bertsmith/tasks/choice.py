@@ -1,6 +1,6 @@
-"""Which of several endings fits a context: every ending is a row, one score each, softmax over those of an example.
+"""Multiple choice: which of several endings fits a context. Each ending is a row with one score; softmax per example.
 
-Letters: U examples (each one unit), N rows, that is endings of all examples, K = 1 output.
+Letters: U examples (one unit each), N rows (the endings of all examples), K = 1 output.
 
 Examples may have different numbers of endings.
 
@@ -18,8 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import ChoiceExample, Example
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import PER_UNIT, Features, Ints, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, Features, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
@@ -35,16 +34,15 @@ class ChoicePrediction(Prediction):
     """The ending that fits best.
 
     Attributes:
-        index: its number, from 0.
-        probabilities: of every ending; they add up to 1.
-        text: the ending itself.
-        cut_tokens: tokens of the example that were not read, over all its rows.
+        index: its index, from 0.
+        probabilities: one per ending; they sum to 1.
+        text: the text of the ending.
+        cut_tokens: tokens cut from all rows of the example.
     """
 
     index: int
     probabilities: tuple[float, ...]
     text: str
-    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -56,7 +54,7 @@ class ChoicePrediction(Prediction):
         }
 
     def line(self) -> str:
-        r"""The number of the ending, its probability and its text.
+        r"""The index of the ending, its probability and its text.
 
         >>> ChoicePrediction(index=1, probabilities=(0.25, 0.75), text="he sings\nloudly").line()
         '1\t75%\the sings loudly'
@@ -65,18 +63,18 @@ class ChoicePrediction(Prediction):
 
 
 class ChoiceTask(Task):
-    """One of the endings of each example."""
+    """Chooses one of the endings of each example."""
 
     kind = "choice"
     settings_used = frozenset({"long_text"})
 
     @property
     def head(self) -> Head:
-        """A layer of one row on the pooled [CLS]: the score of an ending."""
+        """A linear layer with one output on the pooled [CLS]: the score of an ending."""
         return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Returns if every example has endings to choose from, and with `gold` a label among them; see `Task.check`.
+        """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.
 
         Raises:
             ConfigError: `long_text` is "windows".
@@ -86,7 +84,7 @@ class ChoiceTask(Task):
             count = len(example.endings)
             if count < 2:
                 raise InputError(
-                    expected=f"two endings at least in {example.place}",
+                    expected=f"at least two endings in {example.place}",
                     found=str(count),
                     fix="add endings or remove the row",
                 )
@@ -98,9 +96,9 @@ class ChoiceTask(Task):
                 )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
-        """One unit an example, one row an ending: [CLS] context [SEP] ending [SEP]; see `Task.encode`.
+        """One unit per example, one row per ending: [CLS] context [SEP] ending [SEP]; see `Task.encode`.
 
-        Without a context a row is [CLS] ending [SEP].
+        Without a context, a row is [CLS] ending [SEP].
 
         Raises:
             ConfigError: `long_text` is "windows".
@@ -132,7 +130,7 @@ class ChoiceTask(Task):
         """Cross-entropy over the endings of each unit; see `Task.loss`.
 
         Args:
-            logits: [n, 1], one score a row.
+            logits: [n, 1], one score per row.
         """
         assert batch.targets is not None, "the examples have labels"
         exact = logits[:, 0] if logits.dtype == torch.float64 else logits[:, 0].float()
@@ -147,7 +145,7 @@ class ChoiceTask(Task):
     def decode(
         self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
     ) -> list[ChoicePrediction]:
-        """A `ChoicePrediction` an example; see `Task.decode`."""
+        """One `ChoicePrediction` per example; see `Task.decode`."""
         if not len(features):
             return []
         first, counts = features.first_rows, features.rows_per_unit
@@ -166,40 +164,40 @@ class ChoiceTask(Task):
         return predictions
 
     def score(self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]) -> dict[str, float]:
-        """The share of right endings as "accuracy"."""
+        """The fraction of correctly chosen endings, as "accuracy"."""
         hits = self.example_scores(examples, predictions)
         return {"accuracy": float(hits.mean()) if len(hits) else 0.0}
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[ChoicePrediction]
     ) -> npt.NDArray[np.float64]:
-        """1 where the gold ending is chosen, float64 [U]."""
+        """1 if the gold ending is chosen, else 0, float64 [U]."""
         pairs = zip(_choices(examples), predictions, strict=True)
         return np.array([example.label == prediction.index for example, prediction in pairs], dtype=np.float64)
 
     def is_collapsed(self, predictions: Sequence[ChoicePrediction], examples: Sequence[Example]) -> bool:
-        """Whether the same number is chosen in every example though the gold ones differ."""
+        """Whether the same index is chosen for every example although the gold indices differ."""
         gold = {example.label for example in _choices(examples)}
         return len(gold) > 1 and len({prediction.index for prediction in predictions}) == 1
 
 
 def _choices(examples: Sequence[Example]) -> list[ChoiceExample]:
     choices = [example for example in examples if isinstance(example, ChoiceExample)]
-    assert len(choices) == len(examples), "endings for a task of choice"
+    assert len(choices) == len(examples), "a choice task takes choice examples"
     return choices
 
 
 def _require_whole_texts(settings: TaskSettings) -> None:
     require(
         settings.long_text != "windows",
-        expected="a long_text that leaves one row an ending",
+        expected="a long_text that keeps each ending in one row",
         found="'windows'",
         fix="choose longest_first, head, tail, head_tail or error",
     )
 
 
 def _taken(texts: Encoded, chosen: Ints) -> Encoded:
-    """Some texts, each as often as it is named."""
+    """The chosen texts, in that order, with repetitions."""
     lengths = texts.lengths[chosen]
     return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], np.concatenate([[0], np.cumsum(lengths)]))
 
@@ -207,10 +205,10 @@ def _taken(texts: Encoded, chosen: Ints) -> Encoded:
 def _refuse_long(
     choices: Sequence[ChoiceExample], example_of_row: Ints, tokens: tuple[Ints, Ints], special: Ints, most: int
 ) -> None:
-    """Returns if every row fits.
+    """Checks that every row fits.
 
     Raises:
-        InputError: one does not.
+        InputError: a row is too long.
     """
     first, second = tokens
     too_long = np.flatnonzero(first + second + special > most)
@@ -224,7 +222,7 @@ def _refuse_long(
 
 
 def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> PackedRows:
-    """The rows of all endings in their order, as pairs where there is a context and as single texts where not."""
+    """The rows of all endings in order: pairs if there is a context, single texts otherwise."""
     packed: list[PackedRows] = []
     places: list[Ints] = []
     has_context = contexts.lengths > 0

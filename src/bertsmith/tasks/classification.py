@@ -1,8 +1,8 @@
-"""Classes of a text or of a pair of texts: one of several, or any number of them.
+"""Classification of a text or a pair of texts: single-label or multi-label.
 
-Letters: E examples (each one unit), N rows, K labels.
+Letters: E examples (one unit each), N rows, K labels.
 
-An example is one row, or with `long_text = "windows"` several, whose logits are pooled to those of the example.
+An example is one row. With `long_text = "windows"` it can be several, whose logits are pooled into one prediction.
 
 Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_classifier.py.
 """
@@ -19,8 +19,7 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, Features, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
@@ -38,12 +37,11 @@ class LabelPrediction(Prediction):
     """The label of a text with its probability, and those of the other labels.
 
     Attributes:
-        label: the likeliest label.
+        label: the most likely label.
         probability: its probability.
-        probabilities: of every label, in the order of the model; with one label a text they add up to 1.
+        probabilities: one per label, in the model's order; single-label probabilities sum to 1.
         labels: the names of `probabilities`.
-        chosen: the labels given: the likeliest, or with several labels a text all above the threshold.
-        cut_tokens: tokens of the text that were not read.
+        chosen: the predicted labels: the most likely one, or for multi-label tasks all above the threshold.
     """
 
     label: str
@@ -51,7 +49,6 @@ class LabelPrediction(Prediction):
     probabilities: tuple[float, ...]
     labels: tuple[str, ...]
     chosen: tuple[str, ...]
-    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -63,7 +60,7 @@ class LabelPrediction(Prediction):
         }
 
     def line(self) -> str:
-        r"""The labels given, then all labels with their probabilities in per cent, the likeliest first.
+        r"""The predicted labels, then all labels with their probabilities in percent, most likely first.
 
         >>> LabelPrediction(label="Spam", probability=0.75, probabilities=(0.75, 0.25), labels=("Spam", "Not Spam"),
         ...     chosen=("Spam",)).line()
@@ -76,18 +73,18 @@ class LabelPrediction(Prediction):
 
 
 class ClassificationTask(Task):
-    """One or several of the labels of the spec for each text or pair."""
+    """Predicts one or several of the spec's labels for each text or pair."""
 
     kind = "classification"
     settings_used = frozenset({"long_text", "stride", "pooling", "calibrate"})
 
     @property
     def head(self) -> Head:
-        """A layer of one row a label on the pooled [CLS]."""
+        """A linear layer with one output per label on the pooled [CLS]."""
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Returns if texts and labels are there, and with `training` known; see `Task.check`."""
+        """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""
         check_texts(examples, pair=self.spec.pair, gold=gold)
         if gold:
             for example in examples:
@@ -105,7 +102,7 @@ class ClassificationTask(Task):
             check_known(examples, self.spec.labels, training=training)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
-        """One unit an example; see `Task.encode`."""
+        """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         return Features(
@@ -118,7 +115,7 @@ class ClassificationTask(Task):
         )
 
     def _targets(self, examples: Sequence[TextExample]) -> npt.NDArray[np.generic] | None:
-        """int64 [E], or float32 [E, K] where a text may have several labels; None without known gold labels."""
+        """int64 [E], or float32 [E, K] for multi-label tasks; None without known gold labels."""
         number = {label: index for index, label in enumerate(self.spec.labels)}
         known = (e.label is not None and all(name in number for name in labels_of(e)) for e in examples)
         if not examples or not all(known):
@@ -131,7 +128,7 @@ class ClassificationTask(Task):
         return targets
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross-entropy; with several labels the mean over labels of the binary one. See `Task.loss`."""
+        """Cross-entropy; for multi-label tasks, binary cross-entropy averaged over labels. See `Task.loss`."""
         assert batch.targets is not None
         scores = pooled_units(logits.float(), batch, self.spec.settings.pooling)  # [E, K]
         if self.spec.multi_label:
@@ -146,7 +143,7 @@ class ClassificationTask(Task):
     def decode(
         self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
     ) -> list[LabelPrediction]:
-        """A `LabelPrediction` an example; see `Task.decode`."""
+        """One `LabelPrediction` per example; see `Task.decode`."""
         labels = self.spec.labels
         chances = self.probabilities(pooled_logits(logits, features, self.spec.settings.pooling))
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
@@ -168,7 +165,7 @@ class ClassificationTask(Task):
         return predictions
 
     def probabilities(self, logits: Logits) -> npt.NDArray[np.float64]:
-        """float64 [E, K] from logits [E, K], softened by the temperature of the spec."""
+        """float64 [E, K] from logits [E, K], scaled by the temperature of the spec."""
         scaled = logits.astype(np.float64) / self.spec.temperature
         if self.spec.multi_label:
             return np.asarray(1 / (1 + np.exp(-scaled)))
@@ -176,7 +173,7 @@ class ClassificationTask(Task):
         return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True))
 
     def score(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> dict[str, float]:
-        """The metrics of the spec; with several labels a text micro and macro F1 and subset accuracy."""
+        """The metrics of the spec; for multi-label tasks, micro and macro F1 and subset accuracy."""
         if self.spec.multi_label:
             labels = self._with_unknown(examples)
             gold = _matrix(map(labels_of, examples), labels)
@@ -187,54 +184,52 @@ class ClassificationTask(Task):
     def numbers(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The gold and the predicted label numbers, int64 [E] each; one label a text.
+        """The gold and the predicted label indices, int64 [E] each; single-label only.
 
-        A gold label that is not among those of the spec has a number of its own behind them, which is never predicted.
+        A gold label that the spec does not have gets an index after the known ones, which is never predicted.
         """
         number = {label: index for index, label in enumerate(self._with_unknown(examples))}
         gold = [number[labels_of(example)[0]] for example in examples]
         return np.array(gold, dtype=np.int64), np.array([number[p.label] for p in predictions], dtype=np.int64)
 
     def _with_unknown(self, examples: Sequence[Example]) -> tuple[str, ...]:
-        """The labels of the spec, and behind them those that only the examples have."""
+        """The labels of the spec, followed by those that only the examples have."""
         asked = {name for example in examples for name in labels_of(example)}
         return (*self.spec.labels, *sorted(asked - set(self.spec.labels)))
 
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
     ) -> npt.NDArray[np.float64]:
-        """1 where exactly the gold labels are given, float64 [E]."""
+        """1 if exactly the gold labels are predicted, else 0, float64 [E]."""
         pairs = zip(examples, predictions, strict=True)
         return np.array([set(labels_of(example)) == set(one.chosen) for example, one in pairs], dtype=np.float64)
 
     def ignored_settings(self) -> list[str]:
-        """Those of `Task`, and the calibration where a text may have several labels."""
+        """The ignored settings of `Task`, plus `calibrate` for multi-label tasks."""
         ignored = super().ignored_settings()
         return [*ignored, "calibrate"] if self.spec.multi_label and self.spec.settings.calibrate else ignored
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
-        """The spec with the temperature that makes the probabilities of the dev examples likeliest, on request.
+        """The spec with the temperature that maximizes the likelihood of the dev labels, if `calibrate` is set.
 
-        Where none is best (all answers are right, or they are no better than chance) it stays as it is.
+        Unchanged if there is no optimum: all answers are correct, or they are no better than chance.
         """
         if self.spec.multi_label or not self.spec.settings.calibrate:
             return self.spec
         gold, predicted = self.numbers(examples, predictions)
-        # Softmax is the same for logits and for the logarithms of what it gave, here at temperature 1.
+        # Softmax of log-probabilities gives the same as softmax of the logits, here at temperature 1.
         chances = np.array([prediction.probabilities for prediction in predictions])
         logits = np.log(np.maximum(chances, np.finfo(np.float64).tiny)) * self.spec.temperature
-        known = gold < len(self.spec.labels)  # the others have no probability that could be likely
+        known = gold < len(self.spec.labels)  # unknown labels have no predicted probability
         temperature = fit_temperature(logits[known], gold[known])
         if temperature in (LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE):
             right = int((gold == predicted).sum())
-            warn(
-                f"calibrate has no effect: {right:,} of {len(gold):,} dev examples are right, which fits no temperature"
-            )
+            warn(f"calibrate has no effect: no temperature fits, {right:,} of {len(gold):,} dev examples are correct")
             return self.spec
         return dataclasses.replace(self.spec, temperature=temperature)
 
     def is_collapsed(self, predictions: Sequence[LabelPrediction], examples: Sequence[Example]) -> bool:
-        """Whether every text gets the same labels though the gold ones differ."""
+        """Whether every text gets the same labels although the gold labels differ."""
         gold = {labels_of(example) for example in examples}
         return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
 
@@ -248,7 +243,7 @@ def _matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArra
 
 
 def _percent(shares: Sequence[float]) -> list[int]:
-    """Whole per cents that add up to 100, by largest remainders.
+    """Integer percentages that sum to 100, by the largest-remainder method.
 
     >>> _percent([1 / 3, 1 / 3, 1 / 3])
     [34, 33, 33]

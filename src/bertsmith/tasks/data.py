@@ -1,4 +1,4 @@
-"""The examples of a task: those to learn from, those to choose by, and the share that is set aside for the latter."""
+"""The training and dev examples of a task, and how a dev set is split off the training file."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -13,10 +13,10 @@ class TaskData:
     """The examples of a task, read and checked.
 
     Attributes:
-        train: labelled examples to learn from.
-        dev: labelled examples to choose by; empty for none.
-        digests: of the files, by name.
-        held_out: whether `dev` was taken out of the training file.
+        train: labelled examples to train on.
+        dev: labelled examples for model selection; empty if there are none.
+        digests: file digests by name.
+        held_out: whether `dev` was split off the training file.
     """
 
     train: Sequence[Example]
@@ -26,14 +26,14 @@ class TaskData:
 
 
 def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
-    """Training and dev examples: a share, at least one, drawn by the seed, is set aside.
+    """Training and dev examples: a random fraction, at least one example, is held out as the dev set.
 
     Raises:
-        ConfigError: there are too few examples for both.
+        ConfigError: there are too few examples for a split.
     """
     if len(examples) < 2:
         raise ConfigError(expected="at least two training examples", found=str(len(examples)), fix="give --dev a file")
-    # Questions about one context stay together, or the dev examples would have been read in training.
+    # Questions about the same context stay together; otherwise dev contexts would be seen in training.
     by_context: dict[str, list[int]] = {}
     for number, example in enumerate(examples):
         together = example.context if isinstance(example, QuestionExample) else str(number)

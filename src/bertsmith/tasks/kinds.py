@@ -1,6 +1,6 @@
-"""The kinds of task, by the word that stands in a model's passport.
+"""The kinds of task, by the name in a model's metadata.
 
-A new kind is one file with one class, and its name here; whatever trains, evaluates, predicts or serves finds it.
+A new kind needs one file with one class and an entry here; training, evaluation, prediction and serving look it up.
 """
 
 from bertsmith.errors import ConfigError, nearest
@@ -17,7 +17,7 @@ KINDS: dict[str, type[Task]] = {
 
 
 def task_for(spec: TaskSpec) -> Task:
-    """The task of a spec.
+    """The task for a spec.
 
     Raises:
         ConfigError: its kind is unknown.

@@ -1,4 +1,4 @@
-"""The tasks by the names a user calls them, each with its files' form, its labels, its scores and its defaults.
+"""The catalogue of tasks by name, each with its file format, labels, metrics and defaults.
 
 =====================  ==============  ==========================================================================
 name                   kind            files
@@ -6,11 +6,11 @@ name                   kind            files
 cola ... wnli          as in GLUE      the official TSV files of the nine GLUE tasks
 squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0
 swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
-ner, pos               tagging         columns, a word a line, a blank line between sentences
-classification         classification  CSV, TSV, JSONL, Parquet with a text (or two) and a label
-multi-label            classification  the same; a row may have several labels or none
-regression             regression      the same with a number
-spam, spam4,           classification  the same with the labels of the preset; examples come with the package
+ner, pos               tagging         columns, one word per line, a blank line between sentences
+classification         classification  CSV, TSV, JSONL, Parquet with one or two texts and a label
+multi-label            classification  the same; an example may have several labels or none
+regression             regression      the same with a number as the label
+spam, spam4,           classification  the same with the preset's labels; examples come with the package
 sentiment, claim,
 truth
 =====================  ==============  ==========================================================================
@@ -55,7 +55,7 @@ TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnSettings:
-    """Where the parts of an example stand in a file; for the tasks that do not know it themselves."""
+    """The columns of a file that hold the parts of an example, for tasks without a fixed format."""
 
     text_column: str | None = help_field(None, "column of the text [found by its name]")
     pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
@@ -65,7 +65,7 @@ class ColumnSettings:
 
 
 def task_name(name: str) -> str:
-    """The name as the catalogue has it; case, dashes and underscores do not matter.
+    """The name as spelled in the catalogue; case, dashes and underscores do not matter.
 
     >>> task_name("SST2"), task_name("STS_B")
     ('sst-2', 'sts-b')
@@ -80,7 +80,7 @@ def task_name(name: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """The kind of a task of the catalogue.
+    """The kind of a task in the catalogue.
 
     >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
     ('regression', 'tagging', 'classification')
@@ -93,7 +93,7 @@ def kind_of(name: str) -> str:
 
 
 def bundled_examples(name: str) -> Path | None:
-    """The examples that come with the package for a preset; None for other tasks."""
+    """The file of a preset's examples that comes with the package; None for other tasks."""
     path = Path(str(resources.files("bertsmith.datasets") / "presets" / f"{name}.tsv"))
     return path if name in PRESETS and path.is_file() else None
 
@@ -101,15 +101,15 @@ def bundled_examples(name: str) -> Path | None:
 def read_examples(
     name: str, path: Path, columns: ColumnSettings | None = None, *, gold: bool = True, training: bool = False
 ) -> ExampleFile:
-    """The examples of a task in a file; rows that are skipped are listed on stderr.
+    """The examples of a task in a file; skipped rows are listed on stderr.
 
     Args:
         name: a task of the catalogue.
-        gold: labels must be there; otherwise they are not looked for.
-        training: read as training data (a question keeps its first answer).
+        gold: labels are required; otherwise they are not read.
+        training: read as training data (only the first answer to a question is kept).
 
     Raises:
-        InputError: the file is not of this task, or a row of it is wrong; the message names file and row.
+        InputError: the file is not for this task, or a row is invalid; the message names file and row.
     """
     columns = columns or ColumnSettings()
     if name in GLUE:
@@ -138,10 +138,10 @@ def read_examples(
 
 
 def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | None = None) -> TaskSpec:
-    """The spec of a task, with the labels of the training examples where the task does not fix them.
+    """The spec of a task, with the labels of the training examples if the task does not fix them.
 
     Raises:
-        InputError: there is a single label, or so many that they are no classes.
+        InputError: there is only one label, or too many to be classes.
     """
     settings = settings or default_settings(name)
     if name in GLUE:
@@ -188,10 +188,10 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
 
 
 def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
-    """The spec of a task of GLUE or SQuAD for a model of another tool that has as many outputs; else its own spec.
+    """The official spec of a GLUE or SQuAD task for another tool's model with the right number of outputs; else `spec`.
 
-    Rows stay as long as the model reads. Outputs that have the names of the labels keep their order; others are taken
-    in the order of the task, which is written to stderr.
+    The maximum length remains that of the model. Outputs named like the labels keep their order; otherwise they are
+    assigned in the order of the task, with a warning on stderr.
     """
     if name in QUESTIONS:
         return spec_for(name, (), spec.settings)
@@ -201,12 +201,12 @@ def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
     own = tuple(label.lower() for label in spec.labels)
     if sorted(own) == sorted(official.labels):
         return dataclasses.replace(official, labels=own)
-    warn(f"the outputs {', '.join(spec.labels)} are taken for the labels {', '.join(official.labels)} of {name}")
+    warn(f"the outputs {', '.join(spec.labels)} are taken as the labels {', '.join(official.labels)} of {name}")
     return official
 
 
 def default_settings(name: str) -> TaskSettings:
-    """The lengths of the paper: 384 tokens with a stride of 128 for questions, 128 otherwise."""
+    """The lengths used in the paper: 384 tokens with a stride of 128 for questions, 128 tokens otherwise."""
     return TaskSettings(max_length=384 if name in QUESTIONS else 128)
 
 
@@ -219,15 +219,15 @@ def read_task(
     settings: TaskSettings | None = None,
     limit: int | None = None,
 ) -> tuple[TaskSpec, TaskData]:
-    """The spec and the data of a task from its files.
+    """The spec and data of a task, read from its files.
 
     Args:
-        train: the training file; a preset's own examples if not given.
-        dev: the dev file; without one a tenth of the training examples is set aside.
-        limit: learn from so many training examples only, which are drawn alike each time and keep their order.
+        train: the training file; if not given, the preset's own examples.
+        dev: the dev file; without one, a tenth of the training examples is held out.
+        limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
 
     Raises:
-        InputError: a file is not of this task, or holds labels that the training file does not have.
+        InputError: a file is not for this task, or has labels that the training file lacks.
         ConfigError: there is no training file.
     """
     name = task_name(name)
@@ -236,7 +236,7 @@ def read_task(
     assert train is not None
     everything = read_examples(name, train, columns, training=True).examples
     digests = {"train": digest_file(train)}
-    # The labels are those of the whole file: one that the draw leaves out is still a label of the task.
+    # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings)
     examples = _drawn(everything, limit)
     if dev is None:
@@ -253,7 +253,7 @@ def read_task(
 
 
 def _drawn(examples: Sequence[Example], limit: int | None) -> Sequence[Example]:
-    """At most `limit` of the examples, drawn without repetition, in their order."""
+    """At most `limit` examples, drawn without replacement, in their original order."""
     if limit is None or limit >= len(examples):
         return examples
     chosen = generator(0, "limited examples").choice(len(examples), limit, replace=False)
@@ -276,7 +276,7 @@ def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskS
 
 
 def form_of(spec: TaskSpec) -> str:
-    """The task of the catalogue whose files a model reads: its own, or the general one of its kind."""
+    """The catalogue task whose file format a model reads: its own, or the generic one of its kind."""
     if spec.name in TASK_NAMES:
         return spec.name
     if spec.multi_label:
@@ -285,25 +285,25 @@ def form_of(spec: TaskSpec) -> str:
 
 
 def require_kind(name: str, spec: TaskSpec) -> None:
-    """Returns if files of a task can be scored by a model.
+    """Checks that a model can be scored on a task's files.
 
     Raises:
-        ConfigError: the model does another kind of task.
+        ConfigError: the model is for another kind of task.
     """
     kind = kind_of(name)
     require(
         kind == spec.kind,
         expected=f"a file for the model's task, {spec.name} ({spec.kind})",
-        found=f"the form of {name} ({kind})",
-        fix="name the model of that task, or another --task",
+        found=f"the format of {name} ({kind})",
+        fix="name a model for that task, or another --task",
     )
 
 
 def glue_test(spec: TaskSpec, task: str | None) -> str:
-    """The GLUE task whose test set a model answers: its own, or one that is answered by the same model.
+    """The GLUE task whose test set a model answers: its own, or one that shares its model.
 
     Raises:
-        ConfigError: the model's task is none of GLUE, or the one that is named is answered by another model.
+        ConfigError: the model's task is not in GLUE, or the named task needs another model.
     """
     name = task_name(task or spec.name)
     require(
@@ -316,16 +316,16 @@ def glue_test(spec: TaskSpec, task: str | None) -> str:
 
 
 def read_test(name: str, path: Path) -> Sequence[Example]:
-    """The examples of a test file of GLUE, without labels.
+    """The examples of a GLUE test file, without labels.
 
     Raises:
-        InputError: the file is not that of the task.
+        InputError: the file is not for this task.
     """
     return read_examples(name, path, gold=False).examples
 
 
 def submit(name: str, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
-    """The file of a GLUE task for its evaluation server that was written."""
+    """The path of the written submission file for the GLUE evaluation server."""
     rows = [(example.id, prediction.to_dict()) for example, prediction in answered]
     answers = [values["label"] if "label" in values else values["value"] for _, values in rows]
     return write_submission(GLUE[name], [id for id, _ in rows], answers, folder)

@@ -1,4 +1,4 @@
-"""Questions and their contexts as windows, and where in each window the answer stands.
+"""Questions and contexts as windows, and the position of the answer in each window.
 
 Letters: E questions, N windows, T tokens of all windows, W words and P pieces of one context.
 
@@ -33,7 +33,7 @@ class Context:
 
     Attributes:
         words: int64 [W, 2], the characters (start, end) of each word.
-        first_pieces: int64 [W + 1], the first piece of each word; a word of dropped characters has none.
+        first_pieces: int64 [W + 1], the first piece of each word; a word of removed characters only has no piece.
         ids: int32 [P].
     """
 
@@ -43,25 +43,25 @@ class Context:
 
     @functools.cached_property
     def word_of_piece(self) -> Ints:
-        """The word that each piece is of, int64 [P]."""
+        """The word that each piece belongs to, int64 [P]."""
         return np.repeat(np.arange(len(self.words)), np.diff(self.first_pieces))
 
     def words_of(self, start: int, end: int) -> tuple[int, int]:
-        """The first and the last word of an answer from one character to one past its last; there are words."""
+        """The first and last word of an answer, given its character span; the context must have words."""
         ends = np.searchsorted(self.words[:, 0], [start, end - 1], side="right") - 1
         first, last = np.maximum(ends, 0).tolist()
         return first, last
 
     def pieces_of(self, start: int, end: int, answer_ids: Ids, before: int = 0) -> tuple[int, int]:
-        """The first and the last piece of an answer, or `NOWHERE` where its words have no pieces.
+        """The first and last piece of an answer, or `NOWHERE` if its words have no pieces.
 
-        They are those of the answer's words, or the part of these that is exactly the answer's pieces: `1895` where
-        the word is `(1895-1943)`.
+        These cover the answer's words, or, if possible, only the part of them that equals the answer's pieces: `1895`
+        in the word `(1895-1943)`.
 
         Args:
             start, end: the characters of the answer, end one past the last.
-            answer_ids: the pieces of the answer by itself.
-            before: the pieces of its words that stand before it; of several such parts the nearest counts.
+            answer_ids: the pieces of the answer encoded alone.
+            before: how many pieces of its words precede it; if several parts match, the nearest is taken.
         """
         if not len(self.words):
             return NOWHERE
@@ -77,7 +77,7 @@ class Context:
 
 
 def contexts_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Context]:
-    """The contexts, cut at white space into words and these into pieces."""
+    """The contexts, split at white space into words, and the words into pieces."""
     places = [[match.span() for match in _WORD.finditer(text)] for text in texts]
     words = [text[start:end] for text, spans in zip(texts, places, strict=True) for start, end in spans]
     spaced = [start > 0 for spans in places for start, _ in spans]
@@ -94,14 +94,14 @@ def contexts_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Context]:
 def encode_questions(
     questions: Sequence[QuestionExample], tokenizer: Tokenizer, settings: TaskSettings, *, training: bool
 ) -> Features:
-    """Every window a unit; its targets are the first and the last position of the first answer, counted in the row.
+    """Each window as a unit; its targets are the row positions where the first answer starts and ends.
 
-    Both targets are 0, the place of [CLS], where a window does not hold the whole answer or there is none. There are
-    no targets if a question has no gold. For decoding, `extra` has:
+    Both targets are 0, the position of [CLS], if the window does not hold the whole answer or there is none. If any
+    question has no gold, there are no targets. For decoding, `extra` has:
 
-    - `contexts`: the `Context` of each question, those of one text the same object.
+    - `contexts`: the `Context` of each question; questions about the same text share one object.
     - `window_starts`: int64 [N], the first piece of the context in each window.
-    - `first_positions`: int64 [N], where in the row that piece stands.
+    - `first_positions`: int64 [N], the position of that piece in the row.
     - `has_max_context`: bool [T], see `text.windows`.
 
     Args:
@@ -150,7 +150,7 @@ class _Layout(NamedTuple):
 
 
 def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, settings: TaskSettings) -> _Layout:
-    """The windows of all questions; only contexts that do not fit into one are cut one by one."""
+    """The windows of all questions; only contexts too long for one window are processed individually."""
     template = tokenizer.template
     room = settings.max_length - template.num_special(2)
     kept = [ids[: settings.max_question] for ids in asked]
@@ -199,7 +199,7 @@ def _layout(asked: Encoded, contexts: Sequence[Context], tokenizer: Tokenizer, s
 
 
 def _answer_pieces(questions: Sequence[QuestionExample], contexts: Sequence[Context], tokenizer: Tokenizer) -> Ints:
-    """The first and the last piece of the first answer to each question, int64 [E, 2]."""
+    """The first and last piece of the first answer to each question, int64 [E, 2]."""
     answers = [None if question.is_impossible else question.answers[0] for question in questions]
     encoded = tokenizer.encode_batch(["" if answer is None else answer.text for answer in answers])
     found = [
@@ -217,10 +217,10 @@ def _answer_pieces(questions: Sequence[QuestionExample], contexts: Sequence[Cont
 
 
 def _pieces_before(answer: Answer, text: str, context: Context, tokenizer: Tokenizer) -> int:
-    """How many pieces of an answer's words stand before it.
+    """How many pieces of an answer's words precede it.
 
-    0 where no character of them is Chinese, so that the first place counts as in the original code. A text without
-    spaces is one long word, in which an answer such as a number may stand in many places.
+    0 if none of their characters is Chinese, so that the first match is used, as in the original code. A text without
+    spaces is one long word, in which an answer such as a number may occur many times.
     """
     if not len(context.words):
         return 0

@@ -1,4 +1,4 @@
-"""A number for a text or a pair of texts, such as the similarity of two sentences from 0 to 5.
+"""Regression: a number for a text or a pair of texts, such as the similarity of two sentences from 0 to 5.
 
 Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with the squared error.
 """
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import PER_UNIT, Features, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, Features, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.model.heads import Head
@@ -25,38 +24,36 @@ from bertsmith.text.tokenizer import Tokenizer
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberPrediction(Prediction):
-    """The number of a text.
+    """The predicted number for a text.
 
     Attributes:
         value: the number.
-        cut_tokens: tokens of the text that were not read.
     """
 
     value: float
-    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return {"value": self.value, "cut_tokens": self.cut_tokens}
 
     def line(self) -> str:
-        """The number with four digits behind the point."""
+        """The number with four decimal places."""
         return f"{self.value:.4f}"
 
 
 class RegressionTask(Task):
-    """A number for each text or pair."""
+    """Predicts a number for each text or pair."""
 
     kind = "regression"
     settings_used = frozenset({"long_text", "stride", "pooling"})
 
     @property
     def head(self) -> Head:
-        """A layer of one row on the pooled [CLS]."""
+        """A linear layer with one output on the pooled [CLS]."""
         return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Returns if texts are there and gold values are numbers; see `Task.check`."""
+        """Checks that texts are present and gold values are numbers; see `Task.check`."""
         check_texts(examples, pair=self.spec.pair, gold=gold)
         if gold:
             for example in examples:
@@ -67,7 +64,7 @@ class RegressionTask(Task):
                     )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
-        """One unit an example; see `Task.encode`."""
+        """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
@@ -90,7 +87,7 @@ class RegressionTask(Task):
     def decode(
         self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
     ) -> list[NumberPrediction]:
-        """A `NumberPrediction` an example; see `Task.decode`."""
+        """One `NumberPrediction` per example; see `Task.decode`."""
         values = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0].tolist()
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows).tolist() if len(features) else []
         return [NumberPrediction(value=value, cut_tokens=lost) for value, lost in zip(values, cut, strict=True)]
@@ -103,17 +100,17 @@ class RegressionTask(Task):
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[NumberPrediction]
     ) -> npt.NDArray[np.float64]:
-        """Minus the squared error, float64 [E]."""
+        """The negative squared error, float64 [E]."""
         values = np.array([prediction.value for prediction in predictions])
         return np.asarray(-((_gold(examples) - values) ** 2))
 
     def is_collapsed(self, predictions: Sequence[NumberPrediction], examples: Sequence[Example]) -> bool:
-        """Whether all numbers are nearly the same though the gold ones differ."""
+        """Whether all predictions are nearly equal although the gold values differ."""
         values = np.array([prediction.value for prediction in predictions])
         return bool(_gold(examples).std() > 0 and values.std() < 0.01 * _gold(examples).std())
 
     def log_sums(self, sums: Any) -> dict[str, float]:
-        """The mean squared error of a log line."""
+        """The mean squared error for a log line."""
         return {"squared_error": sums["squared_error"] / sums["count"]} if sums.get("count") else {}
 
 

@@ -1,9 +1,9 @@
-"""Questions that are answered by a span of their context, or not at all.
+"""Extractive question answering: a span of the context as the answer, or no answer.
 
-Letters: E questions, N windows (each one unit), T tokens of all windows.
+Letters: E questions, N windows (one unit each), T tokens of all windows.
 
-Each position has a logit for being the first and one for being the last of the answer; the softmax goes over all
-positions of the window, question and special tokens included. Where there is no answer, both point at [CLS].
+Each position has two logits, for being the start and the end of the answer. The softmax is over all positions of the
+window, including the question and special tokens. Without an answer, both targets are [CLS].
 
 Source: Devlin et al. (2018), sections 4.2 and 4.3; the original run_squad.py.
 """
@@ -19,8 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, QuestionExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, TaskBatch
+from bertsmith.encoding.units import Features, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
 from bertsmith.model.heads import Head
@@ -32,6 +31,9 @@ from bertsmith.text.tokenizer import Tokenizer
 Value = TypeVar("Value")
 
 DEFAULT_THRESHOLD = 0.0
+# The same candidates under two names: `n_best` as the original scorer writes them, `answers` in the style of entities.
+_CANDIDATE = ("text", "start", "end", "probability")
+_ANSWER = ("text", "begin", "end", "probability")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,13 +41,15 @@ class AnswerPrediction(Prediction):
     """The answer to a question.
 
     Attributes:
-        text: the answer, its words joined with single spaces; empty where there is none.
-        start, end: the characters of the context where it stands, end one past the last; 0 where there is none.
-        probability: its share among the kept candidates.
-        n_best: the kept candidates as (text, start, end, probability), the likeliest first.
-        null_score_diff: score of no answer minus that of the best answer; None where every question has one.
+        text: the answer, its words joined with single spaces; empty if there is none.
+        start, end: its character span in the context, end exclusive; 0 if there is none.
+        probability: its probability, by a softmax over the kept candidates.
+        n_best: the kept candidates as (text, start, end, probability), most likely first.
+        null_score_diff: no-answer score minus the score of the best answer; None if every question has an answer.
         has_answer: whether `text` is an answer.
-        cut_tokens: tokens of the question that were not read.
+        no_answer_probability: the probability of no answer; None if every question has an answer, or if the empty
+            answer was not among the candidates.
+        cut_tokens: tokens cut from the question; contexts are never cut.
     """
 
     text: str
@@ -55,19 +59,32 @@ class AnswerPrediction(Prediction):
     n_best: tuple[tuple[str, int, int, float], ...]
     null_score_diff: float | None
     has_answer: bool
-    cut_tokens: int = 0
+    no_answer_probability: float | None = None
 
     @property
     def best_answer(self) -> str:
-        """The likeliest answer, given or not; empty where no span could be one."""
+        """The most likely answer, even if withheld; empty if no span is valid."""
         return next((text for text, _, _, _ in self.n_best if text), "")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, of the answer alone."""
-        names = ("text", "start", "end", "probability")
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        del values["cut_tokens"]
-        return {**values, "n_best": [dict(zip(names, candidate, strict=True)) for candidate in self.n_best]}
+        """Plain values for JSON; "answers" are the non-empty candidates, most likely first.
+
+        The key "no_answer_probability" is left out if the value is None.
+        """
+        values: dict[str, Any] = {
+            "text": self.text,
+            "start": self.start,
+            "end": self.end,
+            "probability": self.probability,
+            "n_best": [dict(zip(_CANDIDATE, candidate, strict=True)) for candidate in self.n_best],
+            "null_score_diff": self.null_score_diff,
+            "has_answer": self.has_answer,
+            "answers": [dict(zip(_ANSWER, candidate, strict=True)) for candidate in self.n_best if candidate[0]],
+            "cut_tokens": self.cut_tokens,
+        }
+        if self.no_answer_probability is not None:
+            values["no_answer_probability"] = self.no_answer_probability
+        return values
 
     def line(self) -> str:
         r"""The answer with its probability.
@@ -81,20 +98,20 @@ class AnswerPrediction(Prediction):
 
 
 class SpanTask(Task):
-    """An answer, or none, to each question from its context."""
+    """Finds the answer to each question in its context, or that there is none."""
 
     kind = "span"
     settings_used = frozenset({"stride", "max_question", "max_answer", "n_best"})
 
     @property
     def head(self) -> Head:
-        """Two outputs for each position: start and end."""
+        """A linear layer with two outputs per position: start and end."""
         return Head(part="span", outputs=2, pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Returns if questions and contexts are there and answers stand where they should; see `Task.check`."""
+        """Checks that questions and contexts are present and answers are at their offsets; see `Task.check`."""
         for example in examples:
-            assert isinstance(example, QuestionExample), "questions for a task on questions"
+            assert isinstance(example, QuestionExample), "a span task takes question examples"
             for name, text in (("question", example.question), ("context", example.context)):
                 if not text.strip():
                     raise InputError(
@@ -110,16 +127,16 @@ class SpanTask(Task):
             if gold and example.is_impossible and not self.spec.unanswerable:
                 raise InputError(
                     expected=f"a question with an answer in {example.place}",
-                    found="one that is marked as impossible",
+                    found="one marked as impossible",
                     fix="use --task squad2, whose questions may have no answer",
                 )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
-        """Every window of a question one unit; see `question_windows.encode_questions`."""
+        """One unit per window; see `question_windows.encode_questions`."""
         return encode_questions(_questions(examples), tokenizer, self.spec.settings, training=training)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The mean of the cross-entropies of start and end, summed over windows. See `Task.loss`.
+        """The mean of the start and end cross-entropies, summed over windows. See `Task.loss`.
 
         Args:
             logits: [T, 2].
@@ -129,7 +146,7 @@ class SpanTask(Task):
         losses, hits = [], []
         for run in batch.batch.runs:
             rows = exact[run.token : run.token + run.rows * run.length].view(run.rows, run.length, 2)
-            ends = rows.transpose(1, 2).reshape(2 * run.rows, run.length)  # start and end of each row in turn
+            ends = rows.transpose(1, 2).reshape(2 * run.rows, run.length)  # start and end of each row alternate
             targets = batch.targets[run.row : run.row + run.rows].reshape(-1)
             losses.append(F.cross_entropy(ends, targets, reduction="sum"))
             hits.append((ends.detach().argmax(1) == targets).view(run.rows, 2).all(1).sum())
@@ -140,19 +157,19 @@ class SpanTask(Task):
     def decode(
         self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
     ) -> list[AnswerPrediction]:
-        """An `AnswerPrediction` a question; see `Task.decode`."""
+        """One `AnswerPrediction` per question; see `Task.decode`."""
         questions = _questions(examples)
         nulls = null_scores_of(features, logits, len(questions)) if self.spec.unanswerable else None
         found = find_answers(questions, features, logits, tokenizer, self.spec.settings, nulls)
         cut = np.zeros(len(questions), dtype=np.int64)
-        cut[features.example_of_row] = features.rows.cut_by_row  # each window of a question has lost the same
+        cut[features.example_of_row] = features.rows.cut_by_row  # the same for all windows of a question
         return [
             self._prediction(answers, None if nulls is None else float(nulls[number]), int(cut[number]))
             for number, answers in enumerate(found)
         ]
 
     def _prediction(self, answers: list[Found], null_score: float | None, cut_tokens: int) -> AnswerPrediction:
-        # A context of nothing but white space has no span; the original code says "empty" then, with a score of 0.
+        # A context of only white space has no span; the original code then answers "empty" with a score of 0.
         kept = answers or [Found("", 0, 0, 0.0)]
         scores = np.array([answer.score for answer in kept]) / self.spec.temperature
         shares = np.exp(scores - scores.max())
@@ -164,7 +181,7 @@ class SpanTask(Task):
         if null_score is not None:
             difference = null_score - (0.0 if best is None else kept[best].score)
             if difference > self.threshold:
-                assert empty is not None, "no answer is a candidate"
+                assert empty is not None, "the empty answer is a candidate"
                 chosen = empty
         text, start, end, _ = kept[chosen]
         return AnswerPrediction(
@@ -175,18 +192,19 @@ class SpanTask(Task):
             n_best=tuple((*answer[:3], share) for answer, share in zip(kept, probabilities, strict=True)),
             null_score_diff=difference,
             has_answer=bool(text),
+            no_answer_probability=None if null_score is None or empty is None else probabilities[empty],
             cut_tokens=cut_tokens,
         )
 
     @property
     def threshold(self) -> float:
-        """By how much no answer must be better than the best answer to be given."""
+        """The margin by which the no-answer score must exceed the best answer's score to withhold the answer."""
         return DEFAULT_THRESHOLD if self.spec.threshold is None else self.spec.threshold
 
     def score(self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]) -> dict[str, float]:
-        """Exact match and F1 in per cent; see `squad_scores` and, with unanswerable questions, `squad2_scores`.
+        """Exact match and F1 in percent; see `squad_scores` and, with unanswerable questions, `squad2_scores`.
 
-        The latter's best scores and thresholds are of the best answers, those that were withheld included.
+        The best scores and thresholds of `squad2_scores` consider the best answers, including withheld ones.
         """
         golds, given = _by_number(map(_gold_texts, _questions(examples))), _by_number(p.text for p in predictions)
         if not self.spec.unanswerable:
@@ -198,17 +216,17 @@ class SpanTask(Task):
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]
     ) -> npt.NDArray[np.float64]:
-        """The F1 of each answer with its best gold answer, 0 to 1, float64 [E]."""
+        """The F1 of each answer against its best-matching gold answer, 0 to 1, float64 [E]."""
         pairs = zip(_questions(examples), predictions, strict=True)
         return np.array([answer_f1(prediction.text, _gold_texts(question)) for question, prediction in pairs])
 
     @property
     def selection_metric(self) -> str:
-        """F1; where questions may have no answer, that at the threshold which is fitted after training."""
+        """F1; with unanswerable questions, F1 at the best threshold, which is fitted after training."""
         return "best_f1" if self.spec.unanswerable else self.spec.metric
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[AnswerPrediction]) -> TaskSpec:
-        """The spec with the threshold that gives the best F1, where questions may have no answer. See `Task.tuned`."""
+        """The spec with the threshold of the best F1, if questions may be unanswerable. See `Task.tuned`."""
         if not self.spec.unanswerable:
             return self.spec
         golds = _by_number(map(_gold_texts, _questions(examples)))
@@ -216,7 +234,7 @@ class SpanTask(Task):
         return dataclasses.replace(self.spec, threshold=threshold)
 
     def is_collapsed(self, predictions: Sequence[AnswerPrediction], examples: Sequence[Example]) -> bool:
-        """Whether all questions get the same answer, or none, though no answer is right for all."""
+        """Whether all questions get the same answer, or none, although no single answer is right for all."""
         golds = [set(_gold_texts(question) or [""]) for question in _questions(examples)]
         return (
             bool(golds) and len({prediction.text for prediction in predictions}) == 1 and not set.intersection(*golds)
@@ -228,33 +246,33 @@ def _questions(examples: Sequence[Example]) -> Sequence[QuestionExample]:
 
 
 def _gold_texts(question: QuestionExample) -> list[str]:
-    """The gold answers, empty where there is none."""
+    """The gold answers; the empty text if there is none."""
     return [*(answer.text for answer in question.answers), *question.absent_answers]
 
 
 def _by_number(values: Iterable[Value]) -> dict[str, Value]:
-    """The values by the number of their question, for ids of files need not differ."""
+    """The values keyed by question number, since ids in files need not be unique."""
     return {str(number): value for number, value in enumerate(values)}
 
 
 def _before_threshold(predictions: Sequence[AnswerPrediction]) -> tuple[dict[str, str], dict[str, float]]:
-    """The best answer to each question, given or withheld, and how much speaks for none."""
+    """The best answer to each question, even if withheld, and the no-answer score differences."""
     differences = [prediction.null_score_diff for prediction in predictions if prediction.null_score_diff is not None]
-    assert len(differences) == len(predictions), "answers of a task with unanswerable questions"
+    assert len(differences) == len(predictions), "the task has unanswerable questions"
     return _by_number(prediction.best_answer for prediction in predictions), _by_number(differences)
 
 
 def _check_answers(question: QuestionExample) -> None:
-    """Returns if every answer stands at its character.
+    """Checks that every answer is in the context at its offset.
 
     Raises:
-        InputError: one does not, is empty, or belongs to an impossible question.
+        InputError: an answer is not, is empty, or belongs to an impossible question.
     """
     if question.is_impossible and question.answers:
         raise InputError(
             expected=f"no answers to the impossible question in {question.place}",
             found=repr(question.answers[0].text),
-            fix="remove them or the mark",
+            fix="remove the answers, or do not mark it as impossible",
         )
     for answer in question.answers:
         stands = question.context[max(0, answer.start) : max(0, answer.start) + len(answer.text)]

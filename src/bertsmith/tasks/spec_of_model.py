@@ -1,4 +1,4 @@
-"""The task of a model folder: from its metadata, or from what another tool's configuration says."""
+"""The task of a model folder, from its metadata or from another tool's configuration."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from bertsmith.errors import CheckpointError
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
-# By what the name of a class in `transformers` ends with.
+# By the suffix of the class name in `transformers`.
 _KINDS = {
     "ForSequenceClassification": "classification",
     "ForTokenClassification": "tagging",
@@ -21,12 +21,12 @@ _KINDS = {
 
 
 class Labelled(NamedTuple):
-    """Labelled examples for a model.
+    """Labelled examples for scoring a model.
 
     Attributes:
-        task: the name of the task that the file was read as.
-        spec: of the model, with the official scores of that task where the model does not say what it was trained on.
-        examples: as they stand in the file.
+        task: the name of the task whose format the file was read in.
+        spec: the model's spec, with that task's official metrics if the model does not say what it was trained on.
+        examples: in file order.
     """
 
     task: str
@@ -35,14 +35,13 @@ class Labelled(NamedTuple):
 
 
 def spec_of(folder: ModelFolder) -> TaskSpec | None:
-    """The spec of the task that a model was fine-tuned for; None where it has no head of a task.
+    """The spec of the task that a model was fine-tuned for; None if it has no task head.
 
-    A model of another tool has no spec; its kind is that of its architecture, its labels are those of its
-    `config.json`, and rows are as long as the model reads. Whether a classifier reads pairs cannot be told, so it takes
-    both.
+    A model from another tool has no spec. Its kind follows from the architecture and its labels from `config.json`;
+    rows are as long as the model reads. Whether a classifier expects pairs is unknown, so it accepts both.
 
     Raises:
-        ConfigError: the spec in the metadata has unknown keys or values.
+        ConfigError: the spec in the metadata has unknown keys or invalid values.
     """
     metadata = folder.metadata
     if metadata.spec is not None:
@@ -78,13 +77,13 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
     """The spec of a fine-tuned model.
 
     Raises:
-        CheckpointError: the model has no head of a task.
+        CheckpointError: the model has no task head.
     """
     spec = spec_of(folder)
     if spec is None:
         raise CheckpointError(
             expected=f"a fine-tuned model in '{folder.path}'",
-            found="one without the head of a task" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
+            found="one without a task head" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
             fix="fine-tune it first (bertsmith finetune)",
         )
     return spec
@@ -93,17 +92,17 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
 def read_labelled(
     folder: ModelFolder, path: Path, task: str | None = None, columns: named_tasks.ColumnSettings | None = None
 ) -> Labelled:
-    """The examples of a file to score a fine-tuned model on.
+    """Labelled examples from a file, to score a fine-tuned model on.
 
     Args:
         folder: the model.
         path: the file.
-        task: the name of the task whose form the file has; None: that of the model.
-        columns: of a table.
+        task: the name of the task whose format the file has; None: that of the model.
+        columns: the columns to read, for tables.
 
     Raises:
-        CheckpointError: the model has no head of a task.
-        ConfigError: there is no such task, or the model is of another kind.
+        CheckpointError: the model has no task head.
+        ConfigError: there is no such task, or the model is for another kind of task.
         InputError: the file cannot be read; the message names file and row.
     """
     spec = require_spec(folder)
@@ -115,7 +114,7 @@ def read_labelled(
 
 
 def _kind(folder: ModelFolder) -> str | None:
-    """The kind by the architecture, or by the parts where a checkpoint names none."""
+    """The kind, from the architecture, or from the parameters if the checkpoint names no architecture."""
     name = folder.metadata.architecture or ""
     kind = next((kind for ending, kind in _KINDS.items() if name.endswith(ending)), None)
     if kind is None and "span" in folder.parts:
@@ -128,7 +127,7 @@ def _kind(folder: ModelFolder) -> str | None:
 
 
 def _scheme(labels: tuple[str, ...]) -> str:
-    """The tag scheme that label names show; empty where tags stand alone."""
+    """The tag scheme implied by the label names; empty if tags have no scheme."""
     prefixes = {label.split("-", 1)[0] for label in labels if "-" in label}
     if not prefixes or not prefixes <= set("BIESO"):
         return ""

@@ -1,10 +1,10 @@
-"""A tag for every word of a sentence: names, parts of speech, chunks.
+"""Tagging: a tag for every word of a sentence, such as named entities, parts of speech or chunks.
 
 Letters: E sentences, W words of all sentences, P pieces of all words, N windows (each one row and one unit), K tags.
 
-A word is read at its first piece and nowhere else. A sentence that is too long for a row is read in windows, each word
-in the window whose middle is nearest. Entry w of the targets and of the logits is therefore word w of all
-sentences, one after another.
+Only the first piece of a word is classified. A sentence too long for a row is split into windows, and each word is
+classified in the window whose middle is nearest. So targets and logits have exactly one entry per word, in the order
+of the words of all sentences.
 
 Source: Devlin et al. (2018), sections 4.3 and 5.3 of the versions of 2018 and 2019 (CoNLL-2003).
 """
@@ -21,8 +21,7 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.datasets.labels import check_known, check_scheme
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import NO_LABEL, PER_POSITION, Features, Ints, TaskBatch
+from bertsmith.encoding.units import NO_LABEL, PER_POSITION, Features, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import entity_scores, entity_spans
 from bertsmith.model.heads import Head
@@ -43,11 +42,11 @@ class Entity:
     """An entity in a sentence.
 
     Attributes:
-        type: what it is, such as PER.
+        type: its type, such as PER.
         start: its first word, from 0.
         end: one past its last word.
-        text: its words; with a space between them wherever there is a gap in the text they came from.
-        characters: its characters (start, end) in that text; None where the sentence came as words.
+        text: its words, with a space wherever there is a gap between them in the original text.
+        characters: its character span (start, end) in that text; None if the sentence was given as words.
     """
 
     type: str
@@ -63,10 +62,10 @@ class TagsPrediction(Prediction):
 
     Attributes:
         words: the words.
-        tags: the likeliest tag of each.
-        probabilities: of that tag.
-        entities: what the tags mark, in order; none where a tag stands alone.
-        offsets: the characters (start, end) of each word in its text; None where the sentence came as words.
+        tags: the most likely tag of each word.
+        probabilities: the probability of each tag.
+        entities: the entities that the tags mark, in order; empty if the tags have no scheme.
+        offsets: the character span (start, end) of each word in its text; None if the sentence was given as words.
     """
 
     words: tuple[str, ...]
@@ -76,16 +75,25 @@ class TagsPrediction(Prediction):
     offsets: tuple[tuple[int, int], ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Plain values for JSON; an entity also has its "words" (start, end) and their lowest "probability"."""
         return {
             "words": list(self.words),
             "tags": list(self.tags),
             "probabilities": list(self.probabilities),
-            "entities": [dataclasses.asdict(entity) for entity in self.entities],
+            "entities": [
+                {
+                    **dataclasses.asdict(entity),
+                    "words": [entity.start, entity.end],
+                    "probability": min(self.probabilities[entity.start : entity.end]),
+                }
+                for entity in self.entities
+            ],
+            "offsets": None if self.offsets is None else [list(span) for span in self.offsets],
+            "cut_tokens": self.cut_tokens,
         }
 
     def line(self) -> str:
-        """The words with their tags, without those that are O.
+        """The words with their tags, except O.
 
         >>> TagsPrediction(words=("In", "New", "York"), tags=("O", "B-LOC", "I-LOC"), probabilities=(1, 1, 1)).line()
         'In New/B-LOC York/I-LOC'
@@ -95,23 +103,23 @@ class TagsPrediction(Prediction):
 
 
 class TaggingTask(Task):
-    """One of the tags of the spec for each word."""
+    """Predicts one of the spec's tags for each word."""
 
     kind = "tagging"
     settings_used = frozenset({"long_text", "stride", "document_context"})
 
     @property
     def head(self) -> Head:
-        """A layer of one row a tag on the hidden states."""
+        """A linear layer with one output per tag on the hidden states."""
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Returns if sentences have words, and as many tags as words; with `gold`, known ones. See `Task.check`.
+        """Checks that sentences have words and, with `gold`, a known tag for each word. See `Task.check`.
 
-        Tags that break their scheme are warned about, once; they are scored as conlleval reads them.
+        Tags that violate the scheme cause one warning; they are scored as conlleval interprets them.
 
         Raises:
-            ConfigError: `long_text` asks for cutting.
+            ConfigError: `long_text` asks for truncation.
         """
         _require_no_cutting(self.spec.settings)
         sentences = _tagged(examples)
@@ -123,16 +131,16 @@ class TaggingTask(Task):
             check_scheme(sentences, self.spec.scheme)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
-        """One unit a window; see `Task.encode`.
+        """One unit per window; see `Task.encode`.
 
-        A sentence that fits has one window. The windows of a longer one are full, and begin at most `stride` pieces
-        and at most half a row after one another, so that a word has a quarter of a row of context on each side, or
-        what the sentence has. With `document_context` a row is filled with the words around the sentence, from both
-        sides alike, as far as the document reaches; a document is a run of sentences of one number. Tags that are
-        not among the labels are no targets.
+        A sentence that fits has one window. The windows of a longer sentence are full, and each starts at most `stride`
+        pieces and at most half a row after the previous one, so every word has a quarter of a row of context on each
+        side, or all that the sentence has. With `document_context`, rows are filled with the words around the sentence,
+        equally from both sides, as far as the document reaches; consecutive sentences with the same document number
+        form a document. Tags that are not among the labels are not used as targets.
 
         Raises:
-            ConfigError: `long_text` asks for cutting.
+            ConfigError: `long_text` asks for truncation.
         """
         settings = self.spec.settings
         _require_no_cutting(settings)
@@ -146,7 +154,7 @@ class TaggingTask(Task):
         first_pieces = words.offsets[:-1]
         kept, window_of_word = np.unique(
             np.searchsorted(cut.last_scored, first_pieces), return_inverse=True
-        )  # a window inside one long word is left out
+        )  # windows in which no word is classified are dropped
         begins, ends, sentence_of_row = cut.begins[kept], cut.ends[kept], cut.sentences[kept]
         if settings.document_context:
             document_begins, document_ends = _document_borders(sentences, borders)
@@ -169,7 +177,7 @@ class TaggingTask(Task):
         )
 
     def _targets(self, sentences: Sequence[TaggedExample]) -> Ints | None:
-        """The number of each word's tag, int64 [W], NO_LABEL where it has none; None without gold."""
+        """The tag index of each word, int64 [W], NO_LABEL for unknown tags; None without gold."""
         if all(sentence.tags is None for sentence in sentences):
             return None
         numbers = {label: number for number, label in enumerate(self.spec.labels)}
@@ -178,12 +186,12 @@ class TaggingTask(Task):
             if sentence.tags is None:
                 targets += [NO_LABEL] * len(sentence.words)
             else:
-                assert len(sentence.tags) == len(sentence.words), "a tag for each word"
+                assert len(sentence.tags) == len(sentence.words), "one tag per word"
                 targets += [numbers.get(tag, NO_LABEL) for tag in sentence.tags]
         return np.array(targets, dtype=np.int64)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """Cross-entropy over the words that have a tag; see `Task.loss`."""
+        """Cross-entropy over the words with a known tag; see `Task.loss`."""
         assert batch.targets is not None, "the sentences have tags"
         exact = logits if logits.dtype == torch.float64 else logits.float()
         nll = F.cross_entropy(exact, batch.targets, ignore_index=NO_LABEL, reduction="sum")
@@ -193,10 +201,10 @@ class TaggingTask(Task):
     def decode(
         self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
     ) -> list[TagsPrediction]:
-        """The likeliest tag of every word, each by itself; see `Task.decode`."""
+        """The most likely tag of each word, independently of the others; see `Task.decode`."""
         sentences = _tagged(examples)
         words = _borders([len(sentence.words) for sentence in sentences])
-        assert len(logits) == words[-1], "logits of every word"
+        assert len(logits) == words[-1], "one row of logits per word"
         scaled = logits.astype(np.float64) / self.spec.temperature
         tags = [self.spec.labels[number] for number in scaled.argmax(axis=-1).tolist()]
         highest = scaled.max(axis=-1, keepdims=True)
@@ -216,8 +224,13 @@ class TaggingTask(Task):
             )
         return predictions
 
+    def answer_without_model(self, example: Example) -> TagsPrediction | None:
+        """The empty prediction of a sentence without words; None for all others."""
+        assert isinstance(example, TaggedExample), "a tagging task takes tagged examples"
+        return None if example.words else TagsPrediction(words=(), tags=(), probabilities=(), offsets=example.offsets)
+
     def score(self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]) -> dict[str, float]:
-        """Precision, recall and F1 of entities and the accuracy of words; without a scheme the accuracy alone."""
+        """Entity precision, recall and F1, and word accuracy; without a scheme only the accuracy."""
         gold = [_gold(sentence) for sentence in _tagged(examples)]
         predicted = [prediction.tags for prediction in predictions]
         if self.spec.scheme:
@@ -229,7 +242,7 @@ class TaggingTask(Task):
     def example_scores(
         self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]
     ) -> npt.NDArray[np.float64]:
-        """The share of right tags in each sentence, float64 [E]; 1 where there are no words."""
+        """The fraction of correct tags in each sentence, float64 [E]; 1 if it has no words."""
         shares = []
         for sentence, prediction in zip(_tagged(examples), predictions, strict=True):
             hits = [a == b for a, b in zip(_gold(sentence), prediction.tags, strict=True)]
@@ -237,17 +250,17 @@ class TaggingTask(Task):
         return np.array(shares, dtype=np.float64)
 
     def is_collapsed(self, predictions: Sequence[TagsPrediction], examples: Sequence[Example]) -> bool:
-        """Whether every word gets the same tag though the gold ones differ."""
+        """Whether every word gets the same tag although the gold tags differ."""
         gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
         return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
 
 
 def words_of(text: str, *, id: str = "0", place: str = "") -> TaggedExample:
-    """The words of a plain text with their characters, to be tagged.
+    """The words of a plain text with their character offsets, ready to be tagged.
 
-    Words are basic tokens: cut at white space, around punctuation and around Chinese characters, as annotated
-    sentences mostly are. Words between white space would carry their commas and quotes into the entities. A word is
-    spelled as in the text, whatever the tokenizer makes of it. A text without words gives no words.
+    Words are basic tokens: split at white space, around punctuation and around Chinese characters, as most annotated
+    sentences are. Splitting at white space alone would leave commas and quotes in the entities. Words are spelled as in
+    the text, whatever the tokenizer does to them. A text without words gives an empty example.
 
     >>> words_of('In "Paris", 1900').words
     ('In', '"', 'Paris', '"', ',', '1900')
@@ -259,14 +272,14 @@ def words_of(text: str, *, id: str = "0", place: str = "") -> TaggedExample:
 
 @dataclasses.dataclass(frozen=True)
 class _Windows:
-    """N windows over all pieces, in order; each lies in one sentence.
+    """N windows over all pieces, in order; each is inside one sentence.
 
     Args:
         sentences: int64 [N], the sentence of each.
         begins: int64 [N], its first piece, counted over all sentences.
         ends: int64 [N], one past its last piece.
-        last_scored: int64 [N], ascending: the window reads the words that begin behind the `last_scored` of the
-            window before it, up to its own.
+        last_scored: int64 [N], ascending: a window scores the words that begin after the previous window's
+            `last_scored`, up to its own.
     """
 
     sentences: Ints
@@ -276,7 +289,7 @@ class _Windows:
 
 
 def _windows(borders: Ints, room: int, stride: int) -> _Windows:
-    """The windows of at most `room` pieces over sentences that begin at `borders` [E + 1]."""
+    """Windows of at most `room` pieces over sentences with borders [E + 1]."""
     lengths = np.diff(borders)
     step = max(1, min(stride, room // 2))
     excess = np.maximum(lengths - room, 0)
@@ -286,13 +299,13 @@ def _windows(borders: Ints, room: int, stride: int) -> _Windows:
     begins = borders[sentences] + np.minimum(number * step, excess[sentences])
     ends = np.minimum(begins + room, borders[sentences + 1])
     is_last = np.diff(sentences, append=len(lengths)) > 0
-    # Between two windows of one size, the middle of their middles parts what is nearer to the one or to the other.
+    # For two windows of equal size, the midpoint between their middles separates what is nearer to which.
     last_scored = np.where(is_last, ends - 1, (begins + np.roll(begins, -1) + room - 1) // 2)
     return _Windows(sentences, begins, ends, last_scored)
 
 
 def _document_borders(sentences: Sequence[TaggedExample], borders: Ints) -> tuple[Ints, Ints]:
-    """Where the document of each sentence begins and ends among all pieces, int64 [E] each."""
+    """The piece positions where the document of each sentence begins and ends, int64 [E] each."""
     documents = np.array([sentence.document for sentence in sentences], dtype=np.int64)
     is_first = np.diff(documents, prepend=documents[:1] - 1) != 0
     firsts = np.append(np.flatnonzero(is_first), len(documents))
@@ -303,19 +316,19 @@ def _document_borders(sentences: Sequence[TaggedExample], borders: Ints) -> tupl
 def _with_context(
     begins: Ints, ends: Ints, lowest: Ints, highest: Ints, word_borders: Ints, room: int
 ) -> tuple[Ints, Ints]:
-    """The windows [N] widened to at most `room` pieces by whole words, within the pieces `lowest` to `highest`."""
+    """The windows [N], extended by whole words to at most `room` pieces, within the pieces `lowest` to `highest`."""
     spare = room - (ends - begins)
     before = np.minimum(spare // 2, begins - lowest)
     after = np.minimum(spare - before, highest - ends)
     before = np.minimum(spare - after, begins - lowest)
     wider_begins = word_borders[np.searchsorted(word_borders, begins - before)]
     wider_ends = word_borders[np.searchsorted(word_borders, ends + after, side="right") - 1]
-    # A full window may begin and end inside a word.
+    # A full window may begin or end inside a word.
     return np.where(before > 0, wider_begins, begins), np.where(after > 0, wider_ends, ends)
 
 
 def _encoded_words(sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> Encoded:
-    """The pieces of all W words, one [UNK] where a word has none; words that come again are encoded once."""
+    """The pieces of all W words, [UNK] for a word without pieces; repeated words are encoded once."""
     numbers: dict[str, int] = {}
     word_numbers = np.array(
         [numbers.setdefault(word, len(numbers)) for sentence in sentences for word in sentence.words], dtype=np.int64
@@ -328,7 +341,7 @@ def _encoded_words(sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> 
 
 
 def _borders(counts: Sequence[int] | Ints) -> Ints:
-    """Where each of some neighbours begins and the last ends, int64 [their number + 1]."""
+    """The cumulative sum of counts, starting with 0, int64 [len(counts) + 1]."""
     borders = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=borders[1:])
     return borders
@@ -345,7 +358,7 @@ def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:
 
 def _tagged(examples: Sequence[Example]) -> list[TaggedExample]:
     sentences = [example for example in examples if isinstance(example, TaggedExample)]
-    assert len(sentences) == len(examples), "sentences for a task of tagging"
+    assert len(sentences) == len(examples), "tagging takes tagged examples"
     return sentences
 
 
@@ -363,7 +376,7 @@ def _check_sentence(sentence: TaggedExample, gold: bool) -> None:
         raise InputError(
             expected=f"a tag for each word in {sentence.place}",
             found=f"{counted(len(sentence.words), 'word')} and {counted(len(sentence.tags), 'tag')}",
-            fix="mend the sentence",
+            fix="correct the sentence",
         )
 
 

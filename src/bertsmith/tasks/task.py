@@ -1,7 +1,7 @@
-"""What a fine-tuning task is: how examples become rows, which head reads them, its loss, its answers, its scores.
+"""The interface of a fine-tuning task: encoding, head, loss, decoding and metrics.
 
-A task holds no training code and no files' formats. It is fully described by its `TaskSpec`, which travels in the
-model's passport, so that training, evaluation, prediction and serving read, cut and decode alike.
+A task holds no training code and no file formats. It is fully described by its `TaskSpec`, which is stored in the
+model's metadata, so training, evaluation, prediction and serving encode, truncate and decode identically.
 """
 
 import abc
@@ -14,8 +14,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, TaskBatch
+from bertsmith.encoding.units import Features, Logits, TaskBatch
 from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
 from bertsmith.settings import from_dict, help_field, require, to_dict
@@ -28,23 +27,23 @@ POOLINGS = ("mean", "max")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSettings:
-    """How a task cuts its texts and reads its answers; stored with the model and used alike everywhere.
+    """How a task truncates texts and decodes answers; stored with the model and used everywhere.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
-    max_length: int = help_field(128, "tokens of a row at most, with [CLS] and [SEP]")
+    max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]")
     long_text: str = help_field(
-        "longest_first", "a text that is too long: longest_first, head, tail, head_tail, windows or error"
+        "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
     )
-    stride: int = help_field(128, "tokens between the beginnings of windows")
-    pooling: str = help_field("mean", "logits of the windows of one text: mean or max")
-    max_question: int = help_field(64, "tokens of a question at most")
-    max_answer: int = help_field(30, "tokens of an answer at most")
-    n_best: int = help_field(20, "candidate answers that are kept")
+    stride: int = help_field(128, "tokens from the start of one window to the next")
+    pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")
+    max_question: int = help_field(64, "maximum tokens of a question")
+    max_answer: int = help_field(30, "maximum tokens of an answer")
+    n_best: int = help_field(20, "number of candidate answers to keep")
     calibrate: bool = help_field(
-        False, "classification: fit a temperature on the dev examples, for honest probabilities"
+        False, "classification: fit a temperature on the dev examples, for calibrated probabilities"
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
 
@@ -59,21 +58,22 @@ class TaskSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """All that tells one task from another; plain values, kept in `bertsmith.json`.
+    """A complete description of a task; plain values, stored in `bertsmith.json`.
 
     Attributes:
-        kind: classification, regression, choice, tagging or span; the class that does it.
-        name: what a user calls it, such as "cola".
+        kind: classification, regression, choice, tagging or span; selects the class.
+        name: the name in the catalogue, such as "cola".
         labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
-        pair: examples have a text B; None: they may, where a model of another tool does not say.
+        pair: examples have a text B; None: unknown, for models of other tools.
         multi_label: an example may have several labels, or none.
-        metric: the score by which models are chosen; higher is better.
-        metrics: all scores, of the names in `metrics.labels`.
-        scheme: of the tags: IOB1, IOB2, IOBES, or "" where a tag stands alone (part of speech).
+        metric: the score used for model selection; higher is better.
+        metrics: all scores to compute, by their names in `metrics.labels`.
+        scheme: of the tags: IOB1, IOB2, IOBES, or "" for tags without a scheme (part of speech).
         unanswerable: a question may have no answer in its context.
-        threshold: probability above which a label of several is given; or the null threshold of SQuAD 2.0.
-        temperature: logits are divided by it before they become probabilities; fitted on dev data on request.
-        settings: cutting and decoding.
+        threshold: for multi-label tasks, the probability above which a label is predicted; for SQuAD 2.0, the null
+            threshold.
+        temperature: logits are divided by it before the softmax; fitted on dev data on request.
+        settings: truncation and decoding.
     """
 
     kind: str
@@ -95,18 +95,25 @@ class TaskSpec:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
-        """The spec in a passport.
+        """The spec stored in a model's metadata.
 
         Raises:
-            ConfigError: a key is unknown or a value impossible.
+            ConfigError: a key is unknown or a value is invalid.
         """
         settings = from_dict(TaskSettings, values.get("settings", {}), where)
         plain = {name: value for name, value in values.items() if name != "settings"}
         return dataclasses.replace(from_dict(TaskSpec, plain, where), settings=settings)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Prediction(abc.ABC):
-    """What a task says about one example."""
+    """A task's prediction for one example.
+
+    Attributes:
+        cut_tokens: tokens of the example that were truncated.
+    """
+
+    cut_tokens: int = 0
 
     @abc.abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -114,18 +121,18 @@ class Prediction(abc.ABC):
 
     @abc.abstractmethod
     def line(self) -> str:
-        """One line for people, without a line break."""
+        """One human-readable line, without a line break."""
 
 
 class Task(abc.ABC):
-    """One kind of task. Everything is a function of the spec and the arguments.
+    """One kind of task; all methods depend only on the spec and their arguments.
 
     Args:
-        spec: which task of this kind.
+        spec: the task of this kind.
     """
 
     kind: ClassVar[str]
-    # The fields of `TaskSettings` that this kind looks at, beside max_length.
+    # The fields of `TaskSettings` that this kind uses, besides max_length.
     settings_used: ClassVar[frozenset[str]]
 
     def __init__(self, spec: TaskSpec) -> None:
@@ -139,75 +146,79 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
-        """Returns if every example can be encoded.
+        """Checks that every example can be encoded.
 
         Args:
-            gold: the examples must have labels. One that is not known is warned about and counts as a miss.
-            training: the examples are to be learned from, so their labels must be known.
+            gold: the examples must have labels; unknown labels cause a warning and count as errors.
+            training: the examples are for training, so their labels must be known.
 
         Raises:
-            InputError: one cannot; the message names its file and row.
+            InputError: an example cannot be encoded; the message names its file and row.
         """
 
     @abc.abstractmethod
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
-        """The examples as rows, with targets where they have labels.
+        """The examples as rows, with targets if they have labels.
 
         Args:
-            training: units are for training; a task may leave out what only prediction needs.
+            training: the rows are for training; a task may leave out what only decoding needs.
 
         Raises:
-            InputError: a text is too long and the settings say that is an error.
+            InputError: a text is too long and `long_text` is "error".
         """
 
     @abc.abstractmethod
     def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The summed loss over the targets of a micro-batch in fp32, and sums for the log.
+        """The loss summed over the targets of a micro-batch, in fp32, and sums for the log.
 
         Args:
-            logits: [r, K], of the positions that the head read.
+            logits: [r, K], at the positions that the head reads.
         """
 
     @abc.abstractmethod
     def decode(
         self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
     ) -> Sequence[Prediction]:
-        """One prediction for each example, in their order.
+        """One prediction per example, in the same order.
 
         Args:
-            logits: float32 [R, K], of all positions that the head reads, in the order of the features.
+            logits: float32 [R, K], at all positions that the head reads, in the order of the features.
         """
 
     @abc.abstractmethod
     def score(self, examples: Sequence[Example], predictions: Sequence[Any]) -> dict[str, float]:
-        """The official scores, each a share or a coefficient (SQuAD: per cent, as its scorer prints)."""
+        """The official scores, as fractions or coefficients (SQuAD: percent, as its scorer prints)."""
 
     @abc.abstractmethod
     def example_scores(self, examples: Sequence[Example], predictions: Sequence[Any]) -> npt.NDArray[np.float64]:
-        """What each example adds to the main score: 1 for a hit, F1 of an answer, minus squared error; float64 [E]."""
+        """Each example's contribution to the main score: 0 or 1, F1 or negative squared error; float64 [E]."""
 
     @abc.abstractmethod
     def is_collapsed(self, predictions: Sequence[Any], examples: Sequence[Example]) -> bool:
-        """Whether the model says the same of every example though the gold labels differ."""
+        """Whether the model gives the same answer to every example although the gold labels differ."""
 
     def ignored_settings(self) -> list[str]:
-        """The settings that were changed though this task does not look at them."""
+        """The names of settings that were changed but have no effect on this task."""
         plain, used = TaskSettings(), self.settings_used | {"max_length"}
         names = (field.name for field in dataclasses.fields(TaskSettings))
         return [
             name for name in names if name not in used and getattr(self.spec.settings, name) != getattr(plain, name)
         ]
 
+    def answer_without_model(self, example: Example) -> Prediction | None:
+        """The prediction for an example with nothing for the model to read; None (the default) for all others."""
+        return None
+
     @property
     def selection_metric(self) -> str:
-        """The score by which the best epoch is kept."""
+        """The score by which the best epoch is selected."""
         return self.spec.metric
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[Any]) -> TaskSpec:
-        """The spec with what is fitted on dev data after training, such as a threshold; unchanged by default."""
+        """The spec with values fitted on dev data after training, such as a threshold; unchanged by default."""
         return self.spec
 
     def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:
-        """The values of a training log line from the sums of `loss`."""
+        """The values of a training log line, from the sums of `loss`."""
         count = sums.get("count", 0.0)
         return {"accuracy": sums["correct"] / count} if count and "correct" in sums else {}

@@ -1,16 +1,16 @@
-"""Lines that people type or pipe, as examples of a task: plain text, tab-separated pairs, JSON objects.
+"""Typed or piped lines as examples of a task: plain text, tab-separated parts, or JSON objects.
 
 =====================  ====================================  =============================================
 task                   a plain line                          a line of JSON
 =====================  ====================================  =============================================
 text                   the text                              {"text": ...}
 pair                   text, tab, second text                {"text": ..., "pair": ...}
-tagging                the text, cut into words here         {"text": ...} or {"words": [...]}
+tagging                the text, split into words            {"text": ...} or {"words": [...]}
 span                   question, tab, context                {"question": ..., "context": ...}
 choice                 context, tab, ending, tab, ending ... {"context": ..., "endings": [...]}
 =====================  ====================================  =============================================
 
-An empty line is a text too, as the library takes "" for one, and a sentence without words to tag; it is no pair,
+An empty line is a valid text (like "" in the library) and a valid sentence without words, but not a valid pair,
 question or choice.
 """
 
@@ -25,7 +25,7 @@ from bertsmith.progress import counted
 from bertsmith.tasks.tagging import words_of
 from bertsmith.tasks.task import TaskSpec
 
-# The fields of a JSON line; "id" may stand in all of them.
+# The fields of a JSON line; all may also have an "id".
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "text": ("text",),
     "pair": ("text", "pair"),
@@ -33,11 +33,11 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "span": ("question", "context"),
     "choice": ("context", "endings"),
 }
-# What a plain line has, where it is more than one text.
+# The expected parts of a plain line, if it is more than one text.
 _EXPECTED: Mapping[str, str] = {
     "pair": "two texts with a tab between them",
     "span": "a question, a tab and a context",
-    "choice": "a context and two endings at least, with tabs between them",
+    "choice": "a context and at least two endings, with tabs between them",
 }
 
 
@@ -45,14 +45,14 @@ def example_of_line(spec: TaskSpec, line: str, number: int, where: str = "stdin"
     """The example in a line, without gold.
 
     Args:
-        spec: of the task.
-        line: without its line break; one that begins with `{` is JSON.
-        number: of the line, from 1; the example's id where the line gives none.
-        where: what the lines come from, for errors.
+        spec: the spec of the task.
+        line: the line without its line break; if it begins with `{`, it is JSON.
+        number: the line number, from 1; also the example's id if the line has none.
+        where: the source of the lines, for error messages.
 
     Raises:
-        InputError: the line is no valid JSON or lacks a part, as an empty one does that is to have several; the
-            message names the line.
+        InputError: the line is invalid JSON or lacks a part (an empty line where several parts are needed); the message
+            names the line.
     """
     place = f"line {number} of {where}"
     if line.lstrip().startswith("{"):
@@ -90,7 +90,7 @@ def _shape(spec: TaskSpec, *, several: bool) -> str:
 
 
 def _alone(sentence: TaggedExample, number: int) -> TaggedExample:
-    """The sentence as a document of its own: lines that come together need not belong together."""
+    """The sentence as its own document: consecutive lines need not be related."""
     return dataclasses.replace(sentence, document=number)
 
 
@@ -116,7 +116,7 @@ def _from_json(spec: TaskSpec, line: str, number: int, place: str) -> Example:
         empty = next((number for number, word in enumerate(words, start=1) if not word.strip()), None)
         if empty is not None:
             raise InputError(
-                expected=f"words that are not empty in {place}",
+                expected=f"non-empty words in {place}",
                 found=f"{words[empty - 1]!r} as word {empty} of {len(words)}",
                 fix="remove the word",
             )
@@ -147,7 +147,7 @@ def _require_field(values: Mapping[str, Any], field: str, place: str) -> None:
     else:
         good = isinstance(value, str)
     if not good:
-        what = "a list of two texts at least" if field == "endings" else "a text"
+        what = "a list of at least two texts" if field == "endings" else "a text"
         raise InputError(
             expected=f"{what} as {field!r} in {place}",
             found="no such key" if field not in values else repr(value)[:60],

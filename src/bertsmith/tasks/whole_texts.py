@@ -1,4 +1,4 @@
-"""Texts and pairs as rows, alike for every task that reads them whole: cut, or in windows whose logits are pooled.
+"""Texts and pairs as rows, for every task that reads whole texts: truncated, or in windows whose logits are pooled.
 
 Letters: E examples (units), N rows, T tokens, K outputs.
 """
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.forward import Logits
-from bertsmith.encoding.units import Features, Ints, TaskBatch
+from bertsmith.encoding.units import Features, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded
@@ -21,16 +20,16 @@ from bertsmith.text.windows import windows
 
 
 def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
-    """Returns if every example has its text, and its second one where pairs are read.
+    """Checks that every example has its text, and a second one if the task reads pairs.
 
     Args:
-        gold: the examples are to be learned from or scored; a text that is only asked about may be empty.
+        gold: the examples are for training or scoring; for prediction, a text may be empty.
 
     Raises:
-        InputError: a text is empty, or there are two texts where one is read, or one where two are.
+        InputError: a text is empty, or an example has two texts instead of one, or one instead of two.
     """
     for example in examples:
-        assert isinstance(example, TextExample), "texts for a task on texts"
+        assert isinstance(example, TextExample), "this task takes text examples"
         wanted = examples[0].second is not None if pair is None else pair  # type: ignore[union-attr]
         if (example.second is not None) != wanted:
             raise InputError(
@@ -49,11 +48,11 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
 def encode_texts(
     examples: Sequence[TextExample], tokenizer: Tokenizer, settings: TaskSettings
 ) -> tuple[PackedRows, Ints]:
-    """The rows of all examples, all pairs or all single texts, and how many each has, int64 [E].
+    """The rows of all examples (all pairs or all single texts) and the number of rows per example, int64 [E].
 
     Raises:
         InputError: a text is too long and `long_text` is "error".
-        ConfigError: windows are asked for over pairs.
+        ConfigError: windows are requested for pairs.
     """
     first = tokenizer.encode_batch([example.first for example in examples])
     pair = bool(examples) and examples[0].second is not None
@@ -77,7 +76,7 @@ def encode_texts(
 
 
 def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[PackedRows, Ints]:
-    """Windows over each text; a text that fits has one."""
+    """The windows of each text, one if it fits, and their number per text."""
     room = settings.max_length - tokenizer.template.num_special(1)
     parts: list[np.ndarray] = []
     counts = np.ones(len(texts), dtype=np.int64)
@@ -92,9 +91,9 @@ def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSetting
 
 
 def pooled_units(logits: Tensor, batch: TaskBatch, pooling: str) -> Tensor:
-    """The logits [E, K] of the units of a micro-batch, from those of their rows [N, K]."""
+    """The logits [E, K] of the units of a micro-batch, pooled from those of their rows [N, K]."""
     if batch.num_units == logits.shape[0]:
-        # One row a unit, though not in the same order.
+        # One row per unit, but not in the same order.
         return logits[torch.argsort(batch.unit_of_row)]
     index = batch.unit_of_row[:, None].expand_as(logits)
     empty = logits.new_zeros(batch.num_units, logits.shape[1])
@@ -103,7 +102,7 @@ def pooled_units(logits: Tensor, batch: TaskBatch, pooling: str) -> Tensor:
 
 
 def pooled_logits(logits: Logits, features: Features, pooling: str) -> Logits:
-    """The logits [E, K] of all units, from those of their rows [N, K] in the order of the features."""
+    """The logits [E, K] of all units, pooled from those of their rows [N, K] in the order of the features."""
     if len(features) == len(logits):
         return logits
     if pooling == "max":

@@ -1,1 +1,1 @@
-"""Checkpoint files of TensorFlow, read and written without TensorFlow."""
+"""TensorFlow checkpoint files, read and written without TensorFlow."""

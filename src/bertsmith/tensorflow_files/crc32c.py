@@ -1,15 +1,15 @@
-"""CRC-32C (Castagnoli) at the speed of memory, with NumPy alone.
+"""CRC-32C (Castagnoli) at memory speed, with NumPy alone.
 
-TensorFlow guards every tensor and every block of its index with this sum. A plain loop over 400 MB would take
+TensorFlow protects every tensor and every block of its index with this checksum. A plain loop over 400 MB would take
 minutes, so the work is done on whole arrays:
 
-1. Bytes are coefficients of a polynomial over GF(2), and the sum is its remainder modulo P. P has multiples of only
-   four terms; one of them says that a 64-bit word may be replaced by three equal words further back. Three XORs a
-   word shorten data of any length to 54 KB.
-2. The rest is cut into equal lanes, whose remainders are found side by side by table look-up.
-3. Neighbouring lanes are joined: the remainder of "AB" is that of A, shifted by the length of B, plus that of B.
+1. The bits are coefficients of a polynomial over GF(2), and the checksum is its remainder modulo P. P has multiples
+   with only four terms; one of them implies that a 64-bit word may be replaced by three copies of itself at later
+   positions. Three XORs per word reduce data of any length to 54 KB.
+2. The rest is split into equal lanes, whose remainders are computed in parallel by table lookup.
+3. Adjacent lanes are joined: the remainder of "AB" is that of A, shifted by the length of B, plus that of B.
 
-Source: RFC 3720 appendix B.4 (the sum and its test values); lib/hash/crc32c.h of TensorFlow (the mask).
+Source: RFC 3720 appendix B.4 (the checksum and its test values); lib/hash/crc32c.h of TensorFlow (the mask).
 """
 
 import functools
@@ -21,13 +21,13 @@ Bytes = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 Remainders = npt.NDArray[np.uint32]
 
-# P with the coefficient of x^0 in the highest bit, as the reflected form of the sum has it.
+# P with the coefficient of x^0 in the highest bit, as in the reflected form of the checksum.
 POLYNOMIAL = 0x82F63B78
 
-# Modulo P: x^(64 * 6777) = x^(64 * 484) + x^(64 * 100) + 1. The second line: the words at which a word comes back.
+# Modulo P: x^(64 * 6777) = x^(64 * 484) + x^(64 * 100) + 1. FOLD_DISTANCES: how many words later a word is added again.
 FOLD = 6777
 FOLD_DISTANCES = (FOLD - 484, FOLD - 100, FOLD)
-_WINDOW = 4 * FOLD  # words folded at a time: the work stays inside the second-level cache
+_WINDOW = 4 * FOLD  # words folded at a time: the working set fits in the L2 cache
 
 _LANE_WORDS = 8
 _LANE_POWER = 6  # a lane is 2**6 bytes
@@ -50,7 +50,7 @@ def crc32c(data: Bytes) -> int:
 
 
 def mask(value: int) -> int:
-    """The form in which a sum is stored, so that the sum of data that holds sums is still a good one.
+    """The form in which a checksum is stored, so that checksums of data that contains checksums remain reliable.
 
     >>> unmask(mask(0xE3069283)) == 0xE3069283
     True
@@ -59,18 +59,18 @@ def mask(value: int) -> int:
 
 
 def unmask(value: int) -> int:
-    """The sum that was stored as `value`."""
+    """The checksum that is stored as `value`."""
     rotated = (value - _MASK_DELTA) & 0xFFFFFFFF
     return (rotated >> 17 | rotated << 15) & 0xFFFFFFFF
 
 
 def _fold(words: Words) -> Words:
-    """At most `FOLD` words with the same remainder; `words` is left as it is."""
+    """At most `FOLD` words with the same remainder; `words` is not modified."""
     if len(words) <= FOLD:
         return words
     window = np.zeros(FOLD + _WINDOW, dtype=np.uint64)
     window[:FOLD] = words[:FOLD]
-    block = min(FOLD_DISTANCES)  # a word may be passed on once nothing more can be added to it
+    block = min(FOLD_DISTANCES)  # a word may be folded once nothing more can be added to it
     for start in range(FOLD, len(words), _WINDOW):
         fresh = words[start : start + _WINDOW]
         count = len(fresh)
@@ -84,11 +84,11 @@ def _fold(words: Words) -> Words:
 
 
 def _remainder(words: Words) -> int:
-    """The register after these words, had it been zero before them."""
+    """The register after these words, if it was zero before them."""
     if not len(words):
         return 0
     lanes = -(-len(words) // _LANE_WORDS)
-    padded = np.zeros(lanes * _LANE_WORDS, dtype="<u8")  # zeros in front leave a zero register zero
+    padded = np.zeros(lanes * _LANE_WORDS, dtype="<u8")  # leading zeros leave a zero register at zero
     padded[len(padded) - len(words) :] = words
     columns = np.ascontiguousarray(padded.reshape(lanes, _LANE_WORDS).T)
     tables = _tables()
@@ -121,7 +121,7 @@ def _tables() -> Remainders:
 
 @functools.cache
 def _zeros(power: int) -> tuple[int, ...]:
-    """What 2**power zero bytes make of each of the 32 bits of a register."""
+    """The result of 2**power zero bytes for each of the 32 bits of a register."""
     if power == 0:
         table = _tables()[0].tolist()
         return tuple(table[bit & 0xFF] ^ (bit >> 8) for bit in (1 << place for place in range(32)))
@@ -138,7 +138,7 @@ def _apply(columns: tuple[int, ...], register: int) -> int:
 
 
 def _shift(register: int, zeros: int) -> int:
-    """The register after so many zero bytes."""
+    """The register after that many zero bytes."""
     power = 0
     while zeros >> power:
         if zeros >> power & 1:
@@ -149,7 +149,7 @@ def _shift(register: int, zeros: int) -> int:
 
 @functools.cache
 def _shift_tables(power: int) -> Remainders:
-    """[4, 256]: what 2**power zero bytes make of the value v of byte j of a register, at [j, v]."""
+    """[4, 256]: the result of 2**power zero bytes for the value v of byte j of a register, at [j, v]."""
     columns = np.array(_zeros(power), dtype=np.uint32).reshape(4, 8)
     bits = (np.arange(256)[:, None] >> np.arange(8) & 1).astype(bool)  # [256, 8]
     tables: Remainders = np.bitwise_xor.reduce(np.where(bits, columns[:, None, :], np.uint32(0)), axis=2)

@@ -1,8 +1,8 @@
-"""The sorted table in which TensorFlow keeps the index of a checkpoint: LevelDB's file format, read and written.
+"""The sorted table that holds the index of a TensorFlow checkpoint: LevelDB's file format, read and written.
 
-A file is blocks, an empty block of metadata, an index block (last key of each block to its place), and a footer.
-A block holds entries whose keys leave out what they share with the key before, then the places of the entries that
-share nothing (restarts). Every block is followed by its compression (always none here) and a checksum.
+A file consists of data blocks, an empty metadata block, an index block (last key of each block to its location), and a
+footer. A block contains entries whose keys omit the prefix shared with the previous key, then the offsets of the
+entries that share nothing (restarts). Every block is followed by its compression (always none here) and a checksum.
 
 Source: the format description of LevelDB (doc/table_format.md); TensorFlow's lib/io/table_builder.cc for the sizes.
 """
@@ -20,7 +20,7 @@ BLOCK_BYTES = 262_144
 RESTART_INTERVAL = 16
 UNCOMPRESSED, SNAPPY = 0, 1
 
-# Far above any real index (BERT-large with optimizer state: 1,200 entries in 90 KB); bounds what a hostile one costs.
+# Far above any real index (BERT-large with optimizer state: 1,200 entries in 90 KB); limits the cost of a hostile one.
 MOST_ENTRIES = 20_000
 MOST_KEY_BYTES = 4_096
 MOST_KEYS_BYTES = 64_000_000
@@ -30,22 +30,22 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
     """All keys and values of a table, in ascending order of the keys.
 
     Raises:
-        WireError: the bytes are not a sound table.
+        WireError: the bytes are not a valid table.
     """
     if len(data) < FOOTER_BYTES or not data.endswith(MAGIC):
-        raise WireError("no table footer at its end")
+        raise WireError("no table footer at the end")
     footer_at = len(data) - FOOTER_BYTES
     metaindex, at = _read_handle(data, footer_at, len(data) - len(MAGIC))
     index, at = _read_handle(data, at, len(data) - len(MAGIC))
     if any(data[at : len(data) - len(MAGIC)]):
-        raise WireError("a table footer with something in its padding")
+        raise WireError("a table footer whose padding is not zero")
     _block(data, metaindex, footer_at)
     table: dict[bytes, bytes] = {}
     last, free_from, key_bytes = None, 0, 0
     for upper, value in _entries(_block(data, index, footer_at)):
         handle, end = _read_handle(value, 0, len(value))
         if end != len(value) or handle[0] < free_from:
-            raise WireError("an index whose blocks overlap or stand in another order")
+            raise WireError("an index whose blocks overlap or are out of order")
         free_from = handle[0] + handle[1] + TRAILER_BYTES
         block_from = len(table)
         for key, content in _entries(_block(data, handle, footer_at)):
@@ -56,19 +56,19 @@ def read_table(data: bytes) -> dict[bytes, bytes]:
                 raise WireError(f"more than {MOST_ENTRIES} entries or {MOST_KEYS_BYTES} bytes of names")
             table[key] = content
             last = key
-        # An empty block costs time and adds nothing, so that their number would have no bound.
+        # An empty block takes time and adds no entry, so the limits above would not bound the number of such blocks.
         if last is None or len(table) == block_from or last > upper:
-            raise WireError("a block that is empty or whose keys lie beyond its place in the index")
+            raise WireError("a block that is empty or has keys beyond its key in the index")
     return table
 
 
 def write_table(items: Iterable[tuple[bytes, bytes]]) -> bytes:
-    """The bytes of a table; `items` come in strictly ascending order of their keys."""
+    """The bytes of a table; `items` must be in strictly ascending order of their keys."""
     out = bytearray()
     index: list[tuple[bytes, bytes]] = []
     block: list[tuple[bytes, bytes]] = []
     builder = _BlockBuilder(RESTART_INTERVAL)
-    waiting: tuple[bytes, bytes] | None = None  # last key and place of a block, until the next key is known
+    waiting: tuple[bytes, bytes] | None = None  # last key and location of a block, until the next key is known
     for key, value in items:
         assert not block or block[-1][0] < key, "keys out of order"
         if waiting is not None:
@@ -103,7 +103,7 @@ class _BlockBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes of the block, were it finished now."""
+        """The size of the block in bytes if it were finished now."""
         return len(self._out) + 4 * len(self._restarts) + 4
 
     def add(self, key: bytes, value: bytes) -> None:
@@ -124,7 +124,7 @@ class _BlockBuilder:
 
 
 def _append_block(out: bytearray, content: bytes) -> bytes:
-    """Appends a block with its trailer; returns its place."""
+    """The location of a block that is appended with its trailer, as bytes."""
     handle = varint(len(out)) + varint(len(content))
     body = content + bytes([UNCOMPRESSED])
     out += body + struct.pack("<I", mask(crc32c(body)))
@@ -132,7 +132,7 @@ def _append_block(out: bytearray, content: bytes) -> bytes:
 
 
 def _between(start: bytes, limit: bytes) -> bytes:
-    """A short key from `start` up to, not including, `limit`."""
+    """A short key that is not before `start` and is before `limit`."""
     shared = _common(start, limit)
     if shared < min(len(start), len(limit)) and start[shared] < 0xFF and start[shared] + 1 < limit[shared]:
         return start[:shared] + bytes([start[shared] + 1])
@@ -148,20 +148,20 @@ def _after(key: bytes) -> bytes:
 
 
 def _common(a: bytes, b: bytes) -> int:
-    """How many bytes two keys share at their beginning."""
+    """The length of the common prefix of two keys, in bytes."""
     longest = min(len(a), len(b))
     return next((place for place in range(longest) if a[place] != b[place]), longest)
 
 
 def _read_handle(data: bytes, at: int, end: int) -> tuple[tuple[int, int], int]:
-    """Offset and size of a block, and the place after them."""
+    """The offset and size of a block, and the position after them."""
     offset, at = read_varint(data, at, end)
     size, at = read_varint(data, at, end)
     return (offset, size), at
 
 
 def _block(data: bytes, handle: tuple[int, int], end: int) -> bytes:
-    """The content of a block whose checksum is right."""
+    """The content of a block, after its checksum is verified."""
     offset, size = handle
     if offset + size + TRAILER_BYTES > end:
         raise WireError(f"a block of {size} bytes at {offset}, beyond the {end} bytes before the footer")
@@ -172,12 +172,12 @@ def _block(data: bytes, handle: tuple[int, int], end: int) -> bytes:
         raise WireError(f"a block with the unknown compression {compression}")
     (stored,) = struct.unpack_from("<I", data, offset + size + 1)
     if stored != mask(crc32c(data[offset : offset + size + 1])):
-        raise WireError(f"a block at {offset} whose checksum does not fit")
+        raise WireError(f"a block at {offset} whose checksum does not match")
     return data[offset : offset + size]
 
 
 def _entries(block: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a block, their keys whole again."""
+    """The entries of a block, with complete keys."""
     if len(block) < 8:
         raise WireError("a block that is too short")
     (count,) = struct.unpack_from("<I", block, len(block) - 4)

@@ -1,8 +1,8 @@
 """TensorFlow's V2 checkpoint format ("tensor bundle"), read and written without TensorFlow.
 
-`PREFIX.index` is a sorted table from variable name to dtype, shape, shard, offset, size and checksum; the numbers
-lie in `PREFIX.data-00000-of-00001`, or more shards. The file is not trusted: every count, length, offset and shape is
-compared with the others and with the files before memory is taken, and every tensor with its checksum.
+`PREFIX.index` is a sorted table from variable name to dtype, shape, shard, offset, size and checksum; the values are in
+`PREFIX.data-00000-of-00001`, or in several shards. The files are not trusted: every count, length, offset and shape is
+checked against the others and against the files before memory is allocated, and every tensor against its checksum.
 
 Source: tensor_bundle.proto, tensor_shape.proto and tensor_bundle.cc of TensorFlow (core/protobuf, core/util).
 """
@@ -39,7 +39,7 @@ DTYPES = {
     22: torch.uint32,
     23: torch.uint64,
 }
-# Listed, so that a checkpoint that holds one can be looked at, but not read: they are no plain numbers.
+# Listed so that a checkpoint with such a variable can be opened; the variable itself, not plain numbers, is not read.
 OTHER_DTYPES = {7: "string", 8: "complex64", 10: "bool", 18: "complex128", 20: "resource", 21: "variant"}
 NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
@@ -51,11 +51,11 @@ _VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class BundleEntry:
-    """Where one variable lies.
+    """The location of one variable.
 
     Attributes:
-        dtype: None for a type that is listed in `OTHER_DTYPES`.
-        kind: the type as a word.
+        dtype: None for a type in `OTHER_DTYPES`.
+        kind: the name of the type.
         offset: bytes from the start of the shard.
         size: bytes.
         checksum: the masked CRC-32C of these bytes.
@@ -71,14 +71,14 @@ class BundleEntry:
 
 
 class TensorBundle:
-    """An open checkpoint; numbers are read when asked for.
+    """An open checkpoint; values are read on demand.
 
     Args:
         prefix: the path without `.index`.
 
     Raises:
-        InputError: there is no index, or it cannot be read.
-        CheckpointError: the index is damaged, or of a kind that is not read here.
+        InputError: the index is missing or cannot be read.
+        CheckpointError: the index is damaged or uses an unsupported feature.
     """
 
     def __init__(self, prefix: Path | str) -> None:
@@ -86,26 +86,26 @@ class TensorBundle:
         path = index_path(self.prefix)
         require_file(path, "the index of a TensorFlow checkpoint")
         if path.stat().st_size > MOST_INDEX_BYTES:
-            raise _unsound(path, f"{path.stat().st_size} bytes, far more than an index has")
+            raise _unsound(path, f"{path.stat().st_size} bytes, far more than any index has")
         try:
             self.num_shards, self.entries = _read_index(path.read_bytes())
         except OSError as error:
             raise InputError(
-                expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check its rights"
+                expected=f"a readable file at '{path}'", found=str(error.strerror), fix="check its permissions"
             ) from None
         except WireError as error:
             raise _unsound(path, str(error)) from None
 
     def shard_path(self, shard: int) -> Path:
-        """The file that holds the numbers of a shard."""
+        """The data file of a shard."""
         return self.prefix.with_name(f"{self.prefix.name}.data-{shard:05d}-of-{self.num_shards:05d}")
 
     def check_data(self) -> None:
-        """Returns if the files can hold what the index says.
+        """Checks that the data files are as long as the index requires.
 
         Raises:
             InputError: a data file is missing.
-            CheckpointError: a data file is too short, or is the pointer of git-lfs.
+            CheckpointError: a data file is too short, or is a git-lfs pointer.
         """
         ends: dict[int, int] = {}
         for entry in self.entries.values():
@@ -117,7 +117,7 @@ class TensorBundle:
             _require_data(path)
             if path.stat().st_size < end:
                 raise CheckpointError(
-                    expected=f"at least {end} bytes in '{path}', as the index says",
+                    expected=f"at least {end} bytes in '{path}', as recorded in the index",
                     found=str(path.stat().st_size),
                     fix="download or copy it again",
                 )
@@ -126,7 +126,7 @@ class TensorBundle:
         """The values of a variable, on the CPU, in its stored dtype and shape.
 
         Args:
-            verify: compare the values with their checksum.
+            verify: check the values against their checksum.
 
         Raises:
             KeyError: there is no such variable.
@@ -145,7 +145,7 @@ class TensorBundle:
         try:
             with open(path, "rb") as file:
                 left = os.fstat(file.fileno()).st_size - entry.offset
-                # Memory is taken only after the file is known to be that long.
+                # Memory is allocated only once the file is known to be long enough.
                 values = np.empty(entry.size if left >= entry.size else 0, dtype=np.uint8)
                 file.seek(entry.offset)
                 count = file.readinto(values.data)
@@ -162,14 +162,14 @@ class TensorBundle:
         if verify and mask(crc32c(values)) != entry.checksum:
             raise CheckpointError(
                 expected=f"{name} in '{path}' as it was written",
-                found="values that do not fit their checksum",
+                found="values that do not match their checksum",
                 fix="download or copy the file again",
             )
         return torch.from_numpy(values).view(entry.dtype).reshape(entry.shape)
 
 
 def index_path(prefix: Path) -> Path:
-    """The index of a checkpoint.
+    """The index file of a checkpoint.
 
     >>> index_path(Path("model.ckpt-1000")).name
     'model.ckpt-1000.index'
@@ -178,13 +178,13 @@ def index_path(prefix: Path) -> Path:
 
 
 def write_bundle(prefix: Path | str, tensors: Mapping[str, Tensor], *, num_shards: int = 1) -> None:
-    """Writes a checkpoint that TensorFlow's readers take: data files first, the index last.
+    """Writes a checkpoint that TensorFlow can read: data files first, the index last.
 
     Args:
-        num_shards: data files; the variables are dealt out in turn.
+        num_shards: the number of data files; variables are distributed round-robin.
 
     Raises:
-        CheckpointError: a tensor has a dtype that the format does not know.
+        CheckpointError: a tensor has a dtype that the format does not support.
     """
     prefix = Path(prefix)
     order = sorted(tensors, key=lambda name: name.encode())
@@ -197,7 +197,7 @@ def write_bundle(prefix: Path | str, tensors: Mapping[str, Tensor], *, num_shard
                 tensor = tensors[name].detach().cpu().contiguous()
                 if tensor.dtype not in NUMBERS:
                     raise CheckpointError(
-                        expected=f"{name} in a type of TensorFlow checkpoints",
+                        expected=f"{name} in a dtype of TensorFlow checkpoints",
                         found=str(tensor.dtype),
                         fix="convert it to float32",
                     )
@@ -220,7 +220,7 @@ def _read_index(data: bytes) -> tuple[int, dict[str, BundleEntry]]:
     entries: dict[str, BundleEntry] = {}
     for key, value in table.items():
         if key.startswith(b"\0"):
-            raise WireError("a partitioned variable, whose parts are stored apart; save it whole")
+            raise WireError("a partitioned variable, whose parts are stored separately; save it whole")
         try:
             name = key.decode("utf-8")
         except UnicodeDecodeError:
@@ -236,7 +236,7 @@ def _read_index(data: bytes) -> tuple[int, dict[str, BundleEntry]]:
 
 
 def _require_apart(entries: Mapping[str, BundleEntry]) -> None:
-    """Variables do not share bytes: a small file cannot claim to hold much."""
+    """Raises WireError if variables share bytes, so that a small file cannot claim to contain a lot of data."""
     last_shard, end, last = 0, 0, ""
     occupied = [(entry.shard, entry.offset, name) for name, entry in entries.items() if entry.size]
     for shard, offset, name in sorted(occupied):
@@ -270,7 +270,7 @@ def _decode_entry(data: bytes, num_shards: int) -> BundleEntry:
         elif number == 2:
             shape = tuple(_decode_shape(expect_bytes(value, "a shape")))
         elif number == 7:
-            raise WireError("a partitioned variable, whose parts are stored apart; save it whole,")
+            raise WireError("a partitioned variable, whose parts are stored separately; save it whole,")
     kind, shard, offset, size, checksum = numbers.values()
     if kind not in DTYPES and kind not in OTHER_DTYPES:
         raise WireError(f"the unknown type {kind}")
@@ -279,7 +279,7 @@ def _decode_entry(data: bytes, num_shards: int) -> BundleEntry:
     if max(offset, size, offset + size) >= 1 << 63 or checksum >= 1 << 32:
         raise WireError(f"{size} bytes at {offset}")
     dtype = DTYPES.get(kind)
-    # Axes of length 0 must not hide that the others are absurd.
+    # Axes of length 0 must not hide absurd lengths of other axes.
     if math.prod(max(length, 1) for length in shape) >= 1 << 60:
         raise WireError(f"the shape {list(shape)}")
     if dtype is not None and math.prod(shape) * dtype.itemsize != size:
@@ -317,9 +317,9 @@ def _encode_entry(entry: BundleEntry) -> bytes:
 def _require_data(path: Path) -> None:
     if not path.exists():
         raise InputError(
-            expected=f"the data file '{path}' beside the index",
+            expected=f"the data file '{path}' next to the index",
             found="no such file",
-            fix="fetch it from where the checkpoint was published; an index alone holds no numbers",
+            fix="download it from where the checkpoint was published; the index alone contains no values",
         )
     require_file(path, "the data file of a TensorFlow checkpoint")
 

@@ -1,6 +1,6 @@
-"""The protocol-buffer wire format, as far as the index of a checkpoint uses it: varints, fixed 32 bits, byte strings.
+"""The part of the protocol-buffer wire format that a checkpoint index uses: varints, fixed 32 bits, byte strings.
 
-Every length is compared with what is really there. What cannot be right raises `WireError`, which the reader of the
+Every length is checked against the bytes that are available. Invalid data raises `WireError`, which the reader of the
 file turns into an error that names the file.
 
 Source: the public description of the encoding, protobuf.dev.
@@ -14,11 +14,11 @@ _LONGEST_VARINT = 10  # bytes, of 7 bits each: 64 bits
 
 
 class WireError(ValueError):
-    """Bytes that are not what they claim to be; the text says where."""
+    """Bytes that are not what they claim to be; the message says where."""
 
 
 def varint(value: int) -> bytes:
-    """A number from 0 to 2**64 - 1, seven bits a byte, the lowest first.
+    """The encoding of a number from 0 to 2**64 - 1: seven bits per byte, lowest first.
 
     >>> varint(300).hex()
     'ac02'
@@ -32,7 +32,7 @@ def varint(value: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """The number at `at` and the place after it; nothing from `end` on is read.
+    """The number at `at` and the position after it; nothing at or after `end` is read.
 
     Raises:
         WireError: the number runs past the end or is longer than 64 bits.
@@ -61,7 +61,7 @@ def field(number: int, kind: int, payload: bytes) -> bytes:
 
 
 def number_field(number: int, value: int) -> bytes:
-    """A varint field, or nothing where the value is the default, 0, as proto3 has it.
+    """A varint field, or nothing if the value is 0, the default, as in proto3.
 
     >>> number_field(5, 16).hex(), number_field(5, 0)
     ('2810', b'')
@@ -105,7 +105,7 @@ def expect_number(value: int | bytes, what: str) -> int:
         WireError: it is a byte string.
     """
     if isinstance(value, bytes):
-        raise WireError(f"bytes where {what} should stand")
+        raise WireError(f"bytes instead of {what}")
     return value
 
 
@@ -116,5 +116,5 @@ def expect_bytes(value: int | bytes, what: str) -> bytes:
         WireError: it is a number.
     """
     if isinstance(value, int):
-        raise WireError(f"a number where {what} should stand")
+        raise WireError(f"a number instead of {what}")
     return value

@@ -1,5 +1,5 @@
 """Text to token ids, and back.
 
-`normalize` cleans and cuts text into words, `wordpiece` looks them up, `learn` makes a vocabulary, `pack` builds the
-rows that a model reads. Nothing here imports torch.
+`normalize` cleans text and splits it into words, `wordpiece` looks them up, `learn` trains a vocabulary, `pack` builds
+the rows that a model reads. Nothing here imports torch.
 """

@@ -1,9 +1,9 @@
-"""Greedy longest-match for many words at once; equal to `greedy.py`.
+"""Greedy longest-match for many words at once, with the same results as `greedy.py`.
 
-It works on UTF-8: a piece of whole characters that fits the bytes fits the characters.
+It works on UTF-8: pieces consist of whole characters, so a piece that matches the bytes also matches the characters.
 
-All words take their next piece in the same round. In a round the longest length is tried for all of them, then the next
-shorter one for those that are left, each by one lookup of whole arrays.
+Each round finds the next piece of every word. It tries the longest length for all words, then the next shorter length
+for those without a match, with one lookup of whole arrays per length.
 
 Shapes: n words, P pieces of all words.
 """
@@ -30,11 +30,11 @@ from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 
 class BatchSegmenter:
-    """Cuts arrays of words into pieces.
+    """Splits arrays of words into pieces.
 
     Args:
         vocabulary: the pieces.
-        max_word_characters: a longer word is one [UNK].
+        max_word_characters: a longer word becomes one [UNK].
     """
 
     def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
@@ -47,11 +47,11 @@ class BatchSegmenter:
 
     @property
     def is_usable(self) -> bool:
-        """False for a vocabulary made such that its pieces find no place in a hash table."""
+        """False if some pieces did not fit into a hash table, which takes a vocabulary built to cause collisions."""
         return self.initial.is_complete and self.inner.is_complete
 
     def segment(self, keys: Keys) -> tuple[Values, Integers]:
-        """(ids of all pieces, int32 [P]; how many each word has, int64 [n]) of words of 1 to `LONGEST` bytes."""
+        """(ids of all pieces, int32 [P]; pieces per word, int64 [n]) for words of 1 to `LONGEST` bytes."""
         every = every_window(np.concatenate([bytes_of(keys).reshape(-1), np.zeros(PADDING, dtype=np.uint8)]))
         lengths = lengths_of(keys)
         starts = np.arange(len(lengths)) * (8 * len(keys))
@@ -75,14 +75,14 @@ class BatchSegmenter:
     def _is_too_long(self, keys: Keys, lengths: Integers) -> npt.NDArray[np.bool_]:
         if self.max_word_characters >= LONGEST:
             return np.zeros(len(lengths), dtype=np.bool_)
-        # Every byte but those that go on with a character.
+        # All bytes except UTF-8 continuation bytes.
         num_characters = lengths - np.count_nonzero(bytes_of(keys) & 0xC0 == 0x80, axis=1)
         too_long: npt.NDArray[np.bool_] = num_characters > self.max_word_characters
         return too_long
 
 
 class PieceTable:
-    """The ids of pieces of up to `LONGEST` bytes, to be looked up in arrays.
+    """The ids of all pieces of up to `LONGEST` bytes, for lookups of whole arrays.
 
     A longer piece cannot be part of a word of at most that many bytes.
     """
@@ -102,12 +102,12 @@ class PieceTable:
             shorter = 8 * width
 
     def longest_at(self, every: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
-        """(ids, lengths) of the longest piece that begins at each of `places`; the length is 0 where there is none.
+        """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none.
 
         Args:
-            every: the 8 bytes from each place on, as `every_window` gives them.
+            every: the 8 bytes from each position on, as returned by `every_window`.
             places: int64 [n].
-            left: int64 [n], how many bytes the piece may have at most.
+            left: int64 [n], the maximum length of the piece in bytes.
         """
         ids = np.zeros(len(places), dtype=np.int32)
         taken = np.zeros(len(places), dtype=np.int64)
@@ -131,7 +131,7 @@ class PieceTable:
 
 
 def _in_order(words: Integers, ids: Values, is_unknown: npt.NDArray[np.bool_], unk_id: int) -> tuple[Values, Integers]:
-    """The pieces word by word; of an unknown word one [UNK] stays."""
+    """The pieces word by word; an unknown word gives one [UNK]."""
     order = np.argsort(words, kind="stable")
     words, ids = words[order], ids[order]
     is_first = np.ones(len(words), dtype=np.bool_)

@@ -1,6 +1,6 @@
 """Texts as blocks of UTF-8 bytes: the first step of the fast path.
 
-Strings become one buffer by way of Arrow, whose own arrays are read where they lie. A long buffer is cut into blocks
+Strings are joined into one buffer with Arrow; Arrow arrays are read in place. A long buffer is split into blocks
 between texts, or at white space inside a long text.
 """
 
@@ -14,22 +14,22 @@ import pyarrow as pa
 from bertsmith.text.encoded import Offsets
 from bertsmith.text.keys import Bytes
 
-# The arrays that a block of this size needs stay in the cache of a core.
+# The arrays for a block of this size fit into the cache of one core.
 BLOCK_BYTES = 1 << 18
 _BATCH_BYTES = 1 << 20
 _SAMPLE = 1000
 
-# Strings, or an Arrow array of strings; pyarrow has no types to say so.
+# Strings, or an Arrow array of strings; pyarrow has no type annotations.
 Strings: TypeAlias = Sequence[str] | Any
 
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A part of a buffer with the places where texts begin.
+    """A part of a buffer and the positions where texts start in it.
 
     Args:
         data: uint8 [n] of UTF-8.
-        borders: int64, ascending; a text that began in an earlier block goes on here and has no border.
+        borders: int64, ascending; a text that continues from an earlier block has no border.
     """
 
     data: Bytes
@@ -37,7 +37,7 @@ class Block:
 
 
 def batches(texts: Strings) -> Iterator[Strings]:
-    """The texts in batches of about a megabyte; a longer text is a batch of its own."""
+    """The texts in batches of about a megabyte; a longer text is a separate batch."""
     if isinstance(texts, pa.ChunkedArray):
         for chunk in texts.chunks:
             yield from batches(chunk)
@@ -53,12 +53,12 @@ def batches(texts: Strings) -> Iterator[Strings]:
 
 
 def blocks_of(texts: Strings) -> list[Block]:
-    """The bytes of a batch, cut into blocks."""
+    """The bytes of a batch, split into blocks."""
     data, offsets = _buffer_of(texts)
     blocks, text, begin = [], 0, 0
     while text < len(offsets) - 1 or begin < len(data):
         end = _cut(data, offsets, begin)
-        # Empty texts at the very end begin where the last block ends.
+        # Empty texts at the very end start where the last block ends.
         next_text = int(np.searchsorted(offsets[:-1], end)) if end < len(data) else len(offsets) - 1
         blocks.append(Block(data[begin:end], offsets[text:next_text] - begin))
         text, begin = next_text, end
@@ -66,12 +66,12 @@ def blocks_of(texts: Strings) -> list[Block]:
 
 
 def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
-    """(the bytes of all texts, where each begins and the last one ends); a null is an empty text."""
+    """(the bytes of all texts, the start of each text and the end of the last); a null counts as an empty text."""
     if not isinstance(texts, pa.Array):
         try:
             texts = pa.array(texts, type=pa.large_string())
         except UnicodeEncodeError:
-            # Half a surrogate pair is no text, but Python strings may hold one; the rules say what becomes of it.
+            # Python strings may contain lone surrogates, which are not valid text; the text rules handle them.
             parts = [text.encode("utf-8", "surrogatepass") for text in texts]
             offsets = np.zeros(len(parts) + 1, dtype=np.int64)
             np.cumsum([len(part) for part in parts], out=offsets[1:])
@@ -90,7 +90,7 @@ def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
 
 
 def _cut(data: Bytes, offsets: Offsets, begin: int) -> int:
-    """Where the block that begins at `begin` ends: at most `BLOCK_BYTES` on, unless there is no place to cut."""
+    """The end of the block that starts at `begin`: at most `BLOCK_BYTES` later, unless there is no place to cut."""
     limit = begin + BLOCK_BYTES
     if limit >= len(data):
         return len(data)

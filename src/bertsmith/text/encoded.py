@@ -1,4 +1,4 @@
-"""What a tokenizer gives back: flat arrays of ids, cut into texts by offsets."""
+"""What a tokenizer returns: flat arrays of ids, divided into texts by offsets."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -37,12 +37,12 @@ class Encoded:
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """The number of ids of every text, int64 [N]."""
+        """The number of ids of each text, int64 [N]."""
         return np.diff(self.offsets)
 
     @classmethod
     def from_rows(cls, rows: Sequence[npt.ArrayLike]) -> "Encoded":
-        """One flat array from rows of ids.
+        """The rows of ids as one flat array.
 
         >>> Encoded.from_rows([[7, 8], [], [9]])
         Encoded(ids=array([7, 8, 9], dtype=int32), offsets=array([0, 2, 2, 3]))
@@ -55,12 +55,12 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Pieces:
-    """The pieces of one text with the characters they stand for.
+    """The pieces of one text with their character offsets.
 
     Args:
         ids: int32 [P].
         starts: int32 [P], the first character of each piece in the original text.
-        ends: int32 [P], one past its last character.
+        ends: int32 [P], one past the last character of each piece.
     """
 
     ids: Ids
@@ -72,7 +72,7 @@ class Pieces:
 
 
 def places_of(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """The places from each start on, as many as its count, one after another.
+    """`counts[i]` consecutive positions from each `starts[i]`, concatenated.
 
     >>> places_of(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
     [5, 6, 9, 10, 11]

@@ -1,15 +1,16 @@
 """The fast path from many texts to ids: whole arrays of bytes in, flat arrays of ids out.
 
-1. `blocks.py` makes blocks of bytes of the texts, `units.py` cuts a block into units.
-2. Every unit is looked up in a memory of units, as numbers of 8 bytes (`keys.py`). Most are there: the memory begins
-   with the vocabulary.
-3. The units that are not there are worked out, each different one once: words of ASCII letters all together
-   (`batch_greedy.py`), all others after the readable code has cut them into words. They are remembered.
-4. The ids of the units are put in a row.
+1. `blocks.py` turns the texts into blocks of bytes, `units.py` splits each block into units.
+2. Every unit is looked up in a cache of units, as 8-byte numbers (`keys.py`). Most are found: the cache starts out with
+   the vocabulary.
+3. The units that are not in the cache are encoded, each distinct one once: words of ASCII letters in one batch
+   (`batch_greedy.py`), all others after the plain Python code has split them into words. The results are cached.
+4. The ids of the units are concatenated.
 
-Steps 1, 2 and 4 run on several threads; NumPy works without the interpreter's lock.
+Steps 1, 2 and 4 run on several threads, since NumPy releases the GIL.
 
-In the memory an id stands for itself; a unit of several pieces, or of none, is `-1 - entry` of a list of pieces.
+The cache stores the id of a unit that is a single piece; a unit of several pieces, or none, is stored as `-1 - entry`
+of a list of pieces.
 """
 
 import dataclasses
@@ -49,18 +50,19 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 Number = TypeVar("Number", np.int32, np.int64)
 
-# Batches that are looked up before what is missing is worked out together: few at first, when most may be missing.
+# Number of batches that are looked up before their missing units are encoded together: few at first, when most units
+# may be missing.
 _ROUNDS = (1, 2, 4, 8, 16, 32)
-# A character that will never be assigned; no rule changes or drops it.
+# A code point that will never be assigned; no rule changes or drops it.
 _MARK = "\U0010ffff"
-# Threads cost more than they save where fewer words are worked out.
+# With fewer words to encode, threads cost more than they save.
 _WORTH_SHARING = 2000
 _HIGH_BITS = np.uint64(0x8080808080808080)
 
 
 @dataclasses.dataclass
 class _Missing:
-    """Units of one width that were not in the memory."""
+    """Units of one width that were not in the cache."""
 
     places: Integers
     keys: Keys
@@ -69,7 +71,7 @@ class _Missing:
 
 @dataclasses.dataclass
 class _Found:
-    """The units of a block: their values, with gaps where something is missing."""
+    """The units of a block and their values, undefined where a unit is missing."""
 
     values: Values
     first_units: Integers
@@ -79,13 +81,13 @@ class _Found:
 
 
 class FastEncoder:
-    """Encodes many texts; equal to `basic_tokens` and `Segmenter` on every string.
+    """Encodes many texts, with the same result as `basic_tokens` and `Segmenter` on every string.
 
     Args:
         vocabulary: the pieces.
-        rules: how text is cut into words.
-        cache_entries: units that are remembered; above this number all are forgotten but the vocabulary.
-        threads: how many threads work; by default one for each core that this process may use.
+        rules: how text is split into words.
+        cache_entries: maximum number of cached units; above it the cache is reset to the vocabulary.
+        threads: number of threads; by default one for each core that this process may use.
     """
 
     def __init__(
@@ -124,7 +126,7 @@ class FastEncoder:
             table.insert(keys_of(chosen, table.width), np.array([words[word] for word in chosen], dtype=np.int32))
 
     def _vocabulary_words(self) -> dict[bytes, int]:
-        """What is known before any text is seen: ASCII words of the vocabulary, and every ASCII sign."""
+        """The initial content of the cache: ASCII words of the vocabulary, and every ASCII sign."""
         longest = min(LONGEST, self._rules.max_word_characters)
         words = {
             piece.encode(): id
@@ -176,7 +178,7 @@ class FastEncoder:
         self._work_out_long(found)
 
     def _work_out(self, keys: Keys, plain: npt.NDArray[np.bool_], workers: "_Workers") -> Values:
-        """The values of units that are seen for the first time."""
+        """The values of units that are not in the cache."""
         values = np.empty(len(plain), dtype=np.int32)
         if not self._batch_segmenter.is_usable:
             plain = np.zeros_like(plain)
@@ -192,7 +194,7 @@ class FastEncoder:
         return values
 
     def _work_out_long(self, found: list[_Found]) -> None:
-        """Units that are too long to be remembered."""
+        """Encodes the units that are too long to be cached."""
         different = list(dict.fromkeys(itertools.chain.from_iterable(block.long_strings for block in found)))
         if different:
             values = dict(zip(different, self._by_words(different).tolist(), strict=True))
@@ -201,7 +203,7 @@ class FastEncoder:
                 block.values[block.long_places] = [values[string] for string in block.long_strings]
 
     def _by_words(self, strings: Sequence[bytes]) -> Values:
-        """The values of units of any kind: cut into words by the readable code, different words looked up once."""
+        """The values of units of any kind: split into words by the plain Python code, each word looked up once."""
         units = self._words_of(strings)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(itertools.chain.from_iterable(units)))}
         ids, counts = self._segment(list(numbers))
@@ -212,7 +214,7 @@ class FastEncoder:
         return self._pieces.add(ids[places_of(starts[words], counts[words])], unit_counts)
 
     def _words_of(self, strings: Sequence[bytes]) -> list[list[str]]:
-        """The basic tokens of every unit; the units share one call, with a mark between them."""
+        """The basic tokens of every unit, from one call for all units with a mark between them."""
         if any(_MARK.encode() in string for string in strings):
             return [self._basic_tokens(string) for string in strings]
         units: list[list[str]] = [[]]
@@ -227,7 +229,7 @@ class FastEncoder:
         return basic_tokens(text.decode("utf-8", "surrogatepass"), self._rules)
 
     def _segment(self, words: list[str]) -> tuple[Ids, Integers]:
-        """(the ids of all words, how many each has); words that are too long for keys are cut one by one."""
+        """(the ids of all words, ids per word); words that are too long for keys are encoded one by one."""
         encoded = [word.encode("utf-8", "surrogatepass") for word in words]
         is_short = (
             np.array([len(word) <= LONGEST for word in encoded], dtype=np.bool_) & self._batch_segmenter.is_usable
@@ -246,7 +248,7 @@ class FastEncoder:
         return ids, counts
 
     def _put_in_a_row(self, block: _Found) -> tuple[Ids, Offsets]:
-        """(the ids of a block, where its texts begin among them)."""
+        """(the ids of a block, the index of the first id of each text)."""
         values = block.values
         several = np.flatnonzero(values < 0)
         if not len(several):
@@ -262,7 +264,7 @@ class FastEncoder:
 
 
 class _PieceLists:
-    """Lists of pieces, each with a number; list 0 is empty."""
+    """Numbered lists of pieces; list 0 is empty."""
 
     def __init__(self) -> None:
         self.ids = np.zeros(1024, dtype=np.int32)
@@ -271,7 +273,7 @@ class _PieceLists:
         self._used = 0
 
     def add(self, ids: Ids, counts: Integers) -> Values:
-        """The values of units with `counts` pieces each: the id itself, or the number of a list of them."""
+        """The values of units with `counts` pieces each: the id itself, or `-1 - number` of a list of ids."""
         begins = np.cumsum(counts) - counts
         is_single = counts == 1
         values = np.full(len(counts), -1, dtype=np.int32)
@@ -290,14 +292,14 @@ class _PieceLists:
         return values
 
     def of(self, values: Values) -> tuple[Integers, Integers]:
-        """(where the lists of these negative values begin in `ids`, how long they are)."""
+        """(starts of the lists of these negative values in `ids`, their lengths)."""
         numbers = -1 - values.astype(np.int64)
         starts = self._ends.take(np.maximum(numbers - 1, 0))
         return starts, self._ends.take(numbers) - starts
 
 
 class _Workers:
-    """A pool of threads, or none where one thread is asked for."""
+    """A thread pool, or a plain loop if only one thread is asked for."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -317,7 +319,7 @@ class _Workers:
 
 
 def _longer_than(size: int, buffer: Bytes, starts: Integers, reaches: Integers, among: Integers) -> Integers:
-    """Which of the units `among` have more than `size` bytes: those with no zero behind the first so many."""
+    """Which of the units `among` have more than `size` bytes: those whose next byte is not zero."""
     among = among[reaches.take(among) > size]
     longer: Integers = among[buffer.take(starts.take(among) + size) != 0]
     return longer

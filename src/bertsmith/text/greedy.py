@@ -1,4 +1,4 @@
-"""Greedy longest-match: the pieces of one word.
+"""Greedy longest-match segmentation of one word into pieces.
 
 Source: `WordpieceTokenizer` in the original tokenization.py; Schuster and Nakajima (2012); Wu et al. (2016), section
 4.1.
@@ -8,7 +8,7 @@ from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 
 class Segmenter:
-    """Cuts words into the longest pieces that a vocabulary has, from left to right.
+    """Splits words into the longest pieces in the vocabulary, from left to right.
 
     >>> vocabulary = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "tweet", "##ing", "xa", "##nax"])
     >>> segmenter = Segmenter(vocabulary, max_word_characters=100)
@@ -25,19 +25,19 @@ class Segmenter:
             for piece, id in vocabulary.index.items()
             if piece.startswith(CONTINUATION) and piece != CONTINUATION
         }
-        # No longer slice needs to be tried, so a long word costs no more than its length times this.
+        # Longer slices need not be tried, so the cost of a long word is at most its length times this.
         self._longest_initial = max(map(len, self._initial))
         self._longest_inner = max(map(len, self._inner), default=0)
 
     def ids(self, word: str) -> tuple[int, ...]:
-        """The ids of the pieces of `word`; one [UNK] where the word cannot be cut or is too long."""
+        """The ids of the pieces of `word`; one [UNK] if the word cannot be segmented or is too long."""
         whole = self._initial.get(word)
         if whole is not None and len(word) <= self.max_word_characters:
             return (whole,)
         return tuple(id for id, _, _ in self.pieces(word))
 
     def pieces(self, word: str) -> list[tuple[int, int, int]]:
-        """(id, start, end) of every piece of `word`, in characters; one [UNK] over the whole word if it has none."""
+        """(id, start, end) of every piece of `word`, in characters; otherwise one [UNK] that spans the word."""
         unknown = [(self.unk_id, 0, len(word))]
         if len(word) > self.max_word_characters:
             return unknown

@@ -1,9 +1,9 @@
 """Short byte strings as 64-bit numbers, and hash tables over them that work on whole arrays.
 
 A string of up to 8 bytes is one number, up to 16 bytes two, up to 32 bytes four: its bytes in little-endian order,
-filled up with zeros. Whole arrays of strings are then compared, hashed and looked up by a few NumPy calls, which
-release the interpreter's lock. A string is found only if all its bytes are equal, so a collision of hashes costs time
-and never gives a wrong answer. No string may hold a zero byte.
+padded with zeros. Whole arrays of strings are then compared, hashed and looked up with a few NumPy calls, which release
+the GIL. A lookup compares all bytes, so a hash collision costs time but never gives a wrong answer. No string may
+contain a zero byte.
 
 Shapes: n strings; the keys of n strings of one width are a list of `width` arrays, uint64 [n].
 """
@@ -19,10 +19,10 @@ Keys = list[Words]
 Integers = npt.NDArray[np.int64]
 Values = npt.NDArray[np.int32]
 
-# Numbers a string takes; the longest string that fits has 8 times as many bytes.
+# Numbers per string; each holds 8 bytes.
 WIDTHS = (1, 2, 4)
 LONGEST = 8 * WIDTHS[-1]
-# Zero bytes behind the last string of a buffer, so that reading a whole key never leaves it.
+# Zero bytes after the last string of a buffer, so that reading a whole key never runs past the end.
 PADDING = LONGEST + 8
 
 _PROBES = 24
@@ -32,12 +32,12 @@ _MULTIPLIERS = [np.uint64(m) for m in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0
 
 
 def every_window(buffer: Bytes) -> Words:
-    """The 8 bytes from each place on as a number, uint64 [len(buffer) - 7]."""
+    """The 8 bytes from each position on as a number, uint64 [len(buffer) - 7]."""
     return np.ndarray((len(buffer) - 7,), "<u8", buffer.data, 0, (1,)).astype(np.uint64)
 
 
 def keys_at(every: Words, starts: Integers, lengths: Integers, width: int) -> Keys:
-    """The keys of the strings at `starts`; of a string of more than `8 * width` bytes only the first so many count."""
+    """The keys of the strings at `starts`; a string of more than `8 * width` bytes is cut to that length."""
     keys = [every.take(starts)]
     keys[0] &= _MASKS.take(lengths, mode="clip")
     for word in range(1, width):
@@ -47,13 +47,13 @@ def keys_at(every: Words, starts: Integers, lengths: Integers, width: int) -> Ke
 
 
 def lengths_of(keys: Keys) -> Integers:
-    """How many bytes the strings have."""
+    """The lengths of the strings in bytes, int64 [n]."""
     lengths: Integers = 8 * len(keys) - np.argmax(bytes_of(keys)[:, ::-1] != 0, axis=1)
     return lengths
 
 
 def bytes_of(keys: Keys) -> Bytes:
-    """The bytes of the strings, uint8 [n, 8 * width], with zeros behind each."""
+    """The bytes of the strings, uint8 [n, 8 * width], each padded with zeros."""
     return np.stack(keys, axis=1).astype("<u8").view(np.uint8).reshape(-1, 8 * len(keys))
 
 
@@ -65,17 +65,17 @@ def keys_of(strings: Sequence[bytes], width: int) -> Keys:
 
 
 def strings_of(keys: Keys) -> list[bytes]:
-    """The byte strings of keys, without zero bytes at the end."""
+    """The byte strings of keys, without trailing zero bytes."""
     size = 8 * len(keys)
     joined = bytes_of(keys).tobytes()
     return [joined[begin : begin + size].rstrip(b"\0") for begin in range(0, len(joined), size)]
 
 
 def distinct(keys: Keys) -> tuple[Integers, Integers]:
-    """(places of different keys, for every key the number of its place): `keys[k][places[number[i]]] == keys[k][i]`."""
+    """(indices of distinct keys, for each key its entry there): `keys[k][indices[entry[i]]] == keys[k][i]`."""
     hashes = hash_keys(keys)
     order = np.argsort(hashes)
-    # Different keys with one hash may stand mixed; then one of them has two places, which does no harm.
+    # Different keys with the same hash may be interleaved; then one of them is listed twice, which does no harm.
     is_new = np.ones(len(order), dtype=np.bool_)
     is_new[1:] = False
     for words in keys:
@@ -87,7 +87,7 @@ def distinct(keys: Keys) -> tuple[Integers, Integers]:
 
 
 def hash_keys(keys: Keys) -> Words:
-    """A 64-bit hash of every key, good in the upper bits."""
+    """A 64-bit hash of every key, well mixed in the upper bits."""
     mixed = keys[0] * _MULTIPLIERS[0]
     for words, multiplier in zip(keys[1:], _MULTIPLIERS[1:], strict=False):
         mixed ^= words * multiplier
@@ -112,11 +112,11 @@ class KeyTable:
         self._values = np.zeros(size, dtype=np.int32)
 
     def find(self, keys: Keys, *, ignore: Integers | None = None) -> tuple[Values, Integers]:
-        """(values int32 [n], the places that are not found); the value at such a place means nothing.
+        """(values int32 [n], indices of the keys that were not found); the value of such a key is undefined.
 
         Args:
-            keys: what to look for.
-            ignore: places that are of no interest: their value means nothing, and they count as found.
+            keys: the keys to look up.
+            ignore: indices to skip: their values are undefined, and they count as found.
         """
         slots = (hash_keys(keys) >> self._shift).view(np.int64)
         found = self._equal(slots, keys)
@@ -128,7 +128,7 @@ class KeyTable:
         for probe in range(1, _PROBES):
             if not len(left):
                 break
-            # An empty slot ends the search, also for those that were just compared with it.
+            # An empty slot ends the search, also for the keys that were just compared with it.
             places = slots.take(left) + (probe - 1)
             is_empty = self._words[0].take(places) == 0
             absent.append(left[is_empty])
@@ -142,7 +142,7 @@ class KeyTable:
         return values, missing
 
     def insert(self, keys: Keys, values: Values) -> int:
-        """Adds keys that are not there yet; the number of those that find no place near their own and are left out."""
+        """Adds new keys and returns how many were left out because no slot near their hash was free."""
         needed = self.count + len(values)
         left_out = 0
         if 4 * needed > len(self._values) - _PROBES:

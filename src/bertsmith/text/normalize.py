@@ -1,11 +1,11 @@
 """From text to basic tokens: BERT's cleaning, lower-casing, accent stripping and punctuation splitting.
 
-The steps, in this order: drop what is not text, turn white space into spaces, put spaces around Chinese
-characters, lower-case, strip accents, split at punctuation, split at white space. None of them looks across
-white space or across a Chinese character, so a text may be cut there and worked on in parts; `units.py` relies on that.
+The steps, in this order: drop control and invalid characters, turn white space into spaces, put spaces around Chinese
+characters, lower-case, strip accents, split at punctuation, split at white space. None of them looks across white space
+or a Chinese character, so a text may be cut there and processed in parts; `units.py` relies on that.
 
-Python's Unicode tables decide what a character is. The characters on which the Rust library `tokenizers` differs (its
-category tables are older) are listed in docs/decisions/0009-unicode-tables.md.
+Python's Unicode tables determine the category of a character. The characters on which the Rust library `tokenizers`
+differs (its category tables are older) are listed in docs/decisions/0009-unicode-tables.md.
 
 Source: `BasicTokenizer` in the original tokenization.py, before and after its change of 2019-03-28.
 """
@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from bertsmith.settings import help_field, require
 
-# The blocks that the original calls Chinese: ideographs, and neither kana nor Hangul.
+# The blocks that the original code treats as Chinese: ideographs, but neither kana nor Hangul.
 CJK_RANGES = (
     (0x3400, 0x4DBF),
     (0x4E00, 0x9FFF),
@@ -28,31 +28,31 @@ CJK_RANGES = (
     (0x2B820, 0x2CEAF),
     (0x2F800, 0x2FA1F),
 )
-# The first code dropped every category C*. The Rust library, which reads our model folders, keeps the unassigned (Cn).
+# The first code dropped every category C*. The Rust library, which reads our model folders, keeps unassigned ones (Cn).
 _DROPPED_CATEGORIES = {"huggingface": ("Cc", "Cf", "Co", "Cs"), "google": ("Cc", "Cf")}
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
-# Whitespace for Python, control characters for BERT: they are dropped, and join what stands around them.
+# Whitespace for Python, control characters for BERT: they are dropped, which joins the characters around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextRules:
-    """How text is cleaned and cut before its words are looked up.
+    """How text is cleaned and split before its words are looked up.
 
-    The defaults are those of the Hugging Face tokenizers, so that a model folder means the same there.
+    The defaults are those of the Hugging Face tokenizers, so that a model folder behaves the same there.
 
     Raises:
         ConfigError: the control rule is unknown or the word limit is below 1.
     """
 
     lowercase: bool = help_field(True, "lower-case the text (an uncased model)")
-    strip_accents: bool | None = help_field(None, "remove accents; by default only where the text is lower-cased")
-    split_cjk: bool = help_field(True, "every Chinese character is a word of its own")
+    strip_accents: bool | None = help_field(None, "remove accents; by default only if the text is lower-cased")
+    split_cjk: bool = help_field(True, "treat every Chinese character as a separate word")
     control_rule: Literal["huggingface", "google"] = help_field(
         "huggingface", "dropped categories: Cc, Cf, Co and Cs (huggingface) or only Cc and Cf (google, since 2019)"
     )
     max_word_characters: int = help_field(
-        100, "a longer word becomes [UNK] (100 at first and in Hugging Face, later 200)"
+        100, "a longer word becomes [UNK] (100 in the first release and in Hugging Face, 200 in the later one)"
     )
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class TextRules:
 
     @property
     def strips_accents(self) -> bool:
-        """Whether accents go: `strip_accents`, or as `lowercase` where that is not set."""
+        """Whether accents are removed: `strip_accents`, or the same as `lowercase` if that is not set."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
 
     @classmethod
@@ -81,9 +81,9 @@ class TextRules:
 
 
 class BasicToken(NamedTuple):
-    """A basic token whose characters know where in the text they come from.
+    """A basic token with the origin of each of its characters.
 
-    Character k of `text` comes from the characters `starts[k]` up to (not including) `ends[k]` of the original.
+    Character k of `text` comes from the characters `starts[k]` to `ends[k]` (exclusive) of the original.
     """
 
     text: str
@@ -101,7 +101,7 @@ def is_whitespace(character: str) -> bool:
 
 
 def is_dropped(character: str, rules: TextRules) -> bool:
-    r"""True for what cleaning removes: U+0000, U+FFFD and control characters, as `rules.control_rule` has it.
+    r"""True for characters that cleaning removes: U+0000, U+FFFD and control characters by `rules.control_rule`.
 
     >>> [is_dropped(c, TextRules()) for c in "\x05\ue000a"], is_dropped("\ue000", TextRules.google())
     ([True, True, False], False)
@@ -112,7 +112,7 @@ def is_dropped(character: str, rules: TextRules) -> bool:
 
 
 def is_punctuation(character: str) -> bool:
-    """True for the ASCII signs (also those Unicode calls symbols, such as $) and every category P*.
+    """True for ASCII signs (including those that Unicode calls symbols, such as $) and every category P*.
 
     >>> [is_punctuation(c) for c in "$`-.¿’€a "]
     [True, True, True, True, True, True, False, False, False]
@@ -124,7 +124,7 @@ def is_punctuation(character: str) -> bool:
 
 
 def is_cjk(character: str) -> bool:
-    """True for Chinese characters; kana and Hangul are not among them.
+    """True for Chinese characters, which do not include kana and Hangul.
 
     >>> [is_cjk(c) for c in "博か한"]
     [True, False, False]
@@ -157,7 +157,7 @@ def basic_tokens(text: str, rules: TextRules) -> list[str]:
 def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     """The same tokens as `basic_tokens`, with the origin of every character.
 
-    Lower-casing and decomposition may make several characters of one; each of them comes from that one.
+    Lower-casing and decomposition may turn one character into several, which then all have that origin.
 
     >>> basic_tokens_with_offsets("İs", TextRules())
     [BasicToken(text='is', starts=[0, 1], ends=[1, 2])]
@@ -170,7 +170,7 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
             characters.append(kept)
             origins.append(position)
     if rules.lowercase:
-        # The final sigma depends on its neighbours, but no neighbour changes how many characters one becomes.
+        # The final sigma depends on its neighbours, but they never change how many characters it becomes.
         origins = [o for c, o in zip(characters, origins, strict=True) for _ in c.lower()]
         characters = list("".join(characters).lower())
         assert len(characters) == len(origins)
@@ -196,7 +196,7 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
 
 
 def _decompose(characters: list[str], origins: list[int]) -> tuple[list[str], list[int]]:
-    """NFD with accents (category Mn) removed, and the origins; marks are put in canonical order as NFD does."""
+    """NFD with accents (category Mn) removed, and the origins; marks are in canonical order, as in NFD."""
     pairs = [
         (part, origin)
         for character, origin in zip(characters, origins, strict=True)
@@ -214,7 +214,7 @@ def _decompose(characters: list[str], origins: list[int]) -> tuple[list[str], li
 
 
 class _Translation(dict[int, str | None]):
-    """A table for `str.translate` that works out a character when it is first met."""
+    """A table for `str.translate` that computes the entry of a character on first use."""
 
     def __init__(self, *, cleans: TextRules | None = None, strips: bool = False) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The pieces of many texts with the characters they stand for."""
+"""The pieces of many texts with their character offsets."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,12 +14,12 @@ Places = npt.NDArray[np.int64]
 
 
 class EncodedWithOffsets(NamedTuple):
-    """The pieces of N texts with the characters they stand for.
+    """The pieces of N texts with their character offsets.
 
     Attributes:
         encoded: the ids.
         starts: int64 [P], the first character of each piece in its text.
-        ends: int64 [P], one past its last character.
+        ends: int64 [P], one past the last character of each piece.
     """
 
     encoded: Encoded
@@ -28,13 +28,13 @@ class EncodedWithOffsets(NamedTuple):
 
 
 class OffsetEncoder:
-    """Encodes many texts with the characters of each piece, and remembers the chunks between spaces, which recur.
+    """Encodes many texts with character offsets and caches the chunks between spaces, which recur.
 
     Valid only if no rule of the tokenizer looks across a space, so that a chunk has the same pieces everywhere.
 
     Args:
-        encode: the pieces of one chunk.
-        most_entries: chunks that are remembered.
+        encode: returns the pieces of one chunk.
+        most_entries: maximum number of cached chunks.
     """
 
     def __init__(self, encode: Callable[[str], Pieces], most_entries: int) -> None:
@@ -42,7 +42,7 @@ class OffsetEncoder:
         self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
 
     def encode(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of all texts; the first character of each piece and the one past its last, int64 [P]."""
+        """The ids of all texts, with the first character of each piece and one past its last, int64 [P]."""
         ids: list[int] = []
         starts: list[int] = []
         ends: list[int] = []

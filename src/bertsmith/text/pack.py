@@ -1,8 +1,8 @@
 """Rows as a model reads them, such as [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with segments, truncation and windows.
 
-This is the only place that adds special tokens, makes segment ids and cuts texts that are too long. What surrounds the
-texts is the `Template` of the tokenizer. Rows follow one another in flat arrays, without padding; cut tokens are
-counted.
+This is the only place that adds special tokens, sets segment ids and truncates long texts. The `Template` of the
+tokenizer says which special tokens surround the texts. Rows follow one another in flat arrays, without padding; cut
+tokens are counted.
 
 Shapes: N rows, T tokens of all rows.
 
@@ -54,7 +54,7 @@ class PackedRows:
 
     @functools.cached_property
     def offsets(self) -> Counts:
-        """Where rows begin, int64 [N + 1]; row i is `token_ids[offsets[i]:offsets[i + 1]]`."""
+        """The start of each row, int64 [N + 1]; row i is `token_ids[offsets[i]:offsets[i + 1]]`."""
         return _offsets(self.lengths)
 
     @property
@@ -64,18 +64,19 @@ class PackedRows:
 
     @property
     def cut_tokens(self) -> int:
-        """The number of tokens that were cut, over all rows."""
+        """The number of tokens that were cut, summed over all rows."""
         return int(self.cut_by_row.sum())
 
     def row(self, index: int) -> tuple[Ids, Ids]:
-        """(token_ids, segment_ids) of row `index`, views."""
+        """(token_ids, segment_ids) of row `index`, as views."""
         begin, end = self.offsets[index], self.offsets[index + 1]
         return self.token_ids[begin:end], self.segment_ids[begin:end]
 
     def distinct(self) -> tuple["PackedRows", Counts]:
-        """The different rows, each once, and which of them every row is, int64 [N].
+        """The distinct rows, each once, and the index of each row among them, int64 [N].
 
-        Rows of the same tokens and segments are equal, whatever they lost; `cut_by_row` is that of the first.
+        Rows with the same tokens and segments are equal, however many tokens were cut from them; `cut_by_row` is that
+        of the first.
 
         >>> rows = PackedRows(np.array([2, 7, 2, 2, 7]), np.zeros(5, int), np.array([2, 1, 2]), np.zeros(3, int))
         >>> different, which = rows.distinct()
@@ -106,20 +107,20 @@ def pack_rows(
 ) -> PackedRows:
     """The rows [CLS] first [SEP], or [CLS] first [SEP] second [SEP], of at most `max_length` tokens.
 
-    Of a pair, the longer text loses tokens until the pair fits (`pair_cuts`). Which tokens go:
+    In a pair, the longer text loses tokens until the pair fits (`pair_cuts`). Which tokens are cut:
 
     - `longest_first`, `head`: the last ones, as in the paper's code.
     - `tail`: the first ones.
-    - `head_tail`: those in the middle; 128 of 510 stay at the head, in that proportion for other lengths.
-    - `error`: none; a text that is too long is refused.
+    - `head_tail`: those in the middle; of 510 tokens the first 128 are kept, and the same proportion of other lengths.
+    - `error`: none; a text that is too long raises an error.
 
     Args:
         first: N texts, flat or as a list of rows of ids.
         second: N more, for pairs.
         template: the special tokens around the texts.
-        max_length: tokens in a row at most, with [CLS] and [SEP].
+        max_length: maximum tokens in a row, with [CLS] and [SEP].
         truncation: see above.
-        model_limit: positions of the model that will read the rows; `max_length` may not be above it.
+        model_limit: positions of the model that will read the rows; `max_length` may not exceed it.
 
     Raises:
         ConfigError: `max_length` is above the limit or leaves no room for text, or `truncation` is unknown.
@@ -155,10 +156,10 @@ def pack_rows(
 
 
 def room_for_text(max_length: int, template: Template, *, texts: int, model_limit: int = MODEL_LIMIT) -> int:
-    """The tokens of text that fit into `max_length` next to the special tokens of the template.
+    """The number of text tokens that fit into `max_length` next to the special tokens of the template.
 
     Raises:
-        ConfigError: `max_length` is above `model_limit`, or leaves less than one token a text.
+        ConfigError: `max_length` is above `model_limit`, or leaves less than one token per text.
 
     >>> room_for_text(128, Template(start=(2,), between=(3,), end=(3,)), texts=2)
     125
@@ -183,14 +184,14 @@ def room_for_text(max_length: int, template: Template, *, texts: int, model_limi
 def pair_cuts(first: Counts, second: Counts, room: int) -> tuple[Counts, Counts]:
     """How many tokens the first and the second text of each pair must lose to fit into `room`, int64 [N] each.
 
-    One token after the other goes from the longer text, at equal lengths from the second, as in `_truncate_seq_pair` of
-    run_classifier.py and `truncate_seq_pair` of create_pretraining_data.py. So the longer one alone shrinks until the
-    two are equal; then they lose in turn, the second first.
+    Tokens are cut one at a time from the longer text, or from the second if both are equally long, as in
+    `_truncate_seq_pair` of run_classifier.py and `truncate_seq_pair` of create_pretraining_data.py. So only the longer
+    text shrinks until both have the same length; then they take turns, starting with the second.
 
     Args:
         first: tokens of the first texts, int64 [N].
         second: tokens of the second texts, int64 [N].
-        room: the most tokens of both together.
+        room: maximum tokens of both texts together.
 
     >>> pair_cuts(np.array([9, 2, 3]), np.array([3, 4, 3]), 5)
     (array([6, 0, 0]), array([1, 1, 1]))
@@ -213,7 +214,7 @@ def _offsets(lengths: npt.NDArray[np.integer]) -> Counts:
 
 
 def _fronts(cuts: list[Counts], kept: list[Counts], truncation: str) -> list[Counts]:
-    """How many tokens of each text are cut at its front (`tail`) or kept there (`head_tail`)."""
+    """How many tokens are cut (`tail`) or kept (`head_tail`) at the front of each text."""
     if truncation == "tail":
         return cuts
     if truncation == "head_tail":

@@ -1,11 +1,12 @@
-"""Tokenizers of other models: whatever a `tokenizer.json` describes, run by the package `tokenizers`.
+"""Tokenizers of other models: any pipeline in a `tokenizer.json`, run by the package `tokenizers`.
 
 Byte-level BPE (RoBERTa, GPT-2), Unigram (XLM-RoBERTa, ALBERT) and other pipelines are read here; WordPiece has its own,
-faster implementation. The package comes with the extra `tokenizers`.
+faster implementation. The extra `tokenizers` installs the package.
 """
 
 import functools
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -19,19 +20,19 @@ from bertsmith.text.encoded import Encoded, Ids, Pieces
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.offsets import EncodedWithOffsets
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Flags, Tokenizer
-from bertsmith.text.vocabulary import SpecialPieces, Vocabulary
+from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
+from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary
 
-_SPACE_MARKS = ("\u0120", "\u2581")  # how byte-level BPE and SentencePiece spell the space before a word
+_SPACE_MARKS = ("\u0120", "\u2581")  # the space before a word in byte-level BPE and in SentencePiece
 
 
 class PipelineTokenizer(Tokenizer):
-    """A tokenizer that a `tokenizer.json` describes.
+    """A tokenizer defined by a `tokenizer.json`.
 
     Args:
         description: the parsed file.
         special: the special pieces of the model.
-        source: what to call the file in errors.
+        source: the name of the file in error messages.
 
     Raises:
         CheckpointError: the package `tokenizers` is missing, cannot read the file, or its template is unknown.
@@ -43,9 +44,10 @@ class PipelineTokenizer(Tokenizer):
     def __init__(self, description: dict[str, Any], special: SpecialPieces, *, source: str) -> None:
         self.description, self.source = description, source
         self._tokenizer = _build(description, source)
+        self._tokenizer.encode_special_tokens = True  # ordinary text cannot make special ids
         pieces = self._tokenizer.get_vocab(with_added_tokens=True)
         by_id = {id: piece for piece, id in pieces.items()}
-        # Ids without a piece occur where a table was rounded up; they are never produced.
+        # Ids without a piece occur if the size of the table was rounded up; they are never produced.
         names = [by_id.get(id, f"<unused id {id}>") for id in range(max(by_id) + 1)]
         self.vocabulary = Vocabulary(names, special=special, source=source)
         self.rules = TextRules(lowercase=_lowercases(description.get("normalizer")))
@@ -62,10 +64,10 @@ class PipelineTokenizer(Tokenizer):
 
     @functools.cached_property
     def begins_word(self) -> Flags:
-        """Whether a piece spells the space before a word, bool [V]."""
+        """Whether a piece includes the space before a word, bool [V]."""
         return np.array([piece.startswith(_SPACE_MARKS) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
-    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+    def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts; see `Tokenizer.encode_batch`."""
         strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
         return Encoded.from_rows([one.ids for one in self._encodings([text or "" for text in strings], special_tokens)])
@@ -75,15 +77,18 @@ class PipelineTokenizer(Tokenizer):
         flags = [True] * len(words) if spaced is None else spaced
         return self.encode_batch([f" {word}" if space else word for word, space in zip(words, flags, strict=True)])
 
-    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
-        """The ids of one text with the characters that each piece stands for, the space before a word excluded."""
+    def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
+        """The ids of one text with character offsets, which exclude the space before a word."""
         (found,) = self._encodings([text], special_tokens)
-        spans = [_without_space(text, *span) for span in found.offsets]
+        spelled = self._spelled(text, special_tokens)
+        spans = [_without_space(spelled, *span) for span in found.offsets]
+        if spelled != text:
+            spans = _as_written(text, spans, len(self.vocabulary.special.mask) - len(MASK))
         columns = (found.ids, [start for start, _ in spans], [end for _, end in spans])
         return Pieces(*(np.array(column, dtype=np.int32) for column in columns))
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of many texts with the characters that each piece stands for."""
+        """The ids of many texts with character offsets."""
         rows = [self.encode_with_offsets(text) for text in texts]
         starts = np.concatenate([np.empty(0, np.int64), *(row.starts for row in rows)])
         ends = np.concatenate([np.empty(0, np.int64), *(row.ends for row in rows)])
@@ -92,7 +97,7 @@ class PipelineTokenizer(Tokenizer):
         )
 
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
-        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided."""
+        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
         wanted = self.decode(ids, skip_special=False).strip()
         ahead = len(self.decode(before, skip_special=False).lstrip())
         places = [place for place in range(len(words)) if wanted and words.startswith(wanted, place)]
@@ -102,14 +107,22 @@ class PipelineTokenizer(Tokenizer):
         return start, start + len(wanted)
 
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
-        """The text of some pieces, as the decoder of the file spells it."""
+        """The text of some pieces, from the decoder in the file."""
         return str(self._tokenizer.decode([int(id) for id in ids], skip_special_tokens=skip_special))
 
-    def _encodings(self, texts: list[str], special_tokens: bool) -> list[Any]:
-        # Ordinary text cannot make special ids unless that is asked for.
-        self._tokenizer.encode_special_tokens = not special_tokens
-        found: list[Any] = self._tokenizer.encode_batch(texts, add_special_tokens=False)
-        return found
+    def _encodings(self, texts: list[str], special_tokens: SpecialTokens) -> list[Any]:
+        tokenizer = self._reads_special if special_tokens else self._tokenizer
+        spelled = [self._spelled(text, special_tokens) for text in texts]
+        return list(tokenizer.encode_batch(spelled, add_special_tokens=False))
+
+    @functools.cached_property
+    def _reads_special(self) -> Any:
+        """The same tokenizer for texts with special pieces; a switch on the other would not be safe among threads."""
+        return _build(self.description, self.source)
+
+    def _spelled(self, text: str, special_tokens: SpecialTokens) -> str:
+        """The text with [MASK] as the model spells it, where [MASK] is the mask."""
+        return text.replace(MASK, self.vocabulary.special.mask) if special_tokens is True else text
 
 
 def _rebuild(description: dict[str, Any], special: SpecialPieces, source: str) -> PipelineTokenizer:
@@ -125,7 +138,7 @@ def _build(description: dict[str, Any], source: str) -> Any:
             found="none",
             fix="install it: pip install 'bertsmith[tokenizers]'",
         ) from None
-    # Rows are cut and filled elsewhere.
+    # Truncation happens elsewhere; nothing is padded.
     plain = {**description, "truncation": None, "padding": None}
     try:
         return tokenizers.Tokenizer.from_str(json.dumps(plain))
@@ -138,10 +151,19 @@ def _build(description: dict[str, Any], source: str) -> Any:
 
 
 def _without_space(text: str, start: int, end: int) -> tuple[int, int]:
-    """The span of a piece without the white space it begins with."""
+    """The span of a piece without its leading white space."""
     while start < end and text[start].isspace():
         start += 1
     return start, end
+
+
+def _as_written(text: str, spans: list[tuple[int, int]], growth: int) -> list[tuple[int, int]]:
+    """Spans in the text as the model spells it, as spans in `text`; `growth` is what each [MASK] in it gained."""
+    ends = np.array([match.end() for match in re.finditer(re.escape(MASK), text)])
+    ends += growth * np.arange(1, len(ends) + 1)  # in the text as the model spells it
+    flat = np.array(spans, dtype=np.int64).reshape(-1, 2)
+    found: list[tuple[int, int]] = (flat - growth * np.searchsorted(ends, flat, side="right")).tolist()
+    return [(start, end) for start, end in found]
 
 
 def _lowercases(normalizer: dict[str, Any] | None) -> bool:
@@ -157,7 +179,7 @@ def _template(processor: Any, source: str) -> Template:
     """The template in a post-processor.
 
     Raises:
-        CheckpointError: it is none that surrounds texts with special tokens.
+        CheckpointError: it does not surround texts with special tokens.
     """
     kind = processor.get("type") if isinstance(processor, dict) else None
     if kind in ("RobertaProcessing", "BertProcessing"):

@@ -1,8 +1,8 @@
-"""From predicted pieces back to the words of the text: what of the original stands for them.
+"""Maps predicted pieces back to the characters of the original text.
 
-Pieces have lost case, accents and white space. The words around them have not, but may hold more than was predicted:
-`Steve Smith's` for the pieces `steve smith`. So the pieces are looked for in the basic tokens of the words, and the
-place where they are found is carried over to the words by counting characters that are not spaces.
+Pieces have lost case, accents and white space. The words they come from have not, but may contain more than was
+predicted: `Steve Smith's` for the pieces `steve smith`. So the predicted text is searched for in the basic tokens of
+the words, and the match is mapped to the words by counting non-space characters.
 
 Source: `get_final_text` in the original run_squad.py.
 """
@@ -14,7 +14,7 @@ from bertsmith.text.vocabulary import CONTINUATION
 
 
 def join_pieces(pieces: Iterable[str]) -> str:
-    """The text of pieces in a row, with one space between words.
+    """The text of consecutive pieces, with one space between words.
 
     >>> join_pieces(["steve", "smith", "##s", "'"])
     "steve smiths '"
@@ -24,18 +24,18 @@ def join_pieces(pieces: Iterable[str]) -> str:
 
 
 def realign(predicted: str, words: str, rules: TextRules, before: int = 0) -> tuple[int, int]:
-    """The characters (start, end) of `words` that `predicted` stands for; all of them where that cannot be told.
+    """The characters (start, end) of `words` that match `predicted`; the whole of `words` if that is unclear.
 
-    It cannot be told where `predicted` is not among the basic tokens (a piece is [UNK]), or where the tokens have more
-    or fewer characters than the words (an accent that was a character of its own is gone). Of several places the text
-    of the first one counts, and of those with that text the place nearest to the prediction: in a text without spaces
-    a word is long, and an answer may stand in it many times.
+    It is unclear if `predicted` does not occur in the basic tokens (a piece is [UNK]), or if the tokens have more or
+    fewer characters than the words (an accent that was a separate character is gone). If there are several matches, the
+    text of the first one is used, and among the matches with that text the one nearest to the prediction: in a text
+    without spaces a word is long, and may contain the answer many times.
 
     Args:
         predicted: joined pieces.
-        words: the whole words that hold them, one space between words.
-        rules: by which the words became pieces.
-        before: characters that are not spaces in the pieces of the words before the predicted ones.
+        words: the whole words that contain them, with one space between words.
+        rules: the rules by which the words were split into pieces.
+        before: number of non-space characters in the pieces of `words` before the predicted ones.
 
     >>> realign("steve smith", "Steve Smith's", TextRules())
     (0, 11)

@@ -1,4 +1,4 @@
-"""The template of a row, as data: which special tokens surround one text or two, and which segment each part is in.
+"""The template of a row, as data: the special tokens around one text or two, and the segment of each part.
 
 BERT has `[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`, with B and the last [SEP] in segment 1. RoBERTa has
 `<s> A </s>` and `<s> A </s></s> B </s>`, all in segment 0.
@@ -15,7 +15,7 @@ class Template:
         start: ids before the first text.
         between: ids between two texts.
         end: ids after the last text.
-        second_segment: the segment id of the second text and of what follows it; everything else is in segment 0.
+        second_segment: the segment id of the second text and of the tokens after it; the rest is in segment 0.
     """
 
     start: tuple[int, ...]
@@ -41,7 +41,7 @@ class Template:
         return len(self.start) + len(self.end) + (len(self.between) if texts == 2 else 0)
 
     def second_text(self, first_tokens: int) -> int:
-        """The position in a row where the second text begins, after a first text of that many tokens.
+        """The position in a row where the second text starts, after a first text of that many tokens.
 
         >>> Template.bert(2, 3).second_text(5)
         7

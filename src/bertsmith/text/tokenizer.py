@@ -1,12 +1,12 @@
-"""What a tokenizer is for the rest of the package: text to ids and back, and the template of a row.
+"""The interface of a tokenizer for the rest of the package: text to ids and back, and the template of a row.
 
-WordPiece (`wordpiece.py`) is implemented here; any other model a `tokenizer.json` describes is run by the package
-`tokenizers` (`pipeline.py`). Rooms above know this class alone.
+WordPiece (`wordpiece.py`) is implemented in this package; any other `tokenizer.json` is run by the package `tokenizers`
+(`pipeline.py`). Other subpackages use only this class.
 """
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +19,17 @@ from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 
 Flags = npt.NDArray[np.bool_]
+SpecialTokens = bool | Literal["own"]
 
 
 class Tokenizer(abc.ABC):
-    """Text to the ids of pieces, and back. No method adds special tokens: `pack.py` does, by the template.
+    """Converts text to the ids of pieces, and back. No method adds special tokens: `pack.py` does, by the template.
 
     Attributes:
-        kind: what people call its pieces.
+        kind: the usual name of its pieces.
         vocabulary: the pieces, with the ids of the special ones.
-        rules: how text is cut into words where words are wanted (search by word, answers); of a WordPiece tokenizer
-            also how it is cleaned before its words are looked up.
+        rules: how text is split into words where words are needed (search by word, answers); for WordPiece also how
+            text is cleaned before its words are looked up.
         template: the special tokens around the texts of a row.
     """
 
@@ -40,45 +41,46 @@ class Tokenizer(abc.ABC):
     @property
     @abc.abstractmethod
     def settings(self) -> dict[str, Any]:
-        """What the ids of a text depend on besides the vocabulary, as plain values for JSON."""
+        """The settings besides the vocabulary that determine the ids of a text, as plain values for JSON."""
 
     @property
     @abc.abstractmethod
     def begins_word(self) -> Flags:
-        """Whether a piece begins a word inside a text, bool [V]; the first piece of a text always does."""
+        """Whether a piece starts a word inside a text, bool [V]; the first piece of a text always does."""
 
     @abc.abstractmethod
-    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+    def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts in one flat array.
 
         Args:
             texts: strings, or an Arrow array of strings; a null is an empty text.
-            special_tokens: `[MASK]` and the other special pieces in a text become their ids; by default ordinary text
-                cannot make special ids.
+            special_tokens: special pieces in a text become their ids; by default ordinary text cannot make special
+                ids. `[MASK]` is the mask of every model, next to its own spelling (`<mask>` for RoBERTa), unless
+                this is "own": only the spelling of the vocabulary counts.
         """
 
     @abc.abstractmethod
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
-        """The ids of many words, each as it is encoded inside a text.
+        """The ids of many words, each encoded as inside a text.
 
         Args:
-            spaced: whether a space stands before each word; by default one does.
+            spaced: whether there is a space before each word; by default there is.
         """
 
     @abc.abstractmethod
-    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
-        """The ids of one text with the characters that each piece stands for."""
+    def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
+        """The ids of one text with character offsets."""
 
     @abc.abstractmethod
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of many texts with the characters that each piece stands for."""
+        """The ids of many texts with character offsets."""
 
     @abc.abstractmethod
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
-        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided.
+        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear.
 
         Args:
-            ids: neighbouring pieces.
+            ids: consecutive pieces.
             words: whole words that contain them, with one space between words.
             before: the pieces of these words before `ids`.
         """
@@ -87,11 +89,11 @@ class Tokenizer(abc.ABC):
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
         """The text of some pieces."""
 
-    def encode(self, text: str, *, special_tokens: bool = False) -> Ids:
+    def encode(self, text: str, *, special_tokens: SpecialTokens = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch`."""
         return self.encode_batch([text], special_tokens=special_tokens).ids
 
-    def tokenize(self, text: str, *, special_tokens: bool = False) -> list[str]:
+    def tokenize(self, text: str, *, special_tokens: SpecialTokens = False) -> list[str]:
         """The pieces of one text; see `encode_batch`."""
         pieces = self.vocabulary.pieces
         return [pieces[id] for id in self.encode(text, special_tokens=special_tokens).tolist()]

@@ -1,11 +1,11 @@
-"""Cuts a buffer of UTF-8 into units: stretches of bytes that can be turned into ids one by one, in any order.
+"""Splits a UTF-8 buffer into units: byte ranges that can be encoded one by one, in any order.
 
-A unit is a run of letters, digits and whatever else is neither white space nor a sign; or one punctuation character; or
-one Chinese character. The basic tokens of a text are the basic tokens of its units in order, because no rule of
-`normalize.py` looks across those borders, but for one: Σ becomes ς or σ by what stands around it, also beyond a full
-stop. Where Σ is to be lower-cased, everything up to the next white space is one unit.
+A unit is a run of letters, digits and anything else that is neither white space nor a sign; or one punctuation
+character; or one Chinese character. The basic tokens of a text are the basic tokens of its units in order, because no
+rule of `normalize.py` looks across those borders, with one exception: Σ becomes ς or σ depending on its context, even
+beyond a full stop. If Σ is to be lower-cased, everything up to the next white space is one unit.
 
-All work is done on whole arrays of bytes. ASCII letters are lower-cased on the way, which changes no later step.
+Everything works on whole arrays of bytes. ASCII letters are lower-cased along the way, which affects no later step.
 """
 
 import dataclasses
@@ -28,11 +28,11 @@ class Units:
     """The units of a buffer.
 
     Args:
-        buffer: uint8 [n + PADDING], the text with ASCII in lower case if the rules say so. White space is zero, so that
-            a unit ends before the next zero or the next start; no unit holds a zero.
+        buffer: uint8 [n + PADDING], the text with ASCII in lower case if the rules say so. White space is zero, so a
+            unit ends before the next zero or the next start; no unit contains a zero.
         starts: int64 [U], the first byte of each unit.
-        reaches: int64 [U], the bytes from each start to the next one, or to the end of the text.
-        plain_ascii: true if units of nothing but ASCII hold nothing but letters and digits, or are one sign.
+        reaches: int64 [U], the number of bytes from each start to the next one, or to the end of the text.
+        plain_ascii: true if every pure ASCII unit consists of letters and digits, or is one sign.
     """
 
     buffer: Bytes
@@ -42,7 +42,7 @@ class Units:
 
 
 class UnitFinder:
-    """Finds units by one set of rules."""
+    """Finds the units of texts under one set of rules."""
 
     def __init__(self, rules: TextRules) -> None:
         self.rules = rules
@@ -52,8 +52,8 @@ class UnitFinder:
         """The units of `data`, uint8 [n] of UTF-8.
 
         Args:
-            data: whole texts, or parts of texts cut at white space, one right behind the other.
-            borders: int64, where texts begin, in ascending order; no unit goes over a border.
+            data: whole texts, or parts of texts cut at white space, directly one after another.
+            borders: int64, the starts of texts, in ascending order; no unit crosses a border.
         """
         size = len(data)
         buffer = np.zeros(size + PADDING, dtype=np.uint8)
@@ -73,7 +73,7 @@ class UnitFinder:
         gap = body == 32
         for other in (9, 10, 13):
             gap |= body == other
-        # Control characters are dropped from the word they stand in; the unit takes them along.
+        # Control characters are later dropped from their word; here they stay part of the unit.
         control = ~(part | sign | gap)
         plain = not control.any()
         if not plain:
@@ -127,7 +127,7 @@ class UnitFinder:
 
 
 def _decode(buffer: Bytes, leads: Integers) -> tuple[npt.NDArray[np.int32], Integers]:
-    """The code points that begin at the bytes `leads`, and how many bytes each has."""
+    """The code points that start at the bytes `leads`, and the number of bytes of each."""
     lead = buffer.take(leads).astype(np.int32)
     second, third, fourth = (buffer.take(leads + step).astype(np.int32) & 63 for step in (1, 2, 3))
     two = (lead & 31) << 6 | second
@@ -138,13 +138,13 @@ def _decode(buffer: Bytes, leads: Integers) -> tuple[npt.NDArray[np.int32], Inte
 
 
 def _bytes_of(leads: Integers, widths: Integers, chosen: Flags) -> Integers:
-    """Where the bytes of the chosen characters are."""
+    """The positions of the bytes of the chosen characters."""
     firsts, widths = leads[chosen], widths[chosen]
     return np.concatenate([firsts[widths > byte] + byte for byte in range(4)])
 
 
 def _join_around(sigmas: Integers, borders: Integers, part: Flags, sign: Flags, gap: Flags) -> None:
-    """Makes one unit of everything between the gaps or borders around each place in `sigmas`."""
+    """Merges everything between the gaps or borders around each position in `sigmas` into one unit."""
     gaps = np.flatnonzero(gap)
     stops = np.unique(np.concatenate([[0], gaps, gaps + 1, borders, [len(gap)]]))
     after = np.unique(np.searchsorted(stops, sigmas, side="right"))

@@ -1,7 +1,7 @@
-"""A vocabulary: pieces, their ids, and the file they are kept in.
+"""A vocabulary: pieces, their ids, and the file that stores them.
 
-The file is the one that BERT was published with: one piece a line, its id is the number of the line, from 0.
-Only the line end is taken off a line; the Chinese vocabulary holds pieces that are white space.
+The file has the format that BERT was published with: one piece per line; its id is the line number, from 0. Only the
+line end is stripped from a line; the Chinese vocabulary contains pieces that are white space.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ CONTINUATION = "##"
 
 
 class SpecialPieces(NamedTuple):
-    """The pieces with a meaning of their own, as this vocabulary spells them."""
+    """The special pieces, as this vocabulary spells them."""
 
     pad: str = PAD
     unk: str = UNK
@@ -30,12 +30,12 @@ SPECIAL_PIECES = SpecialPieces()  # as BERT spells them
 
 
 class Vocabulary:
-    """Pieces and their ids. In a WordPiece vocabulary, a piece that continues a word begins with `##`.
+    """Pieces and their ids. In a WordPiece vocabulary, a piece that continues a word starts with `##`.
 
     Args:
         pieces: all pieces in the order of their ids.
         special: the special pieces.
-        source: what to call this vocabulary in errors, such as the path of its file.
+        source: the name of this vocabulary in error messages, such as the path of its file.
 
     Raises:
         VocabularyError: a special piece is missing, or a piece is empty, occurs twice or contains a line end.
@@ -69,15 +69,17 @@ class Vocabulary:
         """The vocabulary of a `vocab.txt` file.
 
         Raises:
-            InputError: there is no such file or it cannot be read.
-            VocabularyError: it is not UTF-8, or not a vocabulary (see the class).
+            InputError: the file does not exist or cannot be read.
+            VocabularyError: the file is not UTF-8, or not a vocabulary (see the class).
         """
         path = Path(path)
         try:
             data = path.read_bytes()
         except OSError as error:
             raise InputError(
-                expected=f"a vocabulary at '{path}'", found=str(error.strerror), fix="check the path and its rights"
+                expected=f"a vocabulary at '{path}'",
+                found=str(error.strerror),
+                fix="check the path and its permissions",
             ) from None
         try:
             lines = data.decode("utf-8").split("\n")
@@ -85,32 +87,32 @@ class Vocabulary:
             raise VocabularyError(
                 expected=f"UTF-8 in '{path}'",
                 found=f"other bytes at {error.start}",
-                fix="save it as UTF-8, one piece a line",
+                fix="save it as UTF-8, one piece per line",
             ) from None
         if lines[-1] == "":
             lines.pop()
         return cls([line.removesuffix("\r") for line in lines], source=f"'{path}'")
 
     def save(self, path: Path | str) -> None:
-        """Writes the pieces to `path`, one a line; `digest` is the digest of these bytes."""
+        """Writes the pieces to `path`, one per line; `digest` is the digest of these bytes."""
         with atomic_file(Path(path)) as file:
             file.write(self._file_bytes())
 
     @property
     def is_cased(self) -> bool:
-        """True if a piece other than the special ones holds a capital letter."""
+        """True if a piece other than the special ones contains a capital letter."""
         specials = set(self.special)
         return any(piece != piece.lower() for piece in self.pieces if piece not in specials)
 
     def _file_bytes(self) -> bytes:
-        # A lone surrogate cannot be written, so a vocabulary with one never gets this far.
+        # A lone surrogate cannot be encoded, but `_check` has already refused such a vocabulary.
         return "".join(f"{piece}\n" for piece in self.pieces).encode("utf-8")
 
 
 def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
-    """What is wrong where a cased vocabulary meets lower-cased text or the other way round; None where nothing is.
+    """The problem if a cased vocabulary is used with lower-cased text or the other way round; None if there is none.
 
-    such a model loads and runs, and is quietly worse.
+    Such a model loads and runs, but is silently worse.
 
     >>> tiny = Vocabulary(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "Paris"])
     >>> casing_mismatch(tiny, lowercase=True)
@@ -128,19 +130,19 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
     for id, piece in enumerate(pieces):
         if piece == "":
             raise VocabularyError(
-                expected=f"one piece a line in {source}",
+                expected=f"one piece per line in {source}",
                 found=f"an empty line {id + 1}",
-                fix="remove it, if no model was trained with it; ids are line numbers",
+                fix="remove it if no model was trained with it; ids are line numbers",
             )
         if index[piece] != id:
             raise VocabularyError(
                 expected=f"every piece once in {source}",
-                found=f"{piece!r} in lines {id + 1} and {index[piece] + 1}",
+                found=f"{piece!r} on lines {id + 1} and {index[piece] + 1}",
                 fix="rename one of them, for example to [unused0]",
             )
         if "\n" in piece or not _is_unicode(piece):
             raise VocabularyError(
-                expected=f"pieces in {source} that a line of UTF-8 can hold",
+                expected=f"pieces in {source} that fit on a line of UTF-8",
                 found=f"{piece!r} as piece {id}",
                 fix="remove it",
             )
@@ -149,7 +151,7 @@ def _check(pieces: tuple[str, ...], index: dict[str, int], special: SpecialPiece
         raise VocabularyError(
             expected=f"{' '.join(special)} in {source}",
             found=f"no {' '.join(missing)} among its {len(pieces)} pieces",
-            fix="use the vocab.txt of the model, or learn one with `bertsmith vocab`",
+            fix="use the vocab.txt of the model, or train one with `bertsmith vocab`",
         )
 
 

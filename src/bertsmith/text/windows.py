@@ -1,6 +1,6 @@
-"""Windows over a text that is longer than the model reads: [CLS] question [SEP] part of the context [SEP].
+"""Windows over a text that is longer than the model can read: [CLS] question [SEP] part of the context [SEP].
 
-Windows overlap, so most tokens of the context stand in several. A token is scored in the window where it has the most
+Windows overlap, so most tokens of the context are in several. A token is scored in the window where it has the most
 context on both sides.
 
 Shapes: N windows, T tokens of all rows, C tokens of the context.
@@ -28,11 +28,11 @@ class Windows:
     Args:
         rows: the N rows; a question that was cut is counted in every row.
         starts: int64 [N], the first token of the context in each window.
-        ends: int64 [N], one past the last.
-        first_position: where the context begins in every row; token c of the context stands at
+        ends: int64 [N], one past the last token of the context in each window.
+        first_position: where the context starts in every row; token c of the context is at position
             `first_position + c - starts[n]` of row n.
-        has_max_context: bool [T], true for a token of the context in the window that has the most context for it. Each
-            token of the context is true once.
+        has_max_context: bool [T], true for a token of the context in the window with the most context for it; each
+            token of the context is true exactly once.
     """
 
     rows: PackedRows
@@ -55,22 +55,23 @@ def windows(
     max_question: int = MAX_QUESTION_TOKENS,
     model_limit: int = MODEL_LIMIT,
 ) -> Windows:
-    """Windows of at most `max_length` tokens that together hold every token of the context.
+    """Windows of at most `max_length` tokens that together cover every token of the context.
 
-    Each window begins `stride` tokens after the one before it, or right behind it where it is shorter than that. An
+    Each window starts `stride` tokens after the previous one, or where that one ends if it is shorter than `stride`. An
     empty context has one window without context.
 
     Args:
-        question_ids: ids of the question, at most `max_question` are kept; None for windows over a single text.
+        question_ids: ids of the question, of which at most `max_question` are kept; None for windows over a single
+            text.
         context_ids: ids of the context.
         template: the special tokens around the texts.
-        max_length: tokens in a row at most, with [CLS] and [SEP].
-        stride: tokens between the beginnings of windows.
-        max_question: tokens of the question that are kept.
+        max_length: maximum tokens in a row, with [CLS] and [SEP].
+        stride: tokens between the starts of consecutive windows.
+        max_question: maximum tokens of the question.
         model_limit: positions of the model that will read the rows.
 
     Raises:
-        ConfigError: `max_length` is above the limit or leaves no room for context beside the question, or `stride` or
+        ConfigError: `max_length` is above the limit or leaves no room for context next to the question, or `stride` or
             `max_question` is below 1.
     """
     for name, value in (("stride", stride), ("max_question", max_question)):
@@ -81,7 +82,7 @@ def windows(
     asked = 0 if question is None else min(len(question), max_question)
     require(
         room > asked,
-        expected="room for context beside the question",
+        expected="room for context next to the question",
         found=f"max_length {max_length} with {asked} tokens of question",
         fix="raise max_length or lower max_question",
     )
@@ -101,7 +102,7 @@ def windows(
 
 
 def _spans(length: int, room: int, stride: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """First and past-the-last token of each window over `length` tokens."""
+    """The first token of each window over `length` tokens, and one past the last."""
     step = min(stride, room)
     count = 1 + max(0, -(-(length - room) // step))
     starts = np.arange(count, dtype=np.int64) * step
@@ -111,12 +112,12 @@ def _spans(length: int, room: int, stride: int) -> tuple[npt.NDArray[np.int64], 
 def _best_window(
     starts: npt.NDArray[np.int64], ends: npt.NDArray[np.int64], positions: npt.NDArray[np.int64], length: int
 ) -> npt.NDArray[np.int64]:
-    """For every token of the context its flat position in its best window, int64 [C]; the first window wins ties."""
+    """The flat position of every context token in its best window, int64 [C]; ties go to the first window."""
     best_score = np.full(length, -1.0)
     best_position = np.zeros(length, dtype=np.int64)
     for start, end, position in zip(starts.tolist(), ends.tolist(), positions.tolist(), strict=True):
         token = np.arange(start, end)
-        # The small term prefers the longer window; the original code adds it in the same way.
+        # The small term favours longer windows; the original code adds the same term.
         score = np.minimum(token - start, end - 1 - token) + 0.01 * (end - start)
         better = score > best_score[start:end]
         best_score[start:end][better] = score[better]

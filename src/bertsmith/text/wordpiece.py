@@ -1,7 +1,8 @@
 """WordPiece, BERT's tokenizer: text to the ids of word pieces, and back.
 
-`encode_batch` is the fast path, for corpora; `encode`, `tokenize` and `encode_with_offsets` are for single texts. All
-of them give the pieces of `basic_tokens` cut by `Segmenter`, on every string. None adds [CLS] or [SEP]: see `pack.py`.
+`encode_batch` is the fast path, for corpora; `encode`, `tokenize` and `encode_with_offsets` are for single texts. On
+every string all of them return the pieces of `basic_tokens` split by `Segmenter`. None adds [CLS] or [SEP]: see
+`pack.py`.
 """
 
 import dataclasses
@@ -21,13 +22,13 @@ from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_
 from bertsmith.text.offsets import EncodedWithOffsets, OffsetEncoder
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
-from bertsmith.text.tokenizer import Flags, Tokenizer
+from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 
 _SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
-# A longer word is hardly ever met twice, and must not fill the memory.
+# Longer words hardly ever recur and must not fill the cache.
 _LONGEST_REMEMBERED = 64
-# From this many characters on the fast path is quicker than the plain one.
+# From this many characters on, the fast path is faster than the plain one.
 _SMALL = 20_000
 
 
@@ -36,9 +37,9 @@ class WordPieceTokenizer(Tokenizer):
 
     Args:
         vocabulary: the pieces.
-        rules: how text is cleaned and cut into words.
-        cache_entries: words that are remembered with their pieces, at most; about 100 bytes each.
-        threads: threads that work in `encode_batch`; by default one for each core that this process may use.
+        rules: how text is cleaned and split into words.
+        cache_entries: maximum number of words cached with their pieces; about 100 bytes each.
+        threads: threads for `encode_batch`; by default one for each core that this process may use.
 
     >>> words = ["want", "##want", "##ed", "wa", "un", "runn", "##ing", ","]
     >>> tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *words]))
@@ -76,16 +77,16 @@ class WordPieceTokenizer(Tokenizer):
 
     @functools.cached_property
     def begins_word(self) -> Flags:
-        """Whether a piece does not begin with `##`, bool [V]."""
+        """Whether a piece starts a word, that is, does not start with `##`; bool [V]."""
         return np.array([not piece.startswith(CONTINUATION) for piece in self.vocabulary.pieces], dtype=np.bool_)
 
-    def encode_batch(self, texts: Strings, *, special_tokens: bool = False) -> Encoded:
+    def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts in one flat array; no special pieces are added.
 
         Args:
-            texts: strings, or an Arrow array of strings; a null is an empty text.
-            special_tokens: `[MASK]` and the other special pieces in a text become their ids; by default ordinary text
-                cannot make special ids, and `[MASK]` is three tokens.
+            texts: strings, or an Arrow array of strings; a null counts as an empty text.
+            special_tokens: convert `[MASK]` and the other special pieces in a text to their ids; by default ordinary
+                text cannot produce special ids, and `[MASK]` is three tokens.
         """
         if special_tokens:
             return self._encode_around_specials(texts)
@@ -94,7 +95,7 @@ class WordPieceTokenizer(Tokenizer):
             return Encoded.from_rows([self._ids(text or "") for text in plain])
         return self._fast_encoder().encode(texts)
 
-    def encode(self, text: str, *, special_tokens: bool = False) -> Ids:
+    def encode(self, text: str, *, special_tokens: SpecialTokens = False) -> Ids:
         """The ids of one text, int32 [P]; see `encode_batch` for `special_tokens`."""
         if len(text) >= _SMALL:
             return self.encode_batch([text], special_tokens=special_tokens).ids
@@ -104,11 +105,11 @@ class WordPieceTokenizer(Tokenizer):
         return np.array(ids, dtype=np.int32)
 
     def encode_words(self, words: Strings, spaced: Sequence[bool] | None = None) -> Encoded:
-        """The ids of many words; a space in front changes nothing here."""
+        """The ids of many words; a preceding space makes no difference here."""
         return self.encode_batch(words)
 
-    def encode_with_offsets(self, text: str, *, special_tokens: bool = False) -> Pieces:
-        """The ids of one text with the characters of `text` that each piece stands for."""
+    def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:
+        """The ids of one text with character offsets."""
         ids, starts, ends = [], [], []
         position = 0
         for part, special in _parts(text, special_tokens):
@@ -126,16 +127,16 @@ class WordPieceTokenizer(Tokenizer):
         return Pieces(*(np.array(column, dtype=np.int32) for column in (ids, starts, ends)))
 
     def encode_batch_with_offsets(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of many texts with the characters of each text that each piece stands for."""
+        """The ids of many texts with character offsets."""
         return self._offsets.encode(texts)
 
     def locate(self, ids: Sequence[int], words: str, before: Sequence[int] = ()) -> tuple[int, int]:
-        """The characters (start, end) of `words` that some of its pieces stand for; all of them if undecided."""
+        """The characters (start, end) of `words` that some of its pieces cover; the whole of `words` if unclear."""
         predicted, ahead = (join_pieces(self.vocabulary.pieces[id] for id in part) for part in (ids, before))
         return realign(predicted, words, self.rules, len(ahead.replace(" ", "")))
 
     def decode(self, ids: Iterable[int] | Ids, *, skip_special: bool = True) -> str:
-        """The pieces of `ids` joined to words, with one space between words.
+        """The pieces of `ids` joined into words, with one space between words.
 
         >>> tokenizer = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, "un", "##want", "##ed"]))
         >>> tokenizer.decode([2, 5, 6, 7, 3, 5]), tokenizer.decode([2, 5, 6, 3], skip_special=False)
@@ -154,7 +155,7 @@ class WordPieceTokenizer(Tokenizer):
         return " ".join(words)
 
     def _ids(self, text: str) -> list[int]:
-        """The ids of a text in which no special piece is protected, word by word."""
+        """The ids of a text without special pieces, word by word."""
         ids: list[int] = []
         memo = self._memo
         for word in basic_tokens(text, self.rules):
@@ -176,7 +177,7 @@ class WordPieceTokenizer(Tokenizer):
         return self._fast
 
     def _encode_around_specials(self, texts: Strings) -> Encoded:
-        """Encodes what stands between the special pieces, then puts their ids in between."""
+        """The ids of texts with special pieces: encodes the parts between them, then inserts their ids."""
         strings = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
         rows = [_parts(text or "", True) for text in strings]
         between = self.encode_batch([part for row in rows for part, special in row if not special])
@@ -202,8 +203,8 @@ def _is_small(texts: Strings) -> bool:
     return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
 
 
-def _parts(text: str, special_tokens: bool) -> list[tuple[str, bool]]:
-    """The text cut at special pieces: (part, whether it is a special piece), ordinary parts at both ends."""
+def _parts(text: str, special_tokens: SpecialTokens) -> list[tuple[str, bool]]:
+    """The text split at special pieces: (part, whether it is a special piece), with ordinary parts at both ends."""
     if not special_tokens:
         return [(text, False)]
     parts, position = [], 0

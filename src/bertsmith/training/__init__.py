@@ -1,6 +1,6 @@
-"""Training of any model: optimizers, schedules, the one loop, run folders, several processes, reports.
+"""Training of any model: optimizers, schedules, the training loop, run folders, distributed training, reports.
 
-The room knows nothing of BERT or text. `report` is imported on its own, since it needs matplotlib.
+This package knows nothing about BERT or text. `report` is imported separately, because it needs matplotlib.
 """
 
 from bertsmith.training.distributed import process_group

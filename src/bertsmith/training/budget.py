@@ -1,8 +1,7 @@
-"""From a budget in steps, tokens or minutes to a number of steps, before training starts.
+"""Converts a budget in steps, tokens or minutes to a number of steps before training starts.
 
-A budget in minutes is measured: some steps from all over the run are tried and their work is thrown away.
-The number of steps that comes of it is recorded, and a run that is given that number ends with the same
-parameters.
+For a budget in minutes, a few steps spread over the run are timed and their updates discarded. The resulting number
+of steps is recorded; a run that is given this number as its budget ends with the same parameters.
 """
 
 import contextlib
@@ -20,30 +19,30 @@ from bertsmith.training.checkpoint import model_tensors
 from bertsmith.training.trainer import Trainer
 
 EVALUATIONS = 10
-_TRIAL_RUN = 100  # steps of the run that trial steps are taken from, while the true number is unknown
-# Where in the run the trials stand: its middle tenths in an order that covers it early, the first one twice
-# since the first step of a process is slow (memory, compilation).
+_TRIAL_RUN = 100  # assumed length of the run while the actual number of steps is unknown
+# Positions of the trial steps: the middle of each tenth of the run, ordered to cover the run early. The first one is
+# repeated because the first step of a process is slow (memory, compilation).
 _TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
-# After so many trials the next one is left out if they took more than this share of the budget.
+# (trials, fraction): after this many trials, stop if they took more than this fraction of the budget.
 _ENOUGH = ((3, 0.1), (2, 0.3), (1, 1.0))
-_EVALUATION_SHARE = 0.1  # of the budget, where the number of evaluations is not given
-_RESERVE = 0.03  # of the budget, for what the trials did not show
+_EVALUATION_SHARE = 0.1  # of the budget, if the number of evaluations is not set
+_RESERVE = 0.03  # of the budget, for time that the trials did not show
 
 
 def resolve(
     trainer: Trainer, *, evaluate: Callable[[], None], save: Callable[[], None], elapsed: Callable[[], float]
 ) -> dict[str, Any]:
-    """What is recorded of the budget: "steps", "evaluate_every" and, for minutes, what was measured.
+    """The resolved budget, to be recorded: "steps", "evaluate_every" and, for minutes, the measurements.
 
     Args:
-        trainer: whose workload is measured; its parameters and moments are the same afterwards.
-        evaluate: makes the evaluation of step 0.
+        trainer: the trainer whose workload is timed; its parameters and moments are the same afterwards.
+        evaluate: runs the evaluation of step 0.
         save: writes the checkpoint of step 0.
-        elapsed: seconds of the budget that are spent.
+        elapsed: returns the seconds of the budget spent so far.
 
     Raises:
-        ConfigError: there is no time for a single step.
-        KeyboardInterrupt: someone asked to stop during the trials.
+        ConfigError: the budget is too short for a single step.
+        KeyboardInterrupt: a stop was requested during the trials.
     """
     settings = trainer.settings
     if settings.minutes is not None:
@@ -53,7 +52,7 @@ def resolve(
 
 
 def _steps_for_tokens(trainer: Trainer, tokens: int) -> int:
-    """Steps that hold `tokens` tokens, by the mean over steps from all over the run."""
+    """The number of steps for `tokens` tokens, from the mean of steps spread over the run."""
     trainer.workload.fix_steps(_TRIAL_RUN)
     counts = [plan.tokens for _, plan in trainer.plans(sorted(set(_TRIALS)))]
     return max(1, round(tokens * len(counts) / sum(counts)))
@@ -79,13 +78,13 @@ def _resolve_minutes(
     step_seconds = _time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) / seconds)
     spent = agreed(elapsed())
     if spent + step_seconds > seconds * (1 - _RESERVE):
-        raise _too_short(seconds, spent + step_seconds, step_seconds, f"timing some took {spent:.1f} s")
+        raise _too_short(seconds, spent + step_seconds, step_seconds, f"timing steps took {spent:.1f} s")
     trainer.workload.fix_steps(_TRIAL_RUN)
     evaluation_seconds, save_seconds = timed(evaluate), timed(save)
     spent = agreed(elapsed())
     usable = seconds * (1 - _RESERVE) - spent
     each = step_seconds
-    # The last checkpoint and the model folder, which is about a third of one.
+    # The last checkpoint and the model folder, which is about a third the size of a checkpoint.
     fixed = 2 * save_seconds
     if settings.save_every is not None:
         each += save_seconds / settings.save_every
@@ -99,7 +98,7 @@ def _resolve_minutes(
         fixed += evaluations * evaluation_seconds
     steps = int((usable - fixed) / each)
     if steps < 1:
-        rest = f"evaluating and saving {evaluation_seconds + save_seconds:.1f} s"
+        rest = f"evaluating and saving take {evaluation_seconds + save_seconds:.1f} s"
         raise _too_short(seconds, spent + fixed + each, step_seconds, rest)
     return {
         "steps": steps,
@@ -111,10 +110,10 @@ def _resolve_minutes(
 
 
 class BudgetError(ConfigError):
-    """A budget of time has no room for a single step.
+    """The time budget is too short for a single step.
 
     Attributes:
-        minutes: how many it takes at least.
+        minutes: the minimum budget.
     """
 
     def __init__(self, *, expected: str, found: str, fix: str, minutes: float) -> None:
@@ -123,28 +122,28 @@ class BudgetError(ConfigError):
 
 
 def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) -> BudgetError:
-    """The error for a budget of `seconds`, where so many are needed at least."""
+    """The error for a budget of `seconds`, when at least `needed` seconds are required."""
     least = math.ceil(needed / (1 - _RESERVE) / 6) / 10
     return BudgetError(
-        expected="a budget with room for one step",
-        found=f"{seconds / 60:g} minutes, where a step takes {step_seconds:.1f} s and {rest}",
-        fix=f"allow more than {least:g} minutes, or train a smaller model or with smaller steps",
+        expected="a budget long enough for one step",
+        found=f"{seconds / 60:g} minutes; a step takes {step_seconds:.1f} s and {rest}",
+        fix=f"allow more than {least:g} minutes, or use a smaller model or smaller steps",
         minutes=least,
     )
 
 
 def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float]) -> float:
-    """Seconds of one step, by the mean of some trials; the model and the optimizer are the same afterwards.
+    """Seconds per step, the mean of a few trial steps; leaves model and optimizer unchanged.
 
     Args:
-        spent: the share of the budget that is spent.
+        spent: returns the fraction of the budget spent so far.
     """
     before = {name: tensor.clone() for name, tensor in model_tensors(trainer.workload.model).items()}
     trainer.workload.fix_steps(_TRIAL_RUN)
     times: list[float] = []
     try:
         with (
-            Progress("timing some steps", len(_TRIALS), "steps") as progress,
+            Progress("timing steps", len(_TRIALS), "steps") as progress,
             contextlib.closing(trainer.plans(_TRIALS)) as plans,
         ):
             start = time.monotonic()

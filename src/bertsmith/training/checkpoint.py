@@ -1,4 +1,4 @@
-"""One checkpoint of a run: a folder with the model, the optimizer and the place in the run.
+"""Checkpoints of a run: each is a folder with the model, the optimizer and the position in the run.
 
 ::
 
@@ -7,8 +7,8 @@
         optimizer.safetensors   m.<parameter>, v.<parameter>
         state.json              counters, and the digests of the two files above
 
-A checkpoint is written beside its place and renamed, so it is whole or absent. The digests tell a file that
-was damaged later.
+A checkpoint is written under a temporary name and then renamed, so it is complete or absent. The digests reveal files
+that were damaged later.
 """
 
 import re
@@ -31,16 +31,16 @@ _NAME = re.compile(r"step-(\d{8,})")
 
 @dataclass
 class Position:
-    """How far a run has come; all that it needs besides tensors to go on as if it had not stopped.
+    """The position in a run: everything besides tensors that is needed to resume as if it had not stopped.
 
     Attributes:
-        step: steps done, skipped ones included.
+        step: completed steps, including skipped ones.
         tokens: real tokens of these steps, over all ranks.
         sequences: sequences of these steps, over all ranks.
-        seconds: wall-clock time of the run, in all its processes one after the other.
-        updates: updates of the optimizer; steps that were not finite made none.
-        guard: the memory of the loss guard.
-        pending: sums of the steps since the last line of the log.
+        seconds: wall-clock time of the run, summed over its resumed parts.
+        updates: optimizer updates; a step whose loss or gradient was not finite makes none.
+        guard: the state of the loss guard.
+        pending: sums over the steps since the last log line.
     """
 
     step: int = 0
@@ -53,22 +53,22 @@ class Position:
 
 
 def checkpoint_folder(parent: Path, step: int) -> Path:
-    """Where the checkpoint after `step` steps lies."""
+    """The folder of the checkpoint after `step` steps."""
     return parent / f"step-{step:08d}"
 
 
 def checkpoint_steps(parent: Path) -> list[int]:
-    """The steps that have a checkpoint, in rising order."""
+    """The steps that have a checkpoint, in ascending order."""
     if not parent.is_dir():
         return []
     return sorted(int(match[1]) for entry in parent.iterdir() if (match := _NAME.fullmatch(entry.name)))
 
 
 def write_checkpoint(parent: Path, position: Position, model: nn.Module, optimizer: Optimizer) -> Path:
-    """The folder of the checkpoint that was written.
+    """Writes a checkpoint and returns its folder.
 
     Raises:
-        TrainingError: it could not be written; older checkpoints are as they were.
+        TrainingError: it could not be written; older checkpoints are unchanged.
     """
     folder = checkpoint_folder(parent, position.step)
     try:
@@ -80,18 +80,18 @@ def write_checkpoint(parent: Path, position: Position, model: nn.Module, optimiz
     except (OSError, safetensors.SafetensorError) as error:
         kept = checkpoint_steps(parent)
         raise TrainingError(
-            expected=f"room for a checkpoint in '{parent}'",
+            expected=f"space for a checkpoint in '{parent}'",
             found=getattr(error, "strerror", None) or str(error),
             fix="free some space and resume; "
-            + (f"the checkpoint of step {kept[-1]} is whole" if kept else "no checkpoint was written before"),
+            + (f"the checkpoint of step {kept[-1]} is intact" if kept else "there is no earlier checkpoint"),
         ) from error
     return folder
 
 
 def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Position:
-    """The position of the checkpoint, after its tensors were copied into `model` and `optimizer`.
+    """The position of the checkpoint, whose tensors are copied into `model` and `optimizer`.
 
-    Nothing is copied before all files have been found whole.
+    Nothing is copied until all files have been verified.
 
     Raises:
         CheckpointError: a file is missing or damaged, or belongs to another model.
@@ -107,7 +107,7 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
     for name in (MODEL_FILE, OPTIMIZER_FILE):
         try:
             if digest_file(folder / name) != digests.get(name):
-                raise _damaged(folder, name, "its digest is not the recorded one")
+                raise _damaged(folder, name, "its digest differs from the recorded one")
             tensors[name] = safetensors.torch.load_file(folder / name)
         except (OSError, safetensors.SafetensorError) as error:
             raise _damaged(folder, name, str(error)) from error
@@ -117,10 +117,10 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
 
 
 def write_best(path: Path, model: nn.Module) -> None:
-    """Writes the parameters of a model as one file, over the one before.
+    """Writes the parameters of a model to one file, replacing the previous one.
 
     Raises:
-        TrainingError: it could not be written; the one before is as it was.
+        TrainingError: it could not be written; the previous file is unchanged.
     """
     tensors = {name: tensor.cpu().contiguous() for name, tensor in model_tensors(model).items()}
     try:
@@ -128,14 +128,14 @@ def write_best(path: Path, model: nn.Module) -> None:
             file.write(safetensors.torch.save(tensors))
     except OSError as error:
         raise TrainingError(
-            expected=f"room for the best model in '{path.parent}'",
+            expected=f"space for the best model in '{path.parent}'",
             found=error.strerror or str(error),
             fix="free some space and resume",
         ) from error
 
 
 def read_best(path: Path, model: nn.Module) -> None:
-    """Copies the parameters of `write_best` into a model.
+    """Copies the parameters written by `write_best` into a model.
 
     Raises:
         CheckpointError: the file is missing, damaged, or belongs to another model.
@@ -148,14 +148,14 @@ def read_best(path: Path, model: nn.Module) -> None:
 
 
 def _damaged(folder: Path, name: str, reason: str) -> CheckpointError:
-    """The error for a file of a checkpoint that cannot be used."""
+    """The error for an unusable file of a checkpoint."""
     return CheckpointError(
-        expected=f"a whole file '{folder / name}'", found=reason, fix="use an older checkpoint of the run"
+        expected=f"an intact file '{folder / name}'", found=reason, fix="use an older checkpoint of the run"
     )
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and saved buffers by name; what is tied appears once, under its first name."""
+    """Parameters and saved buffers by name; tied tensors appear once, under their first name."""
     saved = model.state_dict(keep_vars=True).keys()
     found: dict[str, Tensor] = {}
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:

@@ -1,9 +1,9 @@
-"""Training in several processes that `torchrun` started: one model, one sum of gradients.
+"""Data-parallel training in several processes started by `torchrun`: one model, one sum of gradients.
 
-Losses are divided by the totals of the whole step before they come here, so gradients of ranks are *summed*.
-`DistributedDataParallel` averages them; the loss is multiplied by the number of ranks to undo that. Every rank
-holds the whole model and optimizer. A model that does not fit one device would need `fully_shard`, and
-checkpoints that gather its shards; that is not built.
+Losses arrive already divided by the totals of the whole step, so the gradients of the ranks are *summed*.
+`DistributedDataParallel` averages them; the loss is multiplied by the number of ranks to undo that. Every rank holds
+the whole model and optimizer. A model that does not fit on one device would need `fully_shard`, and checkpoints that
+gather its shards; this is not implemented.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from bertsmith.runtime import Rank
 
 @contextlib.contextmanager
 def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
-    """Joins the processes for the length of the block: gloo on the CPU, nccl on GPUs; nothing for one process."""
+    """Joins the process group for the duration of the block: gloo on CPU, nccl on GPUs; no-op for one process."""
     if rank.count == 1:
         yield
         return
@@ -38,14 +38,14 @@ def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
 
 
 def replicate(model: nn.Module, rank: Rank) -> nn.Module:
-    """The model as every rank trains it: itself for one process, else wrapped so that gradients are exchanged."""
+    """The model that each rank trains: itself for one process, otherwise wrapped so that gradients are exchanged."""
     if rank.count == 1:
         return model
     return DistributedDataParallel(model, broadcast_buffers=False, gradient_as_bucket_view=True)
 
 
 def exchanging(model: nn.Module, exchange: bool) -> contextlib.AbstractContextManager[None]:
-    """The block in which one micro-batch runs forward and backward; gradients travel only where `exchange`."""
+    """A context for the forward and backward pass of one micro-batch; exchanges gradients only if `exchange`."""
     if isinstance(model, DistributedDataParallel) and not exchange:
         return model.no_sync()
     return contextlib.nullcontext()
@@ -59,7 +59,7 @@ def sum_over_ranks(values: Tensor, rank: Rank) -> Tensor:
 
 
 def from_first_rank(value: float, rank: Rank, device: torch.device) -> float:
-    """The value that rank 0 has, on every rank."""
+    """The value of rank 0, on every rank."""
     if rank.count == 1:
         return value
     tensor = torch.tensor(value, dtype=torch.float64, device=device)
@@ -68,6 +68,6 @@ def from_first_rank(value: float, rank: Rank, device: torch.device) -> float:
 
 
 def wait_for_all(rank: Rank) -> None:
-    """Returns when every rank has come here."""
+    """Returns when every rank has reached this point."""
     if rank.count > 1:
         dist.barrier()

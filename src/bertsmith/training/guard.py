@@ -1,4 +1,4 @@
-"""Watches over a run: losses that are not numbers, losses that jump, and requests to stop."""
+"""Monitors a run: losses that are not finite, loss spikes, and requests to stop."""
 
 import math
 import signal
@@ -11,19 +11,19 @@ from bertsmith.progress import warn
 
 Verdict = Literal["fine", "spike", "skip"]
 
-_MEMORY = 0.98  # share of the running mean that each step keeps: about the last 50 steps
-_STEPS_BEFORE_SPIKES = 50  # the loss falls steeply at first; before this many steps nothing counts as a jump
+_MEMORY = 0.98  # decay of the running mean per step: about the last 50 steps
+_STEPS_BEFORE_SPIKES = 50  # the loss falls steeply at first; before this many steps nothing counts as a spike
 _SPIKE_DEVIATIONS = 6.0
 _SPIKE_SHARE = 0.2
 
 
 @dataclass
 class LossGuard:
-    """Judges the loss of each step against the running mean of the losses before it.
+    """Compares the loss of each step with the running mean of the previous losses.
 
-    A step is skipped when its loss or its gradient norm is not finite. It is a spike when the loss is above
-    the mean by six mean deviations and by a fifth: applied all the same, but reported. A loss that stays
-    there is one spike.
+    A step is skipped when its loss or its gradient norm is not finite. A step is a spike when its loss exceeds the
+    mean by more than six mean deviations and by more than a fifth; it is applied, but reported. A loss that stays high
+    counts as one spike.
     """
 
     mean: float = 0.0
@@ -35,7 +35,7 @@ class LossGuard:
     high: bool = False
 
     def judge(self, loss: float, gradient_norm: float) -> Verdict:
-        """What to do with a step, from its loss and gradient norm; remembers it."""
+        """The verdict on a step, from its loss and gradient norm; updates the running mean."""
         if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
             self.skipped += 1
             self.skipped_in_a_row += 1
@@ -45,7 +45,7 @@ class LossGuard:
         was_high, self.high = self.high, self.steps >= _STEPS_BEFORE_SPIKES and loss > limit
         spike = self.high and not was_high
         self.spikes += spike
-        # A high loss enters the mean as if it stood at the limit: one outlier hardly moves it, a lasting rise does.
+        # A high loss enters the mean clipped to the limit: one outlier hardly moves it, a lasting rise does.
         seen = limit if self.high else loss
         keep = min(_MEMORY, self.steps / (self.steps + 1))
         self.deviation = keep * self.deviation + (1 - keep) * abs(seen - (self.mean if self.steps else seen))
@@ -54,15 +54,15 @@ class LossGuard:
         return "spike" if spike else "fine"
 
     def to_dict(self) -> dict[str, Any]:
-        """The memory as plain values, for the checkpoint."""
+        """The state as plain values, for the checkpoint."""
         return asdict(self)
 
 
 class StopRequest:
     """Turns Ctrl-C and SIGTERM into a flag, inside a `with` block of the main thread.
 
-    A second Ctrl-C interrupts at once. In any other thread signals stay as they are, since Python lets only
-    the main thread handle them.
+    A second Ctrl-C interrupts immediately. In other threads it does nothing, because Python lets only the main thread
+    handle signals.
     """
 
     def __init__(self) -> None:
@@ -83,4 +83,4 @@ class StopRequest:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
-        warn("stopping after this step; a checkpoint will be written (once more to stop at once)")
+        warn("stopping after this step and writing a checkpoint (interrupt again to stop immediately)")

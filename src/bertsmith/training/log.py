@@ -1,4 +1,4 @@
-"""Where the lines of the log go: metrics.jsonl, and TensorBoard on request."""
+"""The log of a run: metrics.jsonl and, on request, TensorBoard."""
 
 import numbers
 from collections.abc import Mapping
@@ -9,14 +9,14 @@ from bertsmith.training.run_folder import RunFolder
 
 
 class MetricsLog:
-    """Writes log lines of a run; use it as a context manager.
+    """Writes the log lines of a run; use it as a context manager.
 
     Args:
-        run: the folder whose metrics.jsonl grows.
-        tensorboard: write the numbers to RUN/tensorboard as well.
+        run: the run folder; lines are appended to its metrics.jsonl.
+        tensorboard: also write the numbers to RUN/tensorboard.
 
     Raises:
-        ConfigError: TensorBoard is asked for but not installed.
+        ConfigError: TensorBoard is requested but not installed.
     """
 
     def __init__(self, run: RunFolder, tensorboard: bool = False) -> None:
@@ -29,7 +29,7 @@ class MetricsLog:
                 raise ConfigError(
                     expected="the package tensorboard, for --tensorboard",
                     found="none",
-                    fix="install it (pip install tensorboard) or leave the option out",
+                    fix="install it (pip install tensorboard) or omit the option",
                 ) from None
             last = run.last_step()
             self._writer = SummaryWriter(str(run.path / "tensorboard"), purge_step=None if last is None else last + 1)
@@ -42,7 +42,7 @@ class MetricsLog:
             self._writer.close()
 
     def write(self, kind: str, step: int, values: Mapping[str, Any]) -> None:
-        """Writes one line; `kind` is train, evaluation, spike or skipped, `step` the steps done."""
+        """Writes one line; `kind` is train, evaluation, spike or skipped, `step` the number of completed steps."""
         self.run.log({"kind": kind, "step": step, **values})
         if self._writer is not None:
             for name, value in values.items():

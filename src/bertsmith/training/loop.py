@@ -1,8 +1,7 @@
-"""The one training loop; it is handed its work and writes a run folder.
+"""The training loop: takes a workload and writes a run folder.
 
-After a crash at any moment the loop goes on from the last checkpoint, and the parameters it ends with are
-those of a run that never stopped, bit for bit on a CPU: the work of a step is a function of (seed, step), and
-a checkpoint holds all the rest.
+After a crash at any point the loop resumes from the last checkpoint and ends with the parameters of an uninterrupted
+run, bit for bit on CPU: the work of a step is a function of (seed, step), and a checkpoint holds everything else.
 """
 
 import contextlib
@@ -29,27 +28,27 @@ from bertsmith.training.workload import StepPlan, Workload
 
 __all__ = ["TIMES", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
 
-# What the loop adds up beside the sums of the workload; no workload may use these names.
+# Sums that the loop keeps in addition to those of the workload; no workload may use these names.
 _LOSS, _NORM, _STEPS, _TOKENS, _SECONDS = "loop.loss", "loop.norm", "loop.steps", "loop.tokens", "loop.seconds"
 
-# Values of a log line that differ between two equal runs.
+# Values of a log line that differ between two identical runs.
 TIMES = ("tokens_per_second", "seconds", "time_left")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
-        steps: steps done, skipped ones included.
+        steps: completed steps, including skipped ones.
         tokens: real tokens of these steps.
         sequences: sequences of these steps.
-        seconds: wall-clock time, over all continuations.
-        skipped: steps that were not applied because loss or gradient was not finite.
-        spikes: steps whose loss jumped.
-        metrics: the values of the last line of the log and of the last evaluation.
+        seconds: wall-clock time, over all resumed parts.
+        skipped: steps that were not applied because the loss or the gradient was not finite.
+        spikes: steps at which the loss spiked.
+        metrics: the values of the last log line and of the last evaluation.
         best_step: the step after which `keep_best` was highest; None without that setting.
-        stopped_early: whether `patience` ran out before the steps did.
+        stopped_early: whether `patience` ended the run before its last step.
     """
 
     steps: int
@@ -74,20 +73,20 @@ def train(
     rank: Rank | None = None,
     write_model: WriteModel | None = None,
 ) -> TrainResult:
-    """What came of the run in `run`, begun or gone on with until its budget is spent.
+    """Starts or resumes the run in `run`, trains until its budget is used up, and returns the result.
 
     Args:
         workload: the model, on its device, and the work. Its model is trained in place.
-        settings: how long and how; must be those in the run folder.
-        run: where everything is written, by rank 0 alone.
+        settings: the training settings; must equal those in the run folder.
+        run: the run folder; only rank 0 writes to it.
         rank: this process among those that train together (see `distributed.process_group`).
-        write_model: is called by rank 0 at the end, with the folder RUN/model and the result.
+        write_model: called by rank 0 at the end, with the folder RUN/model and the result.
 
     Raises:
-        TrainingError: several steps in a row were not finite, or the disk or the GPU memory is full.
+        TrainingError: too many steps in a row were not finite, or the disk or the GPU memory is full.
         ConfigError: the budget is too small for one step, or the settings do not fit it; a new run folder is removed.
-        CheckpointError: there are checkpoints, but none that can be used.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; the step was finished and a checkpoint written.
+        CheckpointError: there are checkpoints, but none is usable.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; the current step was finished and a checkpoint written.
     """
     rank = rank or Rank()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -98,7 +97,7 @@ def train(
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
                 return _Course(trainer, run, log).go(write_model)
         except ConfigError:
-            # A folder without a trained step would only be in the way of the next try.
+            # A folder without a trained step would only block the next attempt.
             if rank.index == 0 and not (run.last_step() or run.metrics("train")):
                 run.discard()
             raise
@@ -106,12 +105,12 @@ def train(
             raise TrainingError(
                 expected="enough memory on the GPU for a micro-batch",
                 found=str(error).split(". ")[0],
-                fix="use fewer tokens in a micro-batch and resume",
+                fix="use fewer tokens per micro-batch and resume",
             ) from error
 
 
 class _Course:
-    """The course of a run: where it stands, and what is done between its steps."""
+    """A run in progress: its position, and the work between its steps."""
 
     def __init__(self, trainer: Trainer, run: RunFolder, log: MetricsLog) -> None:
         self.trainer, self.run, self.log = trainer, run, log
@@ -126,7 +125,7 @@ class _Course:
         self.total = self.evaluate_every = 0
 
     def _load(self) -> Position:
-        """Where the run stands; rank 0 looks first, since it may set damaged checkpoints aside."""
+        """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
         model, optimizer = self.trainer.workload.model, self.trainer.optimizer
         position = (self.run.load(model, optimizer) if self.first else None) or Position()
         step = distributed.from_first_rank(position.step, self.rank, self.trainer.device)
@@ -134,14 +133,14 @@ class _Course:
             position = self.run.load(model, optimizer, repair=False) or Position()
         if position.step != step:
             raise CheckpointError(
-                expected=f"the checkpoint of step {step:.0f} for every process",
-                found=f"that of step {position.step} for process {self.rank.index}",
+                expected=f"the checkpoint of step {step:.0f} in every process",
+                found=f"the checkpoint of step {position.step} in process {self.rank.index}",
                 fix="put the run on a disk that all processes share",
             )
         return position
 
     def seconds(self) -> float:
-        """Seconds of the run so far."""
+        """Seconds that the run has taken so far."""
         return self.seconds_before + time.monotonic() - self.started
 
     def go(self, write_model: WriteModel | None) -> TrainResult:
@@ -179,14 +178,14 @@ class _Course:
                 write_model(self.run.model, result)
             except (OSError, safetensors.SafetensorError) as error:
                 raise TrainingError(
-                    expected=f"room for the model in '{self.run.model}'",
+                    expected=f"space for the model in '{self.run.model}'",
                     found=getattr(error, "strerror", None) or str(error),
-                    fix="free some space and resume; the last checkpoint is whole",
+                    fix="free some space and resume; the last checkpoint is intact",
                 ) from error
         return result
 
     def _fix_budget(self) -> None:
-        """Decides how many steps there are, once, and tells the run folder and the workload."""
+        """Determines the number of steps, once, and passes it to the run folder and the workload."""
         resolved = self.run.resolved
         if not resolved:
             resolved = budget.resolve(
@@ -225,14 +224,14 @@ class _Course:
             self.log.write(
                 "skipped", step, {"skipped_loss": str(outcome.loss), "skipped_norm": str(outcome.gradient_norm)}
             )
-            warn(f"step {step} is not applied: loss {outcome.loss}, gradient norm {outcome.gradient_norm}")
+            warn(f"skipped step {step}: loss {outcome.loss}, gradient norm {outcome.gradient_norm}")
         if self.guard.skipped_in_a_row >= self.settings.skip_limit:
             last = self.run.last_step()
             raise TrainingError(
                 expected="a finite loss and gradient",
-                found=f"{counted(self.guard.skipped_in_a_row, 'step')} in a row without, up to step {step}",
+                found=f"{counted(self.guard.skipped_in_a_row, 'non-finite step')} in a row, up to step {step}",
                 fix="lower the learning rate or use fp32; "
-                + (f"the last good checkpoint is that of step {last}" if last else "there is no checkpoint yet"),
+                + (f"the last good checkpoint is from step {last}" if last else "there is no checkpoint yet"),
             )
 
     def _report_spike(self, step: int, outcome: StepOutcome) -> None:
@@ -248,7 +247,7 @@ class _Course:
         return pending[_TOKENS] / max(pending[_SECONDS], 1e-9)
 
     def _log_line(self, rate: float) -> None:
-        """Writes the means since the last line, and starts new ones."""
+        """Writes the means since the last line, and resets them."""
         position, pending = self.position, self.position.pending
         values: dict[str, float] = {"tokens": position.tokens, "sequences": position.sequences}
         if steps := pending.get(_STEPS):
@@ -291,13 +290,13 @@ class _Course:
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """Evaluates and writes a line, unless this step has one."""
+        """Evaluates and writes a log line, unless this step already has one."""
         position = self.position
         if not self.first or position.step in self.evaluations:
             return
         values = {f"held_out_{name}": value for name, value in self.trainer.evaluate().items()}
         self.evaluations[position.step] = values
-        # Before the line of the log: where there is a line, the parameters of that step have been considered.
+        # Before the log line: if a line exists, the parameters of that step have already been considered.
         if position.step and self._best_step() == position.step:
             self.run.save_best(self.trainer.workload.model, position.step)
         if values:
@@ -306,13 +305,13 @@ class _Course:
             )
 
     def _best_step(self) -> int | None:
-        """The first step after which the value of `keep_best` was highest; None without evaluations of it."""
+        """The first step after which the value of `keep_best` was highest; None if it was never evaluated."""
         name = f"held_out_{self.settings.keep_best}"
         seen = [(line[name], -step) for step, line in self.evaluations.items() if step and name in line]
         return -max(seen)[1] if seen else None
 
     def _out_of_patience(self) -> bool:
-        """Whether as many evaluations as `patience` have passed since the best one; rank 0 decides for all."""
+        """Whether `patience` evaluations have passed since the best one; rank 0 decides for all."""
         if self.settings.patience is None:
             return False
         best = self._best_step()

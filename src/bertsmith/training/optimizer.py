@@ -1,7 +1,7 @@
 """BERT's Adam and LAMB, with their state as plain named tensors.
 
-Parameters are fp32 (or fp64) masters; whoever computes in bf16 casts on the way. The rate is an argument of
-every step, since a schedule is a pure function of the step. Sources: `AdamWeightDecayOptimizer` in the
+Parameters are fp32 (or fp64) master weights; computation in bf16 casts them on the fly. The learning rate is an
+argument of every step, because a schedule is a pure function of the step. Sources: `AdamWeightDecayOptimizer` in the
 original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep Learning" (LAMB).
 """
 
@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError
 
-# Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1,
-# which is how the fused kernel is told to leave the correction out.
+# Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1: this
+# disables the correction in the fused kernel.
 _NO_CORRECTION = 1e9
 
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Named parameters that share one weight decay, per unit of learning rate, and one share of the rate."""
+    """Named parameters with the same weight decay, per unit of learning rate, and the same learning-rate factor."""
 
     names: tuple[str, ...]
     parameters: tuple[nn.Parameter, ...]
@@ -30,17 +30,17 @@ class ParameterGroup:
 
 
 def every_rate(name: str) -> float:
-    """1: each parameter is trained with the whole learning rate."""
+    """Returns 1: every parameter is trained with the full learning rate."""
     return 1.0
 
 
 def parameter_groups(
     module: nn.Module, weight_decay: float, rate_factor: Callable[[str], float] = every_rate
 ) -> tuple[ParameterGroup, ...]:
-    """The parameters of `module` that train; each stands in exactly one group: decayed ones first, then the others.
+    """The trainable parameters of `module`, each in exactly one group: decayed groups first, then the others.
 
-    Names with "norm" or "bias" in them are not decayed. Embedding tables are. A parameter that is used under
-    two names (tied) counts once, under its first name. Each share of the learning rate has groups of its own.
+    Parameters with "norm" or "bias" in their name are not decayed. Embedding tables are. A tied parameter, used under
+    two names, counts once, under its first name. Each learning-rate factor has groups of its own.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     exempt = {name for name in trained if "norm" in name.lower() or "bias" in name.lower()}
@@ -52,13 +52,13 @@ def parameter_groups(
         for (decay, factor), names in kinds.items()
     )
     members = [id(p) for group in groups for p in group.parameters]
-    assert len(members) == len(set(members)), "a parameter stands in two groups"
+    assert len(members) == len(set(members)), "a parameter is in two groups"
     assert set(members) == {id(p) for p in module.parameters() if p.requires_grad}, "a parameter is in no group"
     return groups
 
 
 def global_norm(tensors: list[Tensor]) -> Tensor:
-    """The Euclidean norm of all tensors together, as a scalar tensor on their device; 0 for none."""
+    """The joint Euclidean norm of all tensors, as a scalar tensor on their device; 0 for an empty list."""
     if not tensors:
         return torch.zeros(())
     norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(tensors)))
@@ -66,24 +66,24 @@ def global_norm(tensors: list[Tensor]) -> Tensor:
 
 
 def clip(gradients: list[Tensor], norm: float, limit: float) -> None:
-    """Scales `gradients` in place so that their global norm, which is `norm`, is at most `limit`.
+    """Scales `gradients`, whose global norm is `norm`, in place to a global norm of at most `limit`.
 
-    The scale is limit / max(norm, limit), as `tf.clip_by_global_norm` has it.
+    The scale is limit / max(norm, limit), as in `tf.clip_by_global_norm`.
     """
     if norm > limit and gradients:
         torch._foreach_mul_(gradients, limit / norm)
 
 
 class Optimizer(abc.ABC):
-    """What both optimizers share: groups, moments `m` and `v` of every parameter, and their names on disk.
+    """Base of both optimizers: groups, moments `m` and `v` of every parameter, and their names on disk.
 
     Args:
-        module: whose parameters are trained.
-        weight_decay: share of a decayed parameter that is added to its update.
-        betas: how much of the first and of the second moment each update keeps.
-        epsilon: is added to the root of the second moment, outside the root.
+        module: the module whose parameters are trained.
+        weight_decay: fraction of a decayed parameter that is added to its update.
+        betas: decay rates of the first and the second moment.
+        epsilon: added to the square root of the second moment, outside the root.
         bias_correction: divide the moments by 1 - beta**updates. The 2018 code does not.
-        rate_factor: the share of the learning rate for the parameter of a name.
+        rate_factor: returns the factor on the learning rate for a parameter name.
     """
 
     def __init__(
@@ -106,18 +106,18 @@ class Optimizer(abc.ABC):
         }
 
     def gradients(self) -> list[Tensor]:
-        """The gradients that are there."""
+        """The gradients of all parameters that have one."""
         return [p.grad for group in self.groups for p in group.parameters if p.grad is not None]
 
     def clear_gradients(self) -> None:
-        """Drops all gradients."""
+        """Clears all gradients."""
         for group in self.groups:
             for p in group.parameters:
                 p.grad = None
 
     @torch.no_grad()
     def step(self, learning_rate: float) -> None:
-        """One update of every parameter that has a gradient; the others stay as they are."""
+        """Updates every parameter that has a gradient; the others are unchanged."""
         self.updates += 1
         for group in self.groups:
             present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
@@ -144,20 +144,20 @@ class Optimizer(abc.ABC):
         """Updates `parameters`, `m` and `v` in place."""
 
     def reset(self) -> None:
-        """Forgets all moments, as if no update had been done."""
+        """Resets all moments, as if no update had been made."""
         self.updates = 0
         torch._foreach_zero_([tensor for pair in self.moments.values() for tensor in pair])
 
     def state_tensors(self) -> dict[str, Tensor]:
-        """The moments as `m.<parameter>` and `v.<parameter>`; `updates` is kept by the caller."""
+        """The moments as `m.<parameter>` and `v.<parameter>`; the caller stores `updates`."""
         return {f"{kind}.{name}": pair[i] for name, pair in self.moments.items() for i, kind in enumerate("mv")}
 
     @torch.no_grad()
     def load_state_tensors(self, tensors: Mapping[str, Tensor], updates: int) -> None:
-        """Takes over what `state_tensors` gave after `updates` updates.
+        """Restores the moments that `state_tensors` returned after `updates` updates.
 
         Raises:
-            CheckpointError: a name or shape is not that of this optimizer.
+            CheckpointError: a name or shape does not match this optimizer.
         """
         copy_tensors(tensors, self.state_tensors(), "the optimizer state")
         self.updates = updates
@@ -167,7 +167,7 @@ class BertAdam(Optimizer):
     """Adam with decoupled decay and, by default, without bias correction.
 
     Per tensor: m = b1 m + (1 - b1) g; v = b2 v + (1 - b2) g g; p -= rate (m / (sqrt(v) + eps) + decay p).
-    The update runs in one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
+    The update is one pass over memory, in the fused kernel that `torch.optim.AdamW(fused=True)` calls.
     """
 
     def _update(
@@ -199,10 +199,10 @@ class BertAdam(Optimizer):
 
 
 class Lamb(Optimizer):
-    """LAMB: Adam's update of a tensor, decay included, scaled to the norm of the tensor; for large batches.
+    """LAMB for large batches: Adam's update of a tensor, decay included, scaled to the norm of the tensor.
 
-    The trust ratio is |p| / |update|, and 1 where either norm is 0. Tensors that are not decayed (norms and
-    biases) have ratio 1, as in the code that Google published with ALBERT.
+    The trust ratio is |p| / |update|, and 1 if either norm is 0. Tensors that are not decayed (norms and biases) have
+    a ratio of 1, as in the code that Google published with ALBERT.
     """
 
     def _update(
@@ -240,22 +240,22 @@ OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb}
 
 @torch.no_grad()
 def copy_tensors(source: Mapping[str, Tensor], target: Mapping[str, Tensor], what: str) -> None:
-    """Copies `source` into the tensors of `target`, which has the same names and shapes.
+    """Copies `source` into the tensors of `target`, which must have the same names and shapes.
 
     Raises:
-        CheckpointError: a name or shape differs; the message names the first.
+        CheckpointError: a name or shape differs; the message names the first one.
     """
     if source.keys() != target.keys():
         wrong = sorted(source.keys() ^ target.keys())
         raise CheckpointError(
             expected=f"the {len(target)} tensors of {what}",
-            found=f"{len(wrong)} that are missing or unknown, first {wrong[0]!r}",
+            found=f"{len(wrong)} missing or unknown, the first {wrong[0]!r}",
             fix="use the checkpoint of this model",
         )
     for name, tensor in target.items():
         if tensor.shape != source[name].shape:
             raise CheckpointError(
-                expected=f"{name!r} of {what} as {tuple(tensor.shape)}",
+                expected=f"{name!r} of {what} with shape {tuple(tensor.shape)}",
                 found=str(tuple(source[name].shape)),
                 fix="use the checkpoint of this model",
             )

@@ -1,17 +1,17 @@
-"""A run on disk: what was asked, what machine did it, the log, the checkpoints.
+"""A run on disk: its settings, the machine it ran on, the log, the checkpoints.
 
 ::
 
     RUN/
-        settings.json       settings as given, the steps they came to, versions, machine, digests of the inputs
-        metrics.jsonl       the log, one object a line; "kind" is train, evaluation, spike or skipped
+        settings.json       settings as given, the resolved number of steps, versions, machine, digests of the inputs
+        metrics.jsonl       the log, one object per line; "kind" is train, evaluation, spike or skipped
         checkpoints/        step-00000100/ ...
-        best-00000100.safetensors   on request, the parameters that did best on held-out data, by their step
-        model/              the result, written by whoever started the run
+        best-00000100.safetensors   on request, the parameters with the best held-out value, by their step
+        model/              the resulting model folder, written by the caller
         tensorboard/        on request
 
-After a crash the log is cut back to the checkpoint that the run goes on from, so in the end it is the log
-of a run that never stopped.
+After a crash the log is cut back to the checkpoint from which the run resumes, so in the end it is the log of an
+uninterrupted run.
 """
 
 import contextlib
@@ -55,16 +55,16 @@ from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 
-# Packages whose version may change the numbers of a run.
+# Packages whose version may affect the numbers of a run.
 VERSIONS_OF = ("torch", "numpy", "pyarrow")
 
 
 class RunFolder:
-    """The folder of one run; made by `create`, `resume` or `open`.
+    """The folder of a run; use `create`, `resume` or `open` to get one.
 
     Attributes:
         path: the folder.
-        record: what settings.json holds.
+        record: the content of settings.json.
     """
 
     def __init__(self, path: Path, record: dict[str, Any]) -> None:
@@ -72,12 +72,12 @@ class RunFolder:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the checkpoints lie."""
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     @property
     def model(self) -> Path:
-        """Where the trained model goes."""
+        """The folder of the trained model."""
         return self.path / "model"
 
     @staticmethod
@@ -90,11 +90,11 @@ class RunFolder:
 
         Args:
             path: a folder that does not exist or is empty.
-            settings: plain values, nested by topic; those of the training stand under "train".
-            digests: of the inputs, by name; a continuation must have the same.
+            settings: plain values, nested by topic; the training settings are under "train".
+            digests: digests of the inputs, by name; they must be the same when the run is resumed.
 
         Raises:
-            RunError: the folder holds something already, or cannot be written.
+            RunError: the folder is not empty, or cannot be written.
         """
         if path.exists() and not path.is_dir():
             raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
@@ -103,7 +103,7 @@ class RunFolder:
             raise RunError(
                 expected=f"a new folder '{path}'",
                 found="a run" if is_run else "a folder that is not empty",
-                fix="continue it with --resume or name another folder" if is_run else "name another folder",
+                fix="resume it with --resume or name another folder" if is_run else "name another folder",
             )
         record = {
             "settings": dict(settings),
@@ -121,13 +121,13 @@ class RunFolder:
         """The run in an existing folder.
 
         Raises:
-            RunError: there is no run.
+            RunError: the folder is not a run folder.
         """
         if not (path / SETTINGS_FILE).is_file():
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
         record = read_json(path / SETTINGS_FILE)
         if not (isinstance(record, dict) and isinstance(record.get("settings"), dict)):
-            raise RunError(expected=f"a run in '{path}'", found=f"another {SETTINGS_FILE}", fix="check the path")
+            raise RunError(expected=f"a run in '{path}'", found=f"a different {SETTINGS_FILE}", fix="check the path")
         return RunFolder(path, record)
 
     @staticmethod
@@ -138,16 +138,16 @@ class RunFolder:
         *,
         may_change: Collection[str] = (),
     ) -> "RunFolder":
-        """The run in an existing folder, once its settings and inputs are seen to be the given ones.
+        """The run in an existing folder, after checking that its settings and inputs match the given ones.
 
-        Intervals of logging, evaluation and saving may differ; the new ones hold from here on.
+        Intervals of logging, evaluation and saving may differ; the new ones apply from now on.
 
         Args:
-            may_change: further settings that may differ, by their dotted names, such as places of inputs whose content
-                is compared by digest.
+            may_change: further settings that may differ, by dotted name, such as paths of inputs whose content is
+                compared by digest.
 
         Raises:
-            RunError: there is no run, or settings or digests differ; the message names them.
+            RunError: the folder is not a run folder, or settings or digests differ; the message names them.
         """
         run = RunFolder.open(path)
         differing = []
@@ -163,14 +163,14 @@ class RunFolder:
             raise RunError(
                 expected=f"the settings that the run in '{path}' was started with",
                 found="; ".join(differing),
-                fix="resume with the old values or start a new run",
+                fix="resume with the original values or start a new run",
             )
         run.record["settings"] = dict(settings)
         now, before = _versions(), run.record.get("versions", {})
         changed = [name for name in now if now[name] != before.get(name)]
         if changed:
             text = ", ".join(f"{name} {now[name]} (was {before.get(name)})" for name in changed)
-            warn(f"the run goes on with other versions, so its numbers may differ in the last bits: {text}")
+            warn(f"resuming with other versions, so numbers may differ in the last bits: {text}")
         run._write_record()
         return run
 
@@ -184,7 +184,7 @@ class RunFolder:
         rank: Rank | None = None,
         may_change: Collection[str] = (),
     ) -> "RunFolder":
-        """The run folder for every process of a training: rank 0 makes or resumes it, then the others open it.
+        """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it.
 
         Raises:
             RunError: see `create` and `resume`.
@@ -202,11 +202,11 @@ class RunFolder:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """What the settings came to, such as the number of steps of a budget in minutes; empty before that."""
+        """Resolved values of the settings, such as the number of steps for a budget in minutes; empty until known."""
         return dict(self.record.get("resolved", {}))
 
     def resolve(self, values: Mapping[str, Any]) -> None:
-        """Records what the settings came to."""
+        """Records resolved values of the settings."""
         self.record["resolved"] = dict(values)
         self._write_record()
 
@@ -215,16 +215,16 @@ class RunFolder:
             write_json(self.path / SETTINGS_FILE, self.record)
         except OSError as error:
             raise RunError(
-                expected=f"a folder '{self.path}' to write to",
+                expected=f"a writable folder '{self.path}'",
                 found=str(error.strerror),
                 fix="free some space or name another folder",
             ) from None
 
     def save(self, position: Position, model: nn.Module, optimizer: Optimizer, keep: int) -> Path:
-        """The checkpoint that was written; of the older ones all but the last `keep` are removed.
+        """Writes a checkpoint and returns its folder; keeps only the last `keep` checkpoints.
 
         Raises:
-            TrainingError: it could not be written; the older ones are as they were.
+            TrainingError: it could not be written; the older ones are unchanged.
         """
         _flush(self.path / METRICS_FILE)
         folder = write_checkpoint(self.checkpoints, position, model, optimizer)
@@ -233,13 +233,13 @@ class RunFolder:
         return folder
 
     def load(self, model: nn.Module, optimizer: Optimizer, repair: bool = True) -> Position | None:
-        """The position of the newest whole checkpoint, with its tensors copied; None where there is none.
+        """Loads the newest intact checkpoint and returns its position; None if there are no checkpoints.
 
-        A damaged checkpoint is set aside as `damaged-step-...` with a line on stderr, and the one before is
-        taken. The log is cut back to the position. Without `repair` nothing on the disk is touched.
+        A damaged checkpoint is set aside as `damaged-step-...` with a line on stderr, and the previous one is used.
+        The log is cut back to the position. Without `repair` nothing on disk is changed.
 
         Raises:
-            CheckpointError: there are checkpoints, but none that can be used.
+            CheckpointError: there are checkpoints, but none is usable.
         """
         if repair:
             remove_partials(self.path)
@@ -262,7 +262,7 @@ class RunFolder:
         if steps:
             raise CheckpointError(
                 expected=f"a checkpoint of this model in '{self.checkpoints}'",
-                found=f"{len(steps)} that cannot be used (the oldest: {reason})",
+                found=f"{len(steps)} unusable (the oldest: {reason})",
                 fix="start a new run",
             )
         if repair:
@@ -270,43 +270,43 @@ class RunFolder:
         return None
 
     def save_best(self, model: nn.Module, step: int) -> None:
-        """Writes the parameters as the best ones so far.
+        """Writes the parameters as the best so far.
 
-        Those of an earlier step stay until `forget_best`, since a run that is killed goes on from a checkpoint before.
+        Those of an earlier step are kept until `forget_best`, because a killed run resumes from an earlier checkpoint.
 
         Raises:
-            TrainingError: they could not be written; the ones before are as they were.
+            TrainingError: they could not be written; the previous ones are unchanged.
         """
         write_best(self.path / BEST_FILE.format(step=step), model)
 
     def load_best(self, model: nn.Module, step: int) -> None:
-        """Copies the best parameters, which are those of `step`, into the model.
+        """Copies the best parameters, saved after `step`, into the model.
 
         Raises:
-            CheckpointError: they are missing, damaged or those of another model.
+            CheckpointError: they are missing, damaged or from another model.
         """
         read_best(self.path / BEST_FILE.format(step=step), model)
 
     def forget_best(self, but: int | None = None) -> None:
-        """Removes best parameters, all or all but those of a step."""
+        """Removes saved best parameters, optionally except those of one step."""
         for path in self.path.glob(BEST_FILES):
             if but is None or path.name != BEST_FILE.format(step=but):
                 path.unlink()
 
     def clear(self) -> None:
-        """Removes checkpoints and best parameters, once what came of them is written elsewhere."""
+        """Removes checkpoints and best parameters, after the result has been written elsewhere."""
         for step in checkpoint_steps(self.checkpoints):
             _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
         self.forget_best()
 
     def discard(self) -> None:
-        """Removes a run of which no step was trained, and its folder if nothing else is in it."""
+        """Removes a run without a trained step, and its folder if nothing else is in it."""
         self.clear()
         for path in (self.checkpoints, self.path / "tensorboard"):
             shutil.rmtree(path, ignore_errors=True)
         for name in (SETTINGS_FILE, METRICS_FILE):
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it holds something of the user's
+        with contextlib.suppress(OSError):  # it contains the user's files
             self.path.rmdir()
 
     def last_step(self) -> int | None:
@@ -324,7 +324,7 @@ class RunFolder:
             append_json_line(self.path / METRICS_FILE, dict(line))
         except OSError as error:
             raise TrainingError(
-                expected=f"room for the log in '{self.path}'",
+                expected=f"space for the log in '{self.path}'",
                 found=str(error.strerror),
                 fix="free some space and resume",
             ) from error
@@ -336,7 +336,7 @@ class RunFolder:
         return [line for line in lines if kind in (None, line.get("kind"))]
 
     def cut_metrics(self, step: int) -> None:
-        """Removes the lines of metrics.jsonl that come after `step`, and a last line that was cut off."""
+        """Removes the lines of metrics.jsonl after `step`, and an incomplete last line."""
         path = self.path / METRICS_FILE
         if not path.exists():
             return
@@ -345,7 +345,7 @@ class RunFolder:
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one level of dotted names, with tuples as the lists that JSON makes of them."""
+    """Nested settings flattened to dotted names, with tuples as lists, as in JSON."""
     return dict(_leaves(values, prefix))
 
 
@@ -362,14 +362,14 @@ def _versions() -> dict[str, str]:
 
 
 def _flush(path: Path) -> None:
-    """Makes sure that the log up to here outlives a power cut, as the checkpoint that follows does."""
+    """Syncs the log to disk, so that it survives a power cut like the checkpoint that follows."""
     if path.exists():
         with open(path, "rb") as file:
             os.fsync(file.fileno())
 
 
 def _set_aside(folder: Path) -> None:
-    """Renames a damaged checkpoint, so that it neither counts as one nor is lost."""
+    """Renames a damaged checkpoint, so that it is ignored but not lost."""
     aside = folder.with_name(f"damaged-{folder.name}")
     if aside.exists():
         shutil.rmtree(aside)
@@ -377,7 +377,7 @@ def _set_aside(folder: Path) -> None:
 
 
 def _remove_checkpoint(folder: Path) -> None:
-    """Deletes a checkpoint; renamed first, so that a crash leaves no half of one under its name."""
+    """Deletes a checkpoint, renaming it first so that a crash leaves no partial checkpoint under its name."""
     doomed = folder.with_name(f".{folder.name}{PARTIAL_SUFFIX}")
     folder.rename(doomed)
     shutil.rmtree(doomed)

@@ -1,7 +1,7 @@
 """Learning rates as pure functions of the step.
 
-`step` is always the number of updates already done, so the first update has `step` 0, and rate 0 where there
-is a warm-up. Nothing here has a state: the rate of step 70,000 is known without taking the steps before it.
+`step` is always the number of updates already made, so the first update has `step` 0, and with warm-up a learning rate
+of 0. Nothing here has state: the learning rate of step 70,000 is known without taking the steps before it.
 """
 
 from collections.abc import Callable
@@ -10,10 +10,9 @@ from bertsmith.errors import ConfigError, nearest
 
 
 def tf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
-    """The rate of the 2018 code: a linear rise, then a fall on the line that starts at `peak` at step 0.
+    """The learning rate of the 2018 code: linear warm-up, then linear decay along the line from `peak` at step 0.
 
-    So there is a small drop at the end of the warm-up. Source: `create_optimizer` of the original
-    `optimization.py`.
+    This causes a small drop at the end of the warm-up. Source: `create_optimizer` in the original `optimization.py`.
 
     >>> [tf_linear(t, peak=1.0, warmup=2, total=10) for t in (0, 1, 2, 5, 10)]
     [0.0, 0.5, 0.8, 0.5, 0.0]
@@ -24,7 +23,7 @@ def tf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
 
 
 def hf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
-    """The linear rate of Hugging Face: the fall starts at `peak` where the warm-up ends.
+    """The linear schedule of Hugging Face: linear warm-up, then linear decay from `peak` at the end of the warm-up.
 
     >>> [hf_linear(t, peak=1.0, warmup=2, total=10) for t in (0, 1, 2, 6, 10)]
     [0.0, 0.5, 1.0, 0.5, 0.0]
@@ -35,7 +34,7 @@ def hf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
 
 
 def constant(step: int, *, peak: float, warmup: int, total: int) -> float:
-    """A linear rise, then `peak` to the end.
+    """Linear warm-up, then `peak` to the end.
 
     >>> [constant(t, peak=1.0, warmup=2, total=10) for t in (0, 1, 2, 10)]
     [0.0, 0.5, 1.0, 1.0]
@@ -47,13 +46,13 @@ SCHEDULES: dict[str, Callable[..., float]] = {"tf_linear": tf_linear, "hf_linear
 
 
 def learning_rate(schedule: str, step: int, *, peak: float, warmup: int, total: int) -> float:
-    """The rate of the update that follows `step` updates.
+    """The learning rate of the update after `step` updates.
 
     Args:
         schedule: "tf_linear", "hf_linear" or "constant".
-        step: updates already done.
-        peak: the highest rate.
-        warmup: steps of the linear rise; 0 for none.
+        step: updates already made.
+        peak: the highest learning rate.
+        warmup: steps of the linear warm-up; 0 for none.
         total: steps of the whole run.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What can be set about training, whatever is trained."""
+"""Training settings, independent of what is trained."""
 
 import math
 from dataclasses import dataclass
@@ -9,43 +9,43 @@ from bertsmith.settings import help_field, require, to_dict
 from bertsmith.training.optimizer import OPTIMIZERS
 from bertsmith.training.schedule import SCHEDULES
 
-# These may differ between a run and its continuation: they change what is written, not what is learned.
+# These may change when a run is resumed: they affect what is written, not what is learned.
 MAY_CHANGE_ON_RESUME = ("log_every", "evaluate_every", "save_every", "save_minutes", "keep_checkpoints", "tensorboard")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainSettings:
-    """How long, how fast and with what care to train; exactly one of steps, tokens and minutes is given.
+    """Settings of a training run; exactly one of steps, tokens and minutes is set.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
-    seed: int = help_field(1, "seed of everything that is drawn")
+    seed: int = help_field(1, "seed of all random draws")
     steps: int | None = help_field(None, "budget in optimizer steps")
-    tokens: int | None = help_field(None, "budget in tokens; becomes a number of steps before training starts")
-    minutes: float | None = help_field(None, "budget in minutes; becomes a number of steps after a few trial steps")
+    tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts")
+    minutes: float | None = help_field(None, "budget in minutes; converted to steps after a few trial steps")
     learning_rate: float = help_field(1e-4, "highest learning rate")
-    warmup_share: float = help_field(0.01, "share of the steps in which the rate rises; short runs want more, like 0.1")
-    warmup_steps: int | None = help_field(None, "steps in which the rate rises; overrides warmup_share")
-    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
+    warmup_share: float = help_field(0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1")
+    warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
+    schedule: str = help_field("tf_linear", "learning-rate schedule: tf_linear (2018), hf_linear or constant")
     optimizer: str = help_field("adam", "adam (2018) or lamb (for large batches)")
-    weight_decay: float = help_field(0.01, "decoupled weight decay, not on biases and norms")
-    beta1: float = help_field(0.9, "how much of the first moment each update keeps")
-    beta2: float = help_field(0.999, "how much of the second moment each update keeps")
-    epsilon: float = help_field(1e-6, "added to the root of the second moment")
-    bias_correction: bool = help_field(False, "correct the moments of the first updates (the 2018 code does not)")
-    clip_norm: float = help_field(1.0, "highest global norm of the gradient")
-    skip_limit: int = help_field(5, "steps in a row that are not finite before training gives up")
-    log_every: int = help_field(10, "steps between lines of metrics.jsonl")
-    evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten times in the run")
-    evaluate_at_start: bool = help_field(True, "evaluate before the first step too")
-    keep_best: str | None = help_field(None, "a held-out value; the model that was highest in it is the result")
-    patience: int | None = help_field(None, "stop after so many evaluations without a better keep_best value")
-    save_every: int | None = help_field(None, "steps between checkpoints; default: by time alone")
+    weight_decay: float = help_field(0.01, "decoupled weight decay; not applied to biases and norms")
+    beta1: float = help_field(0.9, "decay rate of the first moment")
+    beta2: float = help_field(0.999, "decay rate of the second moment")
+    epsilon: float = help_field(1e-6, "added to the square root of the second moment")
+    bias_correction: bool = help_field(False, "bias correction of the moments (the 2018 code has none)")
+    clip_norm: float = help_field(1.0, "gradient clipping: highest global norm")
+    skip_limit: int = help_field(5, "non-finite steps in a row after which training fails")
+    log_every: int = help_field(10, "steps between lines in metrics.jsonl")
+    evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten evaluations per run")
+    evaluate_at_start: bool = help_field(True, "also evaluate before the first step")
+    keep_best: str | None = help_field(None, "a held-out value; the model with the highest one is kept")
+    patience: int | None = help_field(None, "stop after this many evaluations without a better keep_best value")
+    save_every: int | None = help_field(None, "steps between checkpoints; default: only by time")
     save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
-    keep_checkpoints: int = help_field(2, "how many checkpoints are kept")
-    tensorboard: bool = help_field(False, "write TensorBoard files too (needs the package tensorboard)")
+    keep_checkpoints: int = help_field(2, "number of checkpoints to keep")
+    tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
 
     def __post_init__(self) -> None:
         given = [name for name in ("steps", "tokens", "minutes") if getattr(self, name) is not None]
@@ -53,25 +53,27 @@ class TrainSettings:
             len(given) == 1,
             expected="one budget",
             found=" and ".join(given) or "none",
-            fix="give one of steps, tokens and minutes",
+            fix="set one of steps, tokens and minutes",
         )
         for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes", "patience"):
             value = getattr(self, name)
-            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="raise it or leave it out")
+            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="increase it or omit it")
         for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
             value = getattr(self, name)
-            require(value > 0, expected=f"{name} above 0", found=value, fix="raise it")
+            require(value > 0, expected=f"{name} above 0", found=value, fix="increase it")
         for name in ("warmup_share", "beta1", "beta2"):
             value = getattr(self, name)
-            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="use a share")
+            require(0 <= value < 1, expected=f"{name} from 0 to below 1", found=value, fix="use a fraction")
         require(
             self.patience is None or self.keep_best is not None,
             expected="keep_best with patience",
             found="patience alone",
-            fix="name the held-out value that should rise",
+            fix="name the held-out value to maximize",
         )
-        require(self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="raise it")
-        require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="raise it")
+        require(
+            self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="increase it"
+        )
+        require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="increase it")
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
             value = getattr(self, name)
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
@@ -88,14 +90,14 @@ class TrainSettings:
             self.warmup_steps is None or self.warmup_steps >= 0,
             expected="warmup_steps of at least 0",
             found=self.warmup_steps,
-            fix="raise it",
+            fix="increase it",
         )
 
     def warmup(self, total: int) -> int:
-        """Steps of the linear rise in a run of `total` steps.
+        """Steps of warm-up in a run of `total` steps.
 
         Raises:
-            ConfigError: the rise would take the whole run.
+            ConfigError: the warm-up would take the whole run.
         """
         steps = round(self.warmup_share * total) if self.warmup_steps is None else self.warmup_steps
         require(

@@ -1,4 +1,4 @@
-"""One optimizer step: micro-batches forward and backward, sums over ranks, clip, update."""
+"""One optimizer step: forward and backward passes of its micro-batches, sums over ranks, clipping, update."""
 
 from collections.abc import Generator, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +19,7 @@ from bertsmith.training.workload import StepPlan, Workload
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What one step came to, summed over its micro-batches and ranks."""
+    """The outcome of one step, summed over its micro-batches and ranks."""
 
     loss: float
     gradient_norm: float
@@ -28,13 +28,13 @@ class StepOutcome:
 
 
 class Trainer:
-    """Model and optimizer of one rank, and what is done with them in a step; `train` and the budget drive it.
+    """Model and optimizer of one rank, and the parts of a step; used by `train` and by the budget.
 
     Args:
         workload: the model and the work.
-        settings: of the training.
+        settings: the training settings.
         rank: this process among those that train together.
-        stop: whether someone asked to stop; every step tells all ranks.
+        stop: whether a stop was requested; every step shares it with all ranks.
     """
 
     def __init__(self, workload: Workload, settings: TrainSettings, rank: Rank, stop: StopRequest) -> None:
@@ -51,7 +51,7 @@ class Trainer:
         self.model = distributed.replicate(workload.model, rank)
 
     def plans(self, steps: Iterable[int]) -> Generator[tuple[int, StepPlan]]:
-        """Each step with its plan; the next plan is made in a thread while the caller works on this one."""
+        """Yields each step with its plan; a thread prepares the next plan while the caller works on this one."""
         upcoming = iter(steps)
         with ThreadPoolExecutor(1, "bertsmith-plan") as thread:
             step = next(upcoming, None)
@@ -67,14 +67,14 @@ class Trainer:
         return self.workload.plan(step, self.rank.index, self.rank.count)
 
     def gradient(self, step: int, plan: StepPlan) -> StepOutcome:
-        """The outcome of all micro-batches of a step; their gradients are left in the parameters."""
+        """Runs all micro-batches of a step and returns the outcome; accumulates gradients in the parameters."""
         if not plan.micro_batches:
             raise ConfigError(
                 expected=f"work for each of {self.rank.count} processes in every step",
                 found=f"none for process {self.rank.index} in step {step}",
                 fix="use larger steps or fewer processes",
             )
-        # Whoever draws from torch's own generators (nn.Dropout) gets the draws of this step, resumed or not.
+        # Code that uses torch's global generators (nn.Dropout) gets the same draws in this step, resumed or not.
         torch.manual_seed(derive(self.settings.seed, "step", step, self.rank.index))
         self.optimizer.clear_gradients()
         totals: dict[str, Tensor] = {}
@@ -89,19 +89,19 @@ class Trainer:
         flag = torch.tensor(float(self.stop.requested), dtype=torch.float64, device=self.device)
         values = distributed.sum_over_ranks(torch.stack([flag, *(totals[name] for name in names)]), self.rank)
         norm = global_norm(self.optimizer.gradients()).to(self.device, torch.float64)
-        # The only place of a step where the host waits for the device.
+        # The only point of a step at which the host waits for the device.
         stop, *numbers, gradient_norm = torch.cat([values, norm.reshape(1)]).tolist()
         found = dict(zip(names, numbers, strict=True))
         return StepOutcome(found.pop(""), gradient_norm, found, stop > 0)
 
     def apply(self, outcome: StepOutcome, rate: float) -> None:
-        """Clips the gradient and updates the parameters."""
+        """Clips the gradients and updates the parameters."""
         clip(self.optimizer.gradients(), outcome.gradient_norm, self.settings.clip_norm)
         self.optimizer.step(rate)
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """What the workload says about held-out data."""
+        """The workload's scores on held-out data."""
         self.workload.model.eval()
         try:
             return dict(self.workload.evaluate(self.workload.model))

@@ -1,12 +1,13 @@
-"""What a task hands to the training loop: the work of each step, its loss, its evaluation.
+"""The interface between the training loop and its work: the batches of each step, the loss, the evaluation.
 
-Pre-training and fine-tuning are workloads. The loop knows nothing of text, and a workload knows nothing of
+Pre-training and fine-tuning are workloads. The loop knows nothing about text, and a workload knows nothing about
 learning rates, checkpoints or time.
 """
 
+import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -16,9 +17,9 @@ class StepPlan:
     """The work of one rank in one optimizer step.
 
     Attributes:
-        micro_batches: what is run forward and backward at a time; at least one on every rank.
-        tokens: real tokens of the whole step, over all ranks.
-        sequences: sequences of the whole step, over all ranks.
+        micro_batches: the batches of one forward and backward pass each; at least one on every rank.
+        tokens: real tokens in the whole step, over all ranks.
+        sequences: sequences in the whole step, over all ranks.
     """
 
     micro_batches: Sequence[Any]
@@ -26,41 +27,47 @@ class StepPlan:
     sequences: int
 
 
-class Workload(Protocol):
+class Workload(abc.ABC):
     """A model and the work that trains it.
 
-    Everything is a function of (seed, step): the loop may ask for any step at any time, in another process,
-    from another thread (`plan` only), or twice.
+    Everything is a function of (seed, step): the loop may ask for any step at any time, in another process, from
+    another thread (`plan` only), or twice.
+
+    Attributes:
+        model: the model to train, on its device.
     """
 
-    @property
-    def model(self) -> nn.Module:
-        """What is trained, on the device where it is trained."""
+    model: nn.Module
 
     def rate_factor(self, name: str) -> float:
-        """The share of the learning rate that the parameter of this name is trained with; 1 for all as a rule."""
+        """The factor on the learning rate of the parameter with this name; by default 1 for all."""
+        return 1.0
 
-    def fix_steps(self, total: int) -> None:
-        """Is told how many steps the run has, before the plans of that run are asked for.
+    def fix_steps(self, total: int) -> None:  # noqa: B027 - most workloads do not depend on it
+        """Receives the number of steps of the run before the loop asks for plans; by default does nothing.
 
-        A workload whose work depends on the length of the run (a length curriculum) takes it from here. It
-        may be told twice: a run with a budget in minutes makes its trial steps as a run of another length.
+        This is for workloads that depend on the length of the run (a length curriculum). It may be called twice: a run
+        with a budget in minutes does its trial steps as a run of another length.
         """
 
+    @abc.abstractmethod
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
-        """The work of `rank` among `world` ranks in step `step`, counted from 0. Called from a thread."""
+        """The work of `rank` out of `world` ranks in step `step`, counted from 0. Called from another thread."""
 
+    @abc.abstractmethod
     def loss(self, model: nn.Module, micro_batch: Any) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The part of a micro-batch in the loss of the whole step, and sums to be logged.
+        """The contribution of a micro-batch to the loss of the whole step, and sums for the log.
 
-        The loss is a scalar that is already divided by the totals of the whole step (all micro-batches of all
-        ranks), so that the parts add up to the loss. The sums are detached scalars that add up as well
-        ("mlm_nll", "mlm_count"); every micro-batch has the same names. `model` is the workload's model or a
-        wrapper around it that exchanges gradients: it is called once, as `model(...)`.
+        The loss is a scalar that is already divided by the totals of the whole step (all micro-batches of all ranks),
+        so the contributions add up to the loss. The sums are detached scalars that add up as well ("mlm_nll",
+        "mlm_count"); every micro-batch has the same names. `model` is the workload's model or a wrapper around it that
+        exchanges gradients: it is called once, as `model(...)`.
         """
 
+    @abc.abstractmethod
     def summarize(self, sums: Mapping[str, float]) -> Mapping[str, float]:
-        """The values of a line of the log, from the sums of one or several steps over all ranks."""
+        """The values of a log line, from the sums of one or several steps over all ranks."""
 
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
-        """Values on held-out data; empty if there are none. Runs in evaluation mode, without gradients."""
+        """Metrics on held-out data; by default none. Runs in evaluation mode, without gradients."""
+        return {}

@@ -1,7 +1,7 @@
-"""Changes that make vectors comparable: centring, removing common directions, whitening, unit length.
+"""Changes that make vectors comparable: centring, removal of common directions, whitening, normalization.
 
-What a change needs (a mean, directions, variances) is fitted on one set of vectors and applied to any other of the same
-width. All but the last step are one affine map, y = (x - mean) M, kept as a mean [D] and a matrix [D, K].
+The parameters of a change (mean, directions, variances) are fitted on one set of vectors and applied to any other of
+the same width. All but the last step form one affine map, y = (x - mean) M, stored as a mean [D] and a matrix [D, K].
 
 Letters: E vectors, D their width, K the width after the change.
 
@@ -37,24 +37,24 @@ Float32s = npt.NDArray[np.float32]
 
 _BLOCK = 4096  # vectors
 _NAME = "vector changes"
-# A variance below this share of the largest is what rounding leaves of none.
+# A variance below this fraction of the largest is rounding noise around 0.
 _FLAT = 1e-7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ChangeSettings:
-    """Which changes are made, in the order of the fields.
+    """The changes to apply, in the order of the fields.
 
-    Removing directions and whitening take the mean away too, as in their papers.
+    Removing directions and whitening also subtract the mean, as in their papers.
 
     Raises:
-        ConfigError: a number is impossible, or dimensions are chosen without whitening.
+        ConfigError: a number is invalid, or dimensions are set without whitening.
     """
 
-    center: bool = help_field(False, "take the mean vector away")
-    remove_top: int = help_field(0, "take away so many directions of the largest variance (all-but-the-top)")
-    whiten: bool = help_field(False, "make all directions equally wide and uncorrelated")
-    dimensions: int | None = help_field(None, "with whitening: keep so many directions of the largest variance")
+    center: bool = help_field(False, "subtract the mean vector")
+    remove_top: int = help_field(0, "remove this many directions of largest variance (all-but-the-top)")
+    whiten: bool = help_field(False, "make all directions uncorrelated, with equal variance")
+    dimensions: int | None = help_field(None, "with whitening: keep this many directions of largest variance")
     normalize: bool = help_field(False, "scale each vector to length 1")
 
     def __post_init__(self) -> None:
@@ -62,13 +62,13 @@ class ChangeSettings:
             self.remove_top >= 0,
             expected="remove_top of 0 or more directions",
             found=self.remove_top,
-            fix="name how many go",
+            fix="set the number of directions to remove",
         )
         require(
             self.dimensions is None or self.whiten,
             expected="whitening with dimensions",
             found="dimensions alone",
-            fix="whiten too",
+            fix="turn on whitening",
         )
         require(
             self.dimensions is None or self.dimensions >= 1,
@@ -79,7 +79,7 @@ class ChangeSettings:
 
     @property
     def is_nothing(self) -> bool:
-        """True if vectors stay as they are."""
+        """Whether vectors are left unchanged."""
         return self == ChangeSettings()
 
 
@@ -88,10 +88,10 @@ class VectorChange:
     """A fitted change.
 
     Attributes:
-        settings: what it does.
-        mean: float64 [D], taken away first; zeros where nothing is.
-        matrix: float64 [D, K], or None where no direction changes.
-        fitted_on: how many vectors it was fitted on.
+        settings: the changes it makes.
+        mean: float64 [D], subtracted first; zeros if nothing is subtracted.
+        matrix: float64 [D, K], or None if no direction changes.
+        fitted_on: the number of vectors it was fitted on.
     """
 
     settings: ChangeSettings
@@ -106,29 +106,29 @@ class VectorChange:
 
     @property
     def warning(self) -> str:
-        """What whoever makes this change should know; empty if nothing. D vectors or fewer do not fill D directions."""
+        """A warning for users of this change, or "". D or fewer centred vectors do not span D directions."""
         if self.matrix is None or self.fitted_on > len(self.mean):
             return ""
         return (
             f"the change was fitted on {counted(self.fitted_on, 'vector')} of width {len(self.mean)}, so it will not "
-            f"hold for other vectors; fit it on more than {len(self.mean)}, better thousands (`vectors --fit-on`)"
+            f"suit other vectors; fit it on more than {len(self.mean)}, preferably thousands (`vectors --fit-on`)"
         )
 
     @property
     def digest(self) -> str:
-        """The digest of all that decides the direction of a changed vector."""
+        """The digest of everything that determines the direction of a changed vector."""
         matrix = b"" if self.matrix is None else self.matrix.astype("<f8").tobytes()
         return digest_bytes(self.mean.astype("<f8").tobytes() + matrix)
 
     def require_width(self, width: int) -> None:
-        """Refuses vectors of another width than those the change was fitted on.
+        """Refuses vectors whose width differs from those the change was fitted on.
 
         Raises:
             InputError: the message names both widths.
         """
         if width != len(self.mean):
             raise InputError(
-                expected=f"vectors of width {len(self.mean)}, as the change was fitted on",
+                expected=f"vectors of width {len(self.mean)}, as in fitting the change",
                 found=f"width {width}",
                 fix="fit it on vectors of the same model",
             )
@@ -137,15 +137,15 @@ class VectorChange:
         """The changed vectors, float32 [E, K], from [E, D].
 
         Raises:
-            InputError: they have another width than those the change was fitted on, or a number is not finite.
+            InputError: their width differs from those the change was fitted on, or a number is not finite.
         """
         return np.concatenate([np.empty((0, self.width), np.float32), *self.stream(vectors)])
 
     def stream(self, vectors: Vectors) -> Iterator[Float32s]:
-        """The changed vectors in blocks, so that neither side need be in memory as a whole.
+        """The changed vectors in blocks, so that neither input nor output has to fit into memory.
 
         Raises:
-            InputError: they have another width than those the change was fitted on, or a number is not finite.
+            InputError: their width differs from those the change was fitted on, or a number is not finite.
         """
         _require_matrix(vectors)
         self.require_width(vectors.shape[1])
@@ -158,7 +158,7 @@ class VectorChange:
             yield changed.astype(np.float32)
 
     def save(self, path: Path) -> None:
-        """Writes the change as one .safetensors file, whose metadata holds the settings."""
+        """Writes the change as one .safetensors file, with the settings in its metadata."""
         tensors = {"mean": self.mean} | ({} if self.matrix is None else {"matrix": np.ascontiguousarray(self.matrix)})
         about = {"kind": _NAME, "settings": json.dumps(to_dict(self.settings)), "fitted_on": str(self.fitted_on)}
         with atomic_file(path) as file:
@@ -169,7 +169,7 @@ class VectorChange:
         """The change in a file.
 
         Raises:
-            InputError: the file is missing, damaged, or holds something else.
+            InputError: the file is missing or damaged, or is not a saved change.
         """
         try:
             with safe_open(path, framework="numpy") as file:
@@ -178,14 +178,14 @@ class VectorChange:
         except (SafetensorError, FileNotFoundError) as error:
             raise InputError(
                 expected=f"saved vector changes at '{path}'",
-                found=f"no such file or a damaged one ({error})",
-                fix="name the file that --save-changes wrote",
+                found=f"no such file, or a damaged one ({error})",
+                fix="name a file written by --save-changes",
             ) from None
         if about.get("kind") != _NAME or "mean" not in tensors:
             raise InputError(
                 expected=f"saved vector changes in '{path}'",
-                found=f"tensors {', '.join(tensors) or 'of no name'}",
-                fix="name the file that --save-changes wrote",
+                found=f"tensors {', '.join(tensors) or 'without names'}",
+                fix="name a file written by --save-changes",
             )
         return VectorChange(
             settings=from_dict(ChangeSettings, json.loads(about["settings"]), str(path)),
@@ -199,12 +199,12 @@ def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
     """The change fitted on vectors [E, D], which may be memory-mapped; they are read twice.
 
     Raises:
-        InputError: there are no vectors, a number is not finite, or they vary in fewer directions than are asked for.
+        InputError: there are no vectors, a number is not finite, or they vary in fewer directions than requested.
     """
     _require_matrix(vectors)
     count, width = vectors.shape
     if not count:
-        raise InputError(expected="vectors to fit on", found="none", fix="give one row a vector")
+        raise InputError(expected="vectors to fit on", found="none", fix="provide one row per vector")
     needs_mean = settings.center or settings.whiten or settings.remove_top > 0
     if not needs_mean:
         return VectorChange(settings=settings, mean=np.zeros(width), matrix=None, fitted_on=count)
@@ -220,10 +220,10 @@ def fit_change(vectors: Vectors, settings: ChangeSettings) -> VectorChange:
 
 
 def read_vectors(path: Path) -> Vectors:
-    """The vectors [E, D] of a .npy file, memory-mapped; of a .parquet file those of its column `vector`.
+    """The vectors [E, D] of a .npy file, memory-mapped, or of the column `vector` of a .parquet file.
 
     Raises:
-        InputError: the file is missing, damaged, or holds something else than vectors of floating-point numbers.
+        InputError: the file is missing or damaged, or does not contain vectors of floating-point numbers.
     """
     if path.suffix.lower() == ".parquet":
         return _read_column(path)
@@ -232,14 +232,14 @@ def read_vectors(path: Path) -> Vectors:
     except (FileNotFoundError, ValueError, EOFError) as error:
         found = "no such file" if isinstance(error, FileNotFoundError) else "none (a damaged file, or another format)"
         raise InputError(
-            expected=f"an array in '{path}'", found=found, fix="name a .npy or .parquet file, as `embed` writes it"
+            expected=f"an array in '{path}'", found=found, fix="name a .npy or .parquet file written by `embed`"
         ) from None
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or not np.issubdtype(vectors.dtype, np.floating):
         is_array = isinstance(vectors, np.ndarray)
         raise InputError(
-            expected=f"vectors, floating-point numbers on two axes, in '{path}'",
+            expected=f"vectors, a two-dimensional array of floating-point numbers, in '{path}'",
             found=f"{vectors.dtype} of shape {list(vectors.shape)}" if is_array else "several arrays",
-            fix="give one row a vector",
+            fix="provide one row per vector",
         )
     return vectors
 
@@ -247,7 +247,7 @@ def read_vectors(path: Path) -> Vectors:
 def _read_column(path: Path) -> Vectors:
     """The column `vector` of a Parquet file, copied into a temporary file so that it can be memory-mapped."""
     wrong = functools.partial(
-        InputError, expected=f"vectors in the column {VECTOR!r} of '{path}'", fix="name a file as `embed` writes it"
+        InputError, expected=f"vectors in the column {VECTOR!r} of '{path}'", fix="name a file written by `embed`"
     )
     try:
         file = pq.ParquetFile(path)
@@ -259,7 +259,7 @@ def _read_column(path: Path) -> Vectors:
             raise wrong(found=f"values of the type {kind}")
         shape, dtype = (file.metadata.num_rows, kind.list_size), np.dtype(kind.value_type.to_pandas_dtype())
         with tempfile.TemporaryFile() as copied:
-            # Without threads the batches of one row group at a time are in memory.
+            # Without threads, only one row group at a time is in memory.
             for batch in file.iter_batches(batch_size=_BLOCK, columns=[VECTOR], use_threads=False):
                 numbers = batch.column(0)
                 if numbers.null_count or numbers.values.null_count:
@@ -276,17 +276,17 @@ def _read_column(path: Path) -> Vectors:
 
 
 def require_finite(vectors: Vectors, name: str) -> None:
-    """Refuses vectors with NaN or infinity in them.
+    """Refuses vectors with NaN or infinity.
 
     Raises:
-        InputError: the message names the vectors and the first row that is wrong, from 0.
+        InputError: the message names the vectors and the first offending row, from 0.
     """
     for _ in _blocks(vectors, name):
         pass
 
 
 def write_npy(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]) -> None:
-    """Writes blocks of vectors as one .npy file of a known shape, float32, atomically."""
+    """Writes blocks of vectors atomically to one .npy file of a known shape, float32."""
     with atomic_file(path) as file:
         file.write(npy_header(*shape, np.dtype("<f4")))
         rows = 0
@@ -298,7 +298,7 @@ def write_npy(path: Path, blocks: Iterable[Float32s], shape: tuple[int, int]) ->
 
 
 def report_rows(before: VectorReport, after: VectorReport | None) -> list[tuple[Any, ...]]:
-    """What is said of vectors as the rows of a table: a name, then the number before and, if given, after a change."""
+    """Rows of a report table: a name, the value before and, if given, the value after a change."""
     reports = [before] if after is None else [before, after]
     return [
         ("vectors", *(report.count for report in reports)),
@@ -306,12 +306,9 @@ def report_rows(before: VectorReport, after: VectorReport | None) -> list[tuple[
         ("mean length", *(report.mean_length for report in reports)),
         ("cosine of random pairs: mean", *(report.mean_cosine for report in reports)),
         ("  standard deviation", *(report.deviation for report in reports)),
-        *((f"  {share:.0%} lie below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
-        ("common to all, share of the squares", *(report.shared for report in reports)),
-        *(
-            (f"variance in the first {top}", *(report.top_shares[top] for report in reports))
-            for top in before.top_shares
-        ),
+        *((f"  {share:.0%} are below", *(one.quantiles[share] for one in reports)) for share in (0.05, 0.5, 0.95)),
+        ("shared component, fraction of the squared length", *(report.shared for report in reports)),
+        *((f"variance in the top {top}", *(report.top_shares[top] for report in reports)) for top in before.top_shares),
         ("effective rank", *(report.effective_rank for report in reports)),
         ("partition ratio (1: no special direction)", *(report.partition_ratio for report in reports)),
     ]
@@ -325,9 +322,9 @@ def _matrix(covariance: Floats, settings: ChangeSettings, count: int) -> Floats:
     wanted = settings.remove_top + (settings.dimensions or 1)
     if wanted > usable:
         raise InputError(
-            expected=f"vectors that vary in {wanted} directions or more",
+            expected=f"vectors that vary in at least {wanted} directions",
             found=f"{count:,} vectors that vary in {usable}",
-            fix="fit on more vectors, or ask for fewer directions",
+            fix="fit on more vectors, or request fewer directions",
         )
     if settings.whiten:
         last = usable if settings.dimensions is None else wanted
@@ -338,7 +335,7 @@ def _matrix(covariance: Floats, settings: ChangeSettings, count: int) -> Floats:
 
 
 def _blocks(vectors: Vectors, name: str = "the vectors") -> Iterator[Floats]:
-    """The vectors in blocks; all numbers are finite."""
+    """The vectors in blocks, after checking that all numbers are finite."""
     for start in range(0, len(vectors), _BLOCK):
         block = vectors[start : start + _BLOCK].astype(np.float64)
         finite = np.isfinite(block).all(axis=1)
@@ -346,7 +343,7 @@ def _blocks(vectors: Vectors, name: str = "the vectors") -> Iterator[Floats]:
             raise InputError(
                 expected=f"finite numbers in {name}",
                 found=f"NaN or infinity in row {start + int(np.argmin(finite))}, counted from 0",
-                fix="make the row anew, or leave it out",
+                fix="compute the row again, or remove it",
             )
         yield block
 
@@ -354,7 +351,7 @@ def _blocks(vectors: Vectors, name: str = "the vectors") -> Iterator[Floats]:
 def _require_matrix(vectors: Vectors) -> None:
     if vectors.ndim != 2 or not vectors.shape[1]:
         raise InputError(
-            expected="vectors as an array of two axes",
+            expected="vectors as a two-dimensional array",
             found=f"an array of shape {list(vectors.shape)}",
-            fix="give one row a vector",
+            fix="provide one row per vector",
         )

@@ -1,17 +1,16 @@
-"""One vector a text, from an encoder that is not trained any further.
+"""One vector per text, from a frozen encoder.
 
 Letters: E texts, D width of the encoder.
 
-A text is read as [CLS] text [SEP]. Equal rows of a block are computed once; the rows of a block are sorted by length
-and go through the encoder in flat micro-batches, so nothing is padded. A folder of sentence-transformers says itself
-how its texts are read and pooled, and gives the vectors that it gives there.
+A text is read as [CLS] text [SEP]. Equal rows of a block are computed once. The rows of a block are sorted by length
+and encoded in flat micro-batches, without padding. A sentence-transformers folder defines how its texts are read and
+pooled, and its vectors are the same as in that library.
 
 Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
 """
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +20,6 @@ from bertsmith.metrics.vectors import unit
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
-from bertsmith.vectors.sentence_transformers import SentenceRecipe, load_encoder
 
 BLOCK = 1024  # texts that are sorted by length and computed together
 
@@ -33,22 +31,22 @@ class Embedder:
         encoder: the encoder, with its tokenizer.
         pooling: "mean" over all tokens of the row, [CLS] and [SEP] among them; "max" over them; "cls", the vector of
             [CLS]; "pooler", the layer on top of [CLS].
-        normalize: divide each vector by its length.
+        normalize: scale each vector to length 1.
         layers: a choice of `layer_mix`.
-        max_length: tokens of a row at most; longer texts lose their end, and are counted. None: what the model reads.
-        prompt: stands before every text.
-        special_tokens: `[SEP]` and the other special pieces in a text become their ids.
+        max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
+        prompt: a prefix for every text.
+        special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
     Attributes:
-        width: numbers in a vector.
-        texts: texts that were embedded, over all calls.
+        width: the dimension of the vectors.
+        texts: the number of texts embedded, over all calls.
         cut_texts: how many of them were longer than `max_length`.
-        cut_tokens: the tokens that they lost.
+        cut_tokens: the tokens they lost.
         empty_texts: how many had no token; their vector is that of [CLS] [SEP].
 
     Raises:
-        ConfigError: a name is unknown, or `max_length` is not one that the model can read.
-        CheckpointError: the pooler is asked for, and the model has none that was trained.
+        ConfigError: a name is unknown, or the model cannot read `max_length` tokens.
+        CheckpointError: the pooler is requested, and the model has no trained one.
     """
 
     def __init__(
@@ -69,55 +67,17 @@ class Embedder:
         self.max_length = limit if max_length is None else max_length
         require(
             3 <= self.max_length <= limit,
-            expected=f"max_length from 3 to {limit}, the positions of the model",
+            expected=f"max_length from 3 to {limit}, the model's number of positions",
             found=self.max_length,
-            fix="choose one between",
+            fix="choose a value in that range",
         )
         self.prompt, self.special_tokens = prompt, special_tokens
         self.width = self.choice.width(encoder.hidden_size)
         self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
 
-    @staticmethod
-    def load(
-        source: Path | str,
-        *,
-        pooling: str | None = None,
-        normalize: bool | None = None,
-        layers: str = "last",
-        max_length: int | None = None,
-        device: str = "auto",
-        precision: str = "fp32",
-    ) -> "Embedder":
-        """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-
-        Args:
-            pooling: None is what the folder says; where it says nothing, the mean.
-            normalize: None is what the folder says; where it says nothing, no.
-            layers: a choice of `layer_mix`.
-            max_length: None is what the folder says; where it says nothing, the positions of the model.
-            device: "auto", "cpu", "cuda" or "cuda:N".
-            precision: of the matrix products; vectors are float32 in any case.
-
-        Raises:
-            CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
-            ConfigError: a setting is impossible.
-        """
-        encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
-        said = recipe or SentenceRecipe(encoder=Path(source))
-        limit = encoder.model.max_tokens
-        return Embedder(
-            encoder,
-            pooling=said.pooling if pooling is None else pooling,
-            normalize=said.normalize if normalize is None else normalize,
-            layers=layers,
-            max_length=min(said.max_length or limit, limit) if max_length is None else max_length,
-            prompt=said.prompt,
-            special_tokens=recipe is not None,
-        )
-
     @property
     def settings(self) -> dict[str, object]:
-        """What the vectors depend on beside the texts, for JSON."""
+        """What the vectors depend on besides the texts, for JSON."""
         return {
             **self.encoder.settings(self.choice),
             "pooling": self.pooling,
@@ -128,17 +88,18 @@ class Embedder:
         }
 
     def embed(self, texts: Sequence[str]) -> Vectors:
-        """One vector a text, float32 [E, width], in their order."""
+        """One vector per text, float32 [E, width], in order."""
         return self.embed_counting(texts)[0]
 
     def encode(self, texts: Sequence[str]) -> Encoded:
-        """The pieces of each text, of its prompt too, without [CLS] and [SEP], before anything is cut."""
+        """The pieces of each text, including the prompt, without [CLS] and [SEP], before truncation."""
         return self.encoder.tokenizer.encode_batch(
-            [self.prompt + text for text in texts] if self.prompt else list(texts), special_tokens=self.special_tokens
+            [self.prompt + text for text in texts] if self.prompt else list(texts),
+            special_tokens="own" if self.special_tokens else False,
         )
 
     def embed_counting(self, texts: Sequence[str]) -> tuple[Vectors, Ints]:
-        """One vector a text, float32 [E, width], and the tokens that each lost at its end, int64 [E]."""
+        """One vector per text, float32 [E, width], and the number of tokens truncated from each, int64 [E]."""
         if not len(texts):
             return np.empty((0, self.width), dtype=np.float32), np.empty(0, dtype=np.int64)
         encoder, encoded = self.encoder, self.encode(texts)
@@ -157,7 +118,7 @@ class Embedder:
         return (unit(vectors) if self.normalize else vectors), cut
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
-        """The vectors of any number of texts, float32 [e, width] for each block of texts, in their order."""
+        """The vectors of any number of texts, float32 [e, width] per block of texts, in order."""
         source = iter(texts)
         while part := list(itertools.islice(source, block)):
             yield self.embed(part)

@@ -1,9 +1,9 @@
-"""Files of vectors that grow block by block, and go on after a crash.
+"""Vector files that are written block by block and resumed after a crash.
 
-While it is written, a file lies beside its place: the vectors in `X.npy.partial` (the parts of `X.parquet` in a folder
-of such a name), and in `X.npy.partial.json` what they are made of and how far they are whole. What was written after
-the last whole block is cut off when the work goes on, so a process that is killed at any moment, or a full disk, costs
-one block. In the end the file moves to its place, and `X.npy.json` keeps what it is made of.
+While a file is written, its vectors are in `X.npy.partial` (the parts of `X.parquet` in a folder of that name), and
+`X.npy.partial.json` records what they are made of and how many are complete. On resuming, everything after the last
+complete block is cut off, so a killed process or a full disk costs at most one block. At the end the file is moved to
+its final path, and `X.npy.json` keeps the record of what it is made of.
 """
 
 import os
@@ -19,25 +19,25 @@ _WRITING, _WHOLE = "writing", "whole"
 
 
 class VectorFile:
-    """A file of vectors with the record of what they are made of; a context manager.
+    """A vector file with a record of what it is made of; a context manager.
 
     Args:
-        path: where it will be; its ending says the format, .npy or .parquet.
-        made_of: what the vectors depend on (model, settings, input), for JSON. Work goes on only where it is the same.
-        width: numbers in a vector.
-        half: float16 in place of float32.
-        index: there are columns beside the vectors; in a .parquet file there may be some in any case.
-        resume: go on with the file where it was left; begin it where there is none.
-        replace: write over an existing one, or over what was left of one.
+        path: the final path; its extension gives the format, .npy or .parquet.
+        made_of: what the vectors depend on (model, settings, input), for JSON. A file resumes only if this is the same.
+        width: width of the vectors.
+        half: float16 instead of float32.
+        index: there are columns in addition to the vectors; a .parquet file may have some in any case.
+        resume: resume a partial file; start a new one if there is none.
+        replace: overwrite an existing file, or a partial one.
 
     Attributes:
-        done: what `commit` was told last; empty at the start.
-        is_complete: the file is at its place, made of the same.
+        done: the last value passed to `commit`; empty at the start.
+        is_complete: the file is at its final path, made of the same.
 
     Raises:
-        ConfigError: the ending is none of a format.
-        InputError: the place cannot be written.
-        RunError: there is a file, whole or not, that may not be touched, or that is made of something else.
+        ConfigError: the extension is not that of a known format.
+        InputError: the path is not writable.
+        RunError: there is a complete or partial file that may not be touched, or that is made of something else.
     """
 
     def __init__(
@@ -80,28 +80,28 @@ class VectorFile:
 
     @property
     def rows(self) -> int:
-        """The vectors that were written."""
+        """The number of vectors written."""
         return self._position.get("rows", 0) if self.is_complete else self.writer.rows
 
     def append(self, vectors: Vectors, columns: Columns | None = None) -> None:
-        """Writes vectors [r, width]; they count once `commit` was called.
+        """Writes vectors [r, width]; they count after `commit`.
 
         Args:
-            columns: arrays of r values, the same names each time.
+            columns: arrays of r values, with the same names in every call.
         """
         self.writer.append(vectors, columns or {})
 
     def commit(self, done: Mapping[str, Any]) -> None:
-        """Makes what was appended whole: from here the work goes on after a crash.
+        """Makes the appended vectors durable: after a crash, work resumes from here.
 
         Args:
-            done: what the caller needs to go on, for JSON.
+            done: what the caller needs to resume, for JSON.
         """
         self._position, self.done = self.writer.whole(), dict(done)
         self._write_state(_WRITING)
 
     def finish(self) -> None:
-        """Moves the file to its place, as `commit` left it, and the record beside it."""
+        """Moves the file, as of the last `commit`, to its final path and writes the record next to it."""
         self.writer.close()
         self._write_state(_WHOLE)
         self._place()
@@ -119,51 +119,51 @@ class VectorFile:
         write_json(self.state_path, state)
 
     def _take_up(self) -> None:
-        """Reads how far the work has come; what was all written moves to its place."""
+        """Reads the state of a partial file; one that is fully written moves to its final path."""
         if self.state_path.exists():
             if self._read(self.state_path) == _WHOLE:
                 self._place()
         elif self.path.exists():
             if not self.record_path.exists():
                 raise RunError(
-                    expected=f"'{self.record_path}', which says what '{self.path}' is made of",
+                    expected=f"'{self.record_path}', which records what '{self.path}' is made of",
                     found="no such file",
-                    fix="name another file, or say --replace",
+                    fix="name another file, or use --replace",
                 )
             self._read(self.record_path)
             self.is_complete = True
 
     def _read(self, path: Path) -> str:
-        """Takes what the state of a file that is made of the same says, and returns its stage."""
+        """Loads the state of a file, checks that it is made of the same, and returns its stage."""
         state = read_json(path)
         if not isinstance(state, dict) or not {"stage", "made_of", "position", "done"} <= set(state):
             raise InputError(
-                expected=f"the state of a file of vectors in '{path}'",
+                expected=f"the state of a vector file in '{path}'",
                 found="something else",
-                fix="restore it, or begin anew with --replace",
+                fix="restore it, or start over with --replace",
             )
         before = state["made_of"]
         for name in {**before, **self.made_of}:
             if before.get(name) != self.made_of.get(name):
                 raise RunError(
-                    expected=f"the {name} that '{self.path}' was begun with, {before.get(name)}",
+                    expected=f"the {name} that '{self.path}' was started with, {before.get(name)}",
                     found=str(self.made_of.get(name)),
-                    fix="give the same again, or begin anew with --replace",
+                    fix="use the same again, or start over with --replace",
                 )
         self._position, self.done = state["position"], state["done"]
         return str(state["stage"])
 
 
 def require_place(path: Path, *, index: bool = False, resume: bool = False, replace: bool = False) -> None:
-    """Refuses a place where no file of vectors can be written, before work is spent on its content.
+    """Refuses a path where a vector file cannot be written, before its content is computed.
 
     Args:
-        index: there are columns beside the vectors, which may go to a file of their own.
+        index: there are columns in addition to the vectors, which may go to a separate file.
 
     Raises:
-        ConfigError: the ending is none of a format.
-        InputError: the place cannot be written.
-        RunError: there is a file, or the beginning of one, that nobody wants to go on with or to replace.
+        ConfigError: the extension is not that of a known format.
+        InputError: the path is not writable.
+        RunError: there is a complete or partial file, and neither `resume` nor `replace` allows for it.
     """
     places = final_places(path, index=index)
     for place in places:
@@ -174,29 +174,29 @@ def require_place(path: Path, *, index: bool = False, resume: bool = False, repl
     for place in places:
         if os.path.lexists(place):
             raise RunError(
-                expected=f"no file at '{place}'", found="one that exists", fix="name another file, or say --replace"
+                expected=f"no file at '{place}'", found="an existing file", fix="name another file, or use --replace"
             )
     if begun:
         raise RunError(
-            expected=f"no file at '{path}'", found="the beginning of one", fix="go on with --resume, or say --replace"
+            expected=f"no file at '{path}'", found="a partial file", fix="resume with --resume, or use --replace"
         )
 
 
 def final_places(path: Path, *, index: bool = False) -> list[Path]:
-    """The files that there are in the end: the vectors, the columns where they have a file of their own, the record.
+    """The finished files: the vectors, the columns if they have a separate file, the record.
 
     Raises:
-        ConfigError: the ending is none of a format.
+        ConfigError: the extension is not that of a known format.
     """
     beside = writer_for(path)(path, 0).index_path if index else None
     return [path, *([] if beside is None else [beside]), _record_path(path)]
 
 
 def written_places(path: Path, *, index: bool = False) -> list[Path]:
-    """All that may be written or removed for a file of vectors, while it is written and in the end.
+    """All paths that may be written or removed for a vector file, during and after writing.
 
     Raises:
-        ConfigError: the ending is none of a format.
+        ConfigError: the extension is not that of a known format.
     """
     stale = stale_index(path)
     final = [*final_places(path, index=index), *([] if stale is None else [stale])]
@@ -204,7 +204,7 @@ def written_places(path: Path, *, index: bool = False) -> list[Path]:
 
 
 def stale_index(path: Path) -> Path | None:
-    """The file of columns that the record of an earlier file at `path` says it has; None where it says none."""
+    """The columns file named in the record of an earlier file at `path`; None if the record names none."""
     beside, record = writer_for(path)(path, 0).index_path, _record_path(path)
     if beside is None or not record.is_file():
         return None

@@ -1,6 +1,6 @@
-"""Files of vectors from files of text: read block by block, written block by block, and gone on with after a crash.
+"""Jobs that turn text files into vector files: read and written block by block, resumable after a crash.
 
-The memory that is needed is that of one block, whatever the size of the file.
+Memory use is that of one block, whatever the size of the file.
 """
 
 import contextlib
@@ -26,22 +26,22 @@ from bertsmith.vectors.files import VectorFile, require_place, written_places
 from bertsmith.vectors.token_features import TokenFeatures
 from bertsmith.vectors.writers import Columns, Vectors
 
-TEXTS = 2048  # of a block, which is sorted by length and made whole together
-TOKEN_TEXTS = 512  # of a block whose words or pieces get vectors
+TEXTS = 2048  # per block; a block is sorted by length and committed as a whole
+TOKEN_TEXTS = 512  # per block for vectors of words or pieces
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VectorSummary:
-    """What came of a file.
+    """The result of writing a vector file.
 
     Attributes:
         out: the file.
-        texts: lines that were read, in this run and before.
+        texts: lines read, in this run and before.
         rows: vectors in the file.
-        width: numbers in a vector.
-        counts: texts that were cut, tokens they lost, empty texts, and the like.
-        notes: what the user should know of that, a sentence each.
-        seconds: this run took; 0 where nothing was left to do.
+        width: width of the vectors.
+        counts: truncated texts, tokens cut from them, empty texts and so on.
+        notes: what the user should know about these counts, one sentence each.
+        seconds: duration of this run; 0 if nothing was left to do.
     """
 
     out: Path
@@ -65,7 +65,7 @@ class VectorSummary:
 
 
 class VectorJob(ABC):
-    """What is made of a block of texts."""
+    """Computes the vectors of a block of texts."""
 
     block = TEXTS
     index = False
@@ -78,27 +78,27 @@ class VectorJob(ABC):
     @property
     @abstractmethod
     def made_of(self) -> dict[str, Any]:
-        """What the vectors depend on beside the texts."""
+        """What the vectors depend on besides the texts."""
 
     @abstractmethod
     def vectors(self, texts: Sequence[str], first: int) -> Iterator[tuple[Vectors, Columns]]:
-        """The vectors of some texts in parts, with the columns beside them; `first` is the number of the first text."""
+        """Yields vectors of the texts with their columns, in parts; `first` is the number of the first text."""
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
-        """What was counted in all calls."""
+        """The counts over all calls."""
 
     @abstractmethod
     def notes(self, counts: Mapping[str, int]) -> list[str]:
-        """What the user should know of the counts."""
+        """What the user should know about the counts."""
 
 
 class TextVectors(VectorJob):
-    """One vector a text.
+    """One vector per text.
 
     Args:
-        embedder: gives them.
-        text: put the texts beside them.
+        embedder: computes the vectors.
+        text: add the texts as a column.
     """
 
     def __init__(self, embedder: Embedder, *, text: bool = False) -> None:
@@ -132,19 +132,19 @@ class TextVectors(VectorJob):
         notes = []
         if counts["cut_texts"]:
             notes.append(
-                f"texts longer than {self.embedder.max_length} tokens, cut: {counts['cut_texts']:,}, "
-                f"{counts['cut_tokens']:,} tokens in all"
+                f"texts longer than {self.embedder.max_length} tokens, truncated: {counts['cut_texts']:,}, "
+                f"{counts['cut_tokens']:,} tokens cut in total"
             )
         if counts["empty_texts"]:
-            notes.append(f"empty texts, whose vector is that of [CLS] [SEP]: {counts['empty_texts']:,}")
+            notes.append(f"empty texts, embedded as [CLS] [SEP]: {counts['empty_texts']:,}")
         return notes
 
 
 class TokenVectorsOfTexts(VectorJob):
-    """A vector for each word or piece of each text.
+    """One vector for each word or piece of each text.
 
     Args:
-        features: gives them.
+        features: computes the vectors.
     """
 
     block = TOKEN_TEXTS
@@ -167,7 +167,7 @@ class TokenVectorsOfTexts(VectorJob):
         """See `VectorJob`."""
         for found in self.features.read(texts, first):
             yield found.vectors, self._columns(found.line, found.token, found.begin, found.end)
-        # So that a file has its columns, whatever is in it.
+        # Yielded so that even an empty file has its columns.
         nothing = np.empty(0, np.int64)
         yield np.empty((0, self.width), np.float32), self._columns(nothing, [], nothing, nothing)
 
@@ -179,9 +179,11 @@ class TokenVectorsOfTexts(VectorJob):
         """See `VectorJob`."""
         notes = []
         if counts["long_texts"]:
-            notes.append(f"texts longer than {self.features.max_length} tokens, in windows: {counts['long_texts']:,}")
+            notes.append(
+                f"texts longer than {self.features.max_length} tokens, read in windows: {counts['long_texts']:,}"
+            )
         if counts["empty_texts"]:
-            notes.append(f"texts without a token, which have no row: {counts['empty_texts']:,}")
+            notes.append(f"texts without tokens, which have no row: {counts['empty_texts']:,}")
         return notes
 
     def _columns(self, line: Any, token: list[str], begin: Any, end: Any) -> Columns:
@@ -203,21 +205,21 @@ def write_vectors(
     resume: bool = False,
     replace: bool = False,
 ) -> VectorSummary:
-    """Writes the vectors of all texts of a file to `out`; see `VectorFile` for what becomes of it after a crash.
+    """Writes the vectors of all texts of a file to `out`; see `VectorFile` for resuming after a crash.
 
-    A file is read once before, to the end, so that a damaged one is refused before work is spent on it, and the time
-    that is left can be told. What does not come from a file is read once.
+    A file is first read once to the end, so that a damaged one is rejected before any work is done and the remaining
+    time can be estimated. Stdin is read only once.
 
     Args:
         half: write float16.
-        resume: go on where the work stopped.
-        replace: write over an existing file.
+        resume: resume where the work stopped.
+        replace: overwrite an existing file.
 
     Raises:
-        InputError: the texts cannot be read, or the place cannot be written.
-        RunError: there is a file at `out`, or it was begun with other settings or texts, or the texts change
-            while they are read, or the disk is full.
-        ConfigError: `out` has an ending of no format.
+        InputError: the texts cannot be read, or the path is not writable.
+        RunError: there is a file at `out`, or it was started with other settings or texts, or the texts change while
+            they are read, or the disk is full.
+        ConfigError: the extension of `out` is not that of a known format.
     """
     if not source.is_stdin:
         for place in written_places(out, index=job.index):
@@ -249,14 +251,12 @@ def write_vectors(
                         progress.advance(len(block), f"{amount(file.rows)} vectors")
                 if not source.is_stdin and str(read) != made_of["texts"]:
                     raise RunError(
-                        expected=f"the {total:,} texts that '{source.path}' held at the start",
-                        found=f"{done:,} others, since it was changed meanwhile",
-                        fix="begin anew with --replace when it is whole",
+                        expected=f"the {total:,} texts that '{source.path}' had at the start",
+                        found=f"{done:,} different texts, because the file was changed meanwhile",
+                        fix="start over with --replace when the file is complete",
                     )
                 if not done:
-                    raise InputError(
-                        expected=f"texts in '{source.path}'", found="none", fix="name a file that holds some"
-                    )
+                    raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file with texts")
                 file.finish()
     return VectorSummary(
         out=out,
@@ -271,21 +271,21 @@ def write_vectors(
 
 @contextlib.contextmanager
 def _full_disk_in_words(out: Path) -> Iterator[None]:
-    """Says how the work goes on where the disk is full."""
+    """Turns a full disk into an error that says how to resume."""
     try:
         yield
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise RunError(
-            expected=f"room on the disk for '{out}'",
-            found="none left; what was whole is kept",
-            fix="free some and go on with --resume",
+            expected=f"disk space for '{out}'",
+            found="none left; complete blocks are kept",
+            fix="free some space and resume with --resume",
         ) from None
 
 
 def _survey(source: TextLines) -> tuple[int, str]:
-    """How many texts there are, and their digest."""
+    """The number of texts, and their digest."""
     read, count = RunningDigest(), 0
     for block in text_blocks(source):
         read.add(block)
@@ -294,10 +294,10 @@ def _survey(source: TextLines) -> tuple[int, str]:
 
 
 def _skip(texts: Iterator[str], file: VectorFile, read: RunningDigest) -> int:
-    """Goes behind the texts whose vectors are there, and returns how many they are.
+    """Skips the texts whose vectors are already written, and returns their number.
 
     Raises:
-        RunError: they are others than those that were read before.
+        RunError: the texts differ from those read before.
     """
     wanted = int(file.done.get("texts", 0))
     done = 0
@@ -311,7 +311,7 @@ def _skip(texts: Iterator[str], file: VectorFile, read: RunningDigest) -> int:
 
 def _other_texts(out: Path) -> RunError:
     return RunError(
-        expected=f"the texts that '{out}' was begun with",
+        expected=f"the texts that '{out}' was started with",
         found="others",
-        fix="give the same again, or begin anew with --replace",
+        fix="use the same again, or start over with --replace",
     )

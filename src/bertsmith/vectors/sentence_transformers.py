@@ -1,7 +1,7 @@
-"""How a folder of sentence-transformers makes one vector of a text: which pooling, what length, normalized or not.
+"""How a sentence-transformers folder computes the vector of a text: pooling, length, normalization.
 
-Such a folder lists its modules in `modules.json`: an encoder, a pooling, often a normalization to length 1. They are
-read in the old form (`pooling_mode_mean_tokens: true`) and in the new one (`pooling_mode: "mean"`).
+Such a folder lists its modules in `modules.json`: an encoder, a pooling, often a normalization. Both forms of the
+pooling configuration are supported, the old (`pooling_mode_mean_tokens: true`) and the new (`pooling_mode: "mean"`).
 
 Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `Transformer` of sentence-transformers.
 """
@@ -10,11 +10,8 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.files import read_json
-from bertsmith.text.wordpiece import WordPieceTokenizer
 
 MODULES = "modules.json"
 _ENCODER_SETTINGS = "sentence_bert_config.json"
@@ -32,15 +29,15 @@ _OLD_NAMES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SentenceRecipe:
-    """What a folder of sentence-transformers says of its vectors.
+    """How a sentence-transformers folder computes its vectors.
 
     Attributes:
-        encoder: the folder with the weights; the folder itself, or one inside it.
+        encoder: the folder with the weights: the folder itself, or one inside it.
         pooling: mean, cls or max.
-        normalize: vectors have the length 1.
-        max_length: tokens that are read, [CLS] and [SEP] among them; None where it is not said.
-        lowercase: texts are lower-cased, whatever the tokenizer of the encoder says.
-        prompt: what stands before every text.
+        normalize: vectors are scaled to length 1.
+        max_length: maximum tokens per row, including [CLS] and [SEP]; None if not specified.
+        lowercase: texts are lower-cased, whatever the encoder's tokenizer says.
+        prompt: a prefix for every text.
     """
 
     encoder: Path
@@ -51,41 +48,15 @@ class SentenceRecipe:
     prompt: str = ""
 
 
-def load_encoder(
-    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
-) -> tuple[FrozenEncoder, SentenceRecipe | None]:
-    """The encoder of a source, which reads texts as its recipe says, and the recipe where there is one.
-
-    Args:
-        source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-        pooled: texts get one vector each, so the recipe has to be one that is computed here from end to end.
-        device: "auto", "cpu", "cuda" or "cuda:N".
-        precision: of the matrix products.
-
-    Raises:
-        CheckpointError: the model cannot be read, has no vocabulary, or asks for something that is not computed here.
-        ConfigError: the device is absent or the precision unknown.
-    """
-    recipe = read_recipe(Path(source), pooled=pooled)
-    folder = load_any(source if recipe is None else recipe.encoder)
-    if recipe is None:
-        recipe = read_recipe(folder.path, pooled=pooled)
-    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
-        before = folder.tokenizer.rules
-        rules = dataclasses.replace(before, lowercase=True, strip_accents=before.strips_accents)
-        folder = dataclasses.replace(folder, tokenizer=WordPieceTokenizer(folder.tokenizer.vocabulary, rules))
-    return FrozenEncoder.load(folder, device=device, precision=precision), recipe
-
-
 def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
-    """What the folder says, or None where it is none of sentence-transformers.
+    """The recipe of a folder, or None if it is not a sentence-transformers folder.
 
     Args:
-        pooled: False asks for the encoder and how it reads alone, whatever the folder does with its vectors.
+        pooled: False: read only the encoder and how it reads texts, whatever the folder does with its vectors.
 
     Raises:
-        InputError: a file is no JSON.
-        CheckpointError: the folder asks for something that is not computed here, such as a dense layer.
+        InputError: a file is not JSON.
+        CheckpointError: the folder needs something unsupported, such as a dense layer.
     """
     if not (folder / MODULES).is_file():
         return None
@@ -104,8 +75,8 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         else:
             raise CheckpointError(
                 expected=f"an encoder, a pooling and a normalization in '{folder / MODULES}'",
-                found=f"a module {kind or '?'}, which is not computed here",
-                fix="name a model without it, or the folder of its encoder alone",
+                found=f"a module {kind or '?'}, which is not supported",
+                fix="name a model without it, or only the folder of its encoder",
             )
     said = _object(encoder / _ENCODER_SETTINGS)
     if not pooled:
@@ -114,14 +85,14 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         )
     if not pooling:
         raise CheckpointError(
-            expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name the folder of the encoder alone"
+            expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name only the folder of the encoder"
         )
     prompt = _prompt(folder / _PROMPTS)
     if prompt and not includes_prompt:
         raise CheckpointError(
-            expected=f"the prompt among what '{folder}' pools",
-            found=f"{prompt!r}, which it leaves out",
-            fix="choose another model, or the folder of its encoder alone",
+            expected=f"a prompt that is included in the pooling of '{folder}'",
+            found=f"{prompt!r}, which is left out",
+            fix="choose another model, or only the folder of its encoder",
         )
     return SentenceRecipe(
         encoder=encoder,
@@ -143,7 +114,7 @@ def _modules(folder: Path) -> list[dict[str, Any]]:
 
 
 def _inside(folder: Path, path: str) -> Path:
-    """The folder of a module, which lies in that of the model."""
+    """The folder of a module, which must be inside the model's folder."""
     place = folder / path
     if not place.resolve().is_relative_to(folder.resolve()):
         raise CheckpointError(
@@ -153,7 +124,7 @@ def _inside(folder: Path, path: str) -> Path:
 
 
 def _pooling(path: Path) -> tuple[str, bool]:
-    """The one pooling of a `1_Pooling/config.json`, in its old or its new form, and whether a prompt is pooled too."""
+    """The pooling of a `1_Pooling/config.json`, in the old or new form, and whether the prompt is pooled too."""
     said = read_json(path)
     if not isinstance(said, dict):
         raise CheckpointError(expected=f"settings in '{path}'", found="something else", fix="download it again")
@@ -162,26 +133,26 @@ def _pooling(path: Path) -> tuple[str, bool]:
     if len(names) != 1 or names[0] not in _FOLDER_POOLINGS:
         raise CheckpointError(
             expected=f"one of the poolings {', '.join(_FOLDER_POOLINGS)} in '{path}'",
-            found=" beside ".join(map(str, names)) or "none",
-            fix="choose another pooling (--pooling) for the folder of the encoder alone, or another model",
+            found=" and ".join(map(str, names)) or "none",
+            fix="name only the folder of the encoder, with a --pooling, or another model",
         )
     return str(names[0]), bool(said.get("include_prompt", True))
 
 
 def _object(path: Path) -> dict[str, Any]:
-    """The settings of a file that need not be there."""
+    """The settings in a file; empty if there is no such file."""
     said = read_json(path) if path.is_file() else {}
     return said if isinstance(said, dict) else {}
 
 
 def _max_length(encoder: Path, said: dict[str, Any]) -> int | None:
-    """The tokens of `max_seq_length`; where it is not said, those of the tokenizer."""
+    """The `max_seq_length`; if not specified, the tokenizer's limit."""
     found = said.get("max_seq_length") or _object(encoder / "tokenizer_config.json").get("model_max_length")
     return int(found) if isinstance(found, int | float) and found > 0 else None
 
 
 def _prompt(path: Path) -> str:
-    """The prompt that goes before every text where nothing else is said."""
+    """The default prompt, a prefix for every text."""
     said = _object(path)
     name, prompts = said.get("default_prompt_name"), said.get("prompts")
     return str(prompts.get(name, "")) if name and isinstance(prompts, dict) else ""

@@ -1,11 +1,11 @@
-"""Vectors of words or of pieces, out of an encoder that is not trained any further.
+"""Vectors of words or of pieces, from a frozen encoder.
 
-Letters: P pieces of all texts, R vectors that come out, w words of one sentence, D width of the encoder.
+Letters: P pieces of all texts, R output vectors, w words of one sentence, D width of the encoder.
 
-A text that is longer than a row is read in windows of which each begins half a row after the one before it. Every piece
-is taken from the window where it has the most context, at least a quarter of a row on each side or what the text has,
-so no word is lost. A word is what the model's own rules cut at white space and punctuation. Equal rows that are worked
-on together are computed once.
+A text longer than a row is read in windows, each starting half a row after the previous one. Every piece is taken from
+the window where it has the most context: at least a quarter of a row on each side, or all that the text has. So no word
+is lost. Words are split by the model's own rules, at white space and punctuation. Equal rows in a chunk are computed
+once.
 
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code, for the vectors of pieces.
 """
@@ -13,7 +13,6 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +25,9 @@ from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.windows import windows
-from bertsmith.vectors.sentence_transformers import load_encoder
 
 UNITS = ("first", "mean", "pieces")
-CHUNK_BYTES = 2**27  # of vectors of pieces that are in memory at once
+CHUNK_BYTES = 2**27  # of piece vectors in memory at once
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -37,11 +35,11 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenVectors:
-    """Some words or pieces, one after another, with their vectors.
+    """Consecutive words or pieces, with their vectors.
 
     Attributes:
-        line: int64 [R], the text that each stands in, counted from 0.
-        token: the word as it stands in the text, or the piece of the vocabulary.
+        line: int64 [R], the text of each, counted from 0.
+        token: the word as written in the text, or the piece of the vocabulary.
         begin: int64 [R], the first character in the text.
         end: int64 [R], one past the last.
         vectors: float32 [R, width].
@@ -56,7 +54,7 @@ class TokenVectors:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Windows:
-    """Rows over flat pieces in their order, int64 [N]; `own_*` are the pieces whose vectors are taken from them."""
+    """Windows over the flat pieces, in order, int64 [N]; `own_*` are the pieces whose vectors come from each window."""
 
     begin: Ints
     end: Ints
@@ -65,21 +63,21 @@ class _Windows:
 
 
 class TokenFeatures:
-    """An encoder that gives a vector to each word or piece.
+    """An encoder that computes a vector for each word or piece.
 
     Args:
         encoder: the encoder, with its tokenizer.
         layers: a choice of `layer_mix`.
-        unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", each by itself.
-        max_length: tokens of a row at most; None: what the model reads.
+        unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", one vector each.
+        max_length: maximum tokens per row; None: what the model reads.
 
     Attributes:
-        width: numbers in a vector.
-        long_texts: texts that were read in windows, over all calls.
-        empty_texts: texts without a piece, which have no vector.
+        width: the dimension of the vectors.
+        long_texts: the number of texts read in windows, over all calls.
+        empty_texts: the number of texts without pieces, which have no vector.
 
     Raises:
-        ConfigError: a name is unknown, or `max_length` is not one that the model can read.
+        ConfigError: a name is unknown, or the model cannot read `max_length` tokens.
     """
 
     def __init__(
@@ -94,39 +92,18 @@ class TokenFeatures:
         self.width = self.choice.width(encoder.hidden_size)
         self.long_texts = self.empty_texts = 0
 
-    @staticmethod
-    def load(
-        source: Path | str,
-        *,
-        layers: str = "last",
-        unit: str = "first",
-        max_length: int | None = None,
-        device: str = "auto",
-        precision: str = "fp32",
-    ) -> "TokenFeatures":
-        """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
-
-        A folder of sentence-transformers says which folder its encoder is in and whether texts are lower-cased.
-
-        Raises:
-            CheckpointError: the model cannot be read or has no vocabulary.
-            ConfigError: a setting is impossible.
-        """
-        encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
-        return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)
-
     @property
     def settings(self) -> dict[str, object]:
-        """What the vectors depend on beside the texts, for JSON."""
+        """What the vectors depend on besides the texts, for JSON."""
         return {**self.encoder.settings(self.choice), "unit": self.unit, "max_length": self.max_length}
 
     def word_vectors(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
-        """The words of each sentence as float32 [w, width] on the CPU, one row a word whatever it is made of.
+        """The word vectors of each sentence, float32 [w, width] on the CPU, one per given word.
 
-        A word of which the rules leave nothing is read as [UNK].
+        A word that the tokenizer normalizes to nothing is read as [UNK].
 
         Raises:
-            ConfigError: the unit is pieces, or the vectors take too much memory.
+            ConfigError: the unit is pieces, or the vectors need too much memory.
         """
         require(self.unit != "pieces", expected="words as the unit", found="pieces", fix="choose first or mean")
         tokenizer = self.encoder.tokenizer
@@ -134,7 +111,7 @@ class TokenFeatures:
         words = np.array([numbers.setdefault(word, len(numbers)) for words in sentences for word in words], np.int64)
         different = tokenizer.encode_words(list(numbers))
         counts = np.append(np.maximum(different.lengths, 1), 1)
-        # What the rules leave nothing of begins at the [UNK] behind all others.
+        # Words without pieces point to the [UNK] appended after all others.
         starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))
         ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
         pieces_of_word = counts[words]
@@ -149,7 +126,7 @@ class TokenFeatures:
         return [whole[begin:end] for begin, end in itertools.pairwise(borders.tolist())]
 
     def read(self, texts: Sequence[str], first_line: int = 0) -> Iterator[TokenVectors]:
-        """The words or pieces of some texts in their order, as many at a time as fit into `CHUNK_BYTES`.
+        """The words or pieces of the texts, in order, in chunks of at most `CHUNK_BYTES`.
 
         Args:
             first_line: the number of the first text.
@@ -177,7 +154,7 @@ class TokenFeatures:
             yield TokenVectors(line=lines + first_line, token=token, begin=begins, end=ends, vectors=vectors)
 
     def _vectors(self, texts: Encoded, is_first: Flags) -> Iterator[tuple[slice, Vectors]]:
-        """The vectors of the units of all texts in chunks, each with which units they are.
+        """The vectors of the units of all texts, in chunks, each with the slice of its units.
 
         Args:
             is_first: bool [P], the first piece of each unit.
@@ -187,7 +164,7 @@ class TokenFeatures:
         done = 0
         for begin, end, vectors in self._pieces(texts, wanted):
             if self.unit == "mean":
-                # A word may go on in the next chunk; its pieces wait for the others.
+                # A word may continue in the next chunk; its pieces are carried over.
                 vectors = np.concatenate([held_vectors, vectors]) if held else vectors
                 starts = np.flatnonzero(is_first[begin - held : end])
                 goes_on = end < len(is_first) and not is_first[end]
@@ -202,14 +179,14 @@ class TokenFeatures:
             done += len(vectors)
 
     def _pieces(self, texts: Encoded, wanted: Flags) -> Iterator[tuple[int, int, Vectors]]:
-        """The vectors of the wanted pieces in [begin, end) of the flat pieces, in chunks that follow one another.
+        """The vectors of the wanted pieces in [begin, end) of the flat pieces, in consecutive chunks.
 
         Equal rows of a chunk are computed once.
         """
         rows = self._windows(texts)
         before = np.concatenate([[0], np.cumsum(wanted)])
         counts = before[rows.own_end] - before[rows.own_begin]
-        # Rows without a wanted piece are not computed; their pieces belong to the chunk all the same.
+        # Rows without a wanted piece are not computed, but their pieces still belong to the chunk.
         used = np.flatnonzero(counts)
         most = max(CHUNK_BYTES // (4 * self.width), 1)
         chunk_of_row = (np.cumsum(counts[used]) - 1) // most
@@ -224,13 +201,14 @@ class TokenFeatures:
                 model_limit=self._limit,
             )
             own = rows.own_end[part] - rows.own_begin[part]
+            start = len(self.encoder.tokenizer.template.start)
             pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
-            places = (pieces + np.repeat(packed.offsets[:-1] + 1 - rows.begin[part], own))[wanted[pieces]]
+            places = (pieces + np.repeat(packed.offsets[:-1] + start - rows.begin[part], own))[wanted[pieces]]
             yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
             begin = end
 
     def _windows(self, texts: Encoded) -> _Windows:
-        """The rows that hold all pieces: a text that fits is one."""
+        """The windows over all pieces; a text that fits has one."""
         begin, end, own_end = [], [], []
         for offset, ids in zip(texts.offsets.tolist(), texts, strict=False):
             if len(ids) <= self._room:

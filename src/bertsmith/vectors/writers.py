@@ -1,9 +1,9 @@
-"""The formats of files of vectors: .npy and .parquet, appended to block by block.
+"""Writers for vector files, .npy and .parquet, that append block by block.
 
-Letters: r rows that are appended.
+Letters: r rows appended at once.
 
-A writer works beside the final place and knows positions: what lies before one is whole and on the disk, and writing
-can begin again there. `VectorFile` decides when.
+A writer works on partial files next to the final path and has positions: everything before a position is complete and
+on disk, and writing can resume there. `VectorFile` decides when.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ Position = Mapping[str, int]
 
 
 class VectorWriter(ABC):
-    """What one format does to append, to begin again at a whole block, and to end.
+    """Base of the writers: appends blocks, resumes after a complete block, and finishes the file.
 
     Args:
-        path: the final place.
-        width: numbers in a vector.
-        half: they are kept as float16.
-        index: there are columns beside the vectors.
+        path: the final path.
+        width: width of the vectors.
+        half: store float16.
+        index: there are columns in addition to the vectors.
     """
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
@@ -50,40 +50,40 @@ class VectorWriter(ABC):
 
     @property
     def index_path(self) -> Path | None:
-        """The file beside the final place that columns go to; None where they stand in the same file."""
+        """The separate file for columns, next to the final path; None if they are in the same file."""
         return None
 
     @abstractmethod
     def begin(self, position: Position) -> None:
-        """Makes ready to write behind `position`, which `whole` gave, or from nothing; what lies behind it goes.
+        """Prepares to write after `position`, a value of `whole`, or from the start; discards everything after it.
 
         Raises:
-            RunError: less is there than was whole.
+            RunError: the files are shorter than `position` says.
         """
 
     @abstractmethod
     def append(self, vectors: Vectors, columns: Columns) -> None:
-        """Writes r rows: vectors [r, width] and arrays of r values. They are whole once `whole` was called."""
+        """Writes r rows: vectors [r, width] and arrays of r values. They are complete after a call of `whole`."""
 
     @abstractmethod
     def whole(self) -> dict[str, int]:
-        """The position behind all that was appended, which now is on the disk."""
+        """Syncs everything appended to disk and returns the position after it."""
 
     @abstractmethod
     def end(self, position: Position) -> None:
-        """Puts what lies before `position` at its place as a file; called again, it does what was left to do."""
+        """Moves everything before `position` to the final path; if called again, it finishes what is left to do."""
 
     @abstractmethod
     def close(self) -> None:
-        """Closes what is open."""
+        """Closes open files."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Removes what was written beside the place."""
+        """Removes the partial files."""
 
 
 class NpyWriter(VectorWriter):
-    """An array [rows, width]; columns go to `X.tokens.jsonl`, an object a row."""
+    """Writes an array [rows, width]; columns go to `X.tokens.jsonl`, one object per row."""
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         super().__init__(path, width, half=half, index=index)
@@ -142,7 +142,7 @@ class NpyWriter(VectorWriter):
 
     def close(self) -> None:
         """See `VectorWriter`."""
-        # What is not on the disk yet is not whole, so it may be lost; a full disk was told where it was met.
+        # Data not yet on disk is not complete, so it may be lost; a full disk was already reported.
         for file in self._files:
             with contextlib.suppress(OSError):
                 file.close()
@@ -155,11 +155,11 @@ class NpyWriter(VectorWriter):
 
 
 class ParquetWriter(VectorWriter):
-    """A table with the columns and `vector`, a list of fixed size; a part for each block, joined at the end."""
+    """Writes a table of the columns and `vector`, a fixed-size list; one part per block, joined at the end."""
 
     def __init__(self, path: Path, width: int, *, half: bool = False, index: bool = False) -> None:
         super().__init__(path, width, half=half, index=index)
-        # The parts go there before they are removed, so that nobody takes half of them for all.
+        # The parts are moved there before they are removed, so that half of them are never taken for all.
         self._gone = path.with_name(f"{path.name}.old.partial")
         self._parts = 0
         self._writer: pq.ParquetWriter | None = None
@@ -209,7 +209,7 @@ class ParquetWriter(VectorWriter):
     def close(self) -> None:
         """See `VectorWriter`."""
         if self._writer is not None:
-            # This part is not whole, whatever comes of closing it.
+            # This part is incomplete anyway, whether closing it succeeds or not.
             with contextlib.suppress(OSError):
                 self._writer.close()
             self._writer = None
@@ -224,10 +224,10 @@ class ParquetWriter(VectorWriter):
 
 
 def writer_for(path: Path) -> type[VectorWriter]:
-    """The writer of a file name.
+    """The writer class for a file name.
 
     Raises:
-        ConfigError: its ending is none of a format.
+        ConfigError: the extension is not that of a known format.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
@@ -240,7 +240,7 @@ def writer_for(path: Path) -> type[VectorWriter]:
 
 
 def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
-    """The first bytes of a .npy file; numpy leaves room in them, so they are as many for any number of rows."""
+    """The header of a .npy file; numpy pads it, so its size does not depend on the number of rows."""
     stream = io.BytesIO()
     shape = {"descr": dtype.str, "fortran_order": False, "shape": (rows, width)}
     np.lib.format.write_array_header_1_0(stream, shape)
@@ -248,18 +248,18 @@ def npy_header(rows: int, width: int, dtype: np.dtype[Any]) -> bytes:
 
 
 def _parquet(place: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    # Numbers of vectors are nearly all different: neither dictionaries nor packing make them smaller.
+    # Values of vectors are nearly all different: neither dictionaries nor compression make them smaller.
     names = [name for name in schema.names if name != VECTOR]
     packing = dict.fromkeys(names, "zstd") | {f"{VECTOR}.list.element": "none"}
     return pq.ParquetWriter(place, schema, compression=packing, use_dictionary=names, write_statistics=names)
 
 
 def _require_bytes(path: Path, size: int) -> None:
-    """Refuses a file that is shorter than what was whole of it."""
+    """Refuses a file that is shorter than its completed part."""
     found = path.stat().st_size if path.exists() else 0
     if found < size:
         raise RunError(
-            expected=f"at least {size:,} bytes in '{path}', which were whole",
+            expected=f"at least {size:,} completed bytes in '{path}'",
             found=f"{found:,}",
-            fix="restore it, or begin anew with --replace",
+            fix="restore it, or start over with --replace",
         )

@@ -1,1 +1,1 @@
-"""Learning a vocabulary: counts of words, candidate pieces, the choice among them, its quality."""
+"""Learning a vocabulary: word counts, candidate pieces, the choice among them, its quality."""

@@ -1,15 +1,15 @@
-"""All pieces that a vocabulary may be chosen from, where they occur, and what each would save or cost.
+"""All pieces that a vocabulary can be chosen from, where they occur, and what each would save or cost.
 
-A candidate is a stretch of letters that begins a word, or one that continues a word (`##`), and occurs often enough.
-Left out is what the same letter always follows, such as ##abilit before y: the longer piece serves as well wherever the
-shorter one does. Single characters are always candidates.
+A candidate is a substring that begins a word, or one that continues a word (`##`), and occurs often enough. A substring
+that is always followed by the same letter, such as ##abilit before y, is left out: the longer piece can replace it
+everywhere. Single characters are always candidates.
 
-Everything is counted under the rule by which words are cut later: the longest piece first, from left to right.
+All counts assume the rule by which words are split later: the longest piece first, from left to right.
 
-Shapes: W rows of words; S spots, one for every character of every row and one behind each row; C candidates; O
-occurrences, a candidate at a spot. Rows are sorted by falling length and spots by their distance to the end of the word
-(spot of row r at distance d: `first_spot[d] + r`). So the spots of one distance stand together, costs are worked out in
-a few whole-array steps, and the spots behind the words are 0 to W - 1.
+Shapes: W rows of words; S spots, one for every character of every row and one after each row; C candidates; O
+occurrences, a candidate at a spot. Rows are sorted by decreasing length and spots by their distance to the end of the
+word (spot of row r at distance d: `first_spot[d] + r`). The spots at one distance are therefore contiguous, costs are
+computed in a few whole-array steps, and the spots after the words are 0 to W - 1.
 """
 
 import dataclasses
@@ -26,19 +26,19 @@ Integers = npt.NDArray[np.int64]
 Indices = npt.NDArray[np.int32]
 Weights = npt.NDArray[np.float64]
 
-# No piece is longer: of the words of English novels one in a million is.
+# Maximum length of a piece in characters; of the words in English novels, one in a million is longer.
 LONGEST_PIECE = 24
-# Keys are numbered by a table rather than by sorting if it has no more entries than this and 16 for each key.
+# Keys are numbered with a table instead of by sorting if the table has at most this many entries plus 16 per key.
 _LARGEST_TABLE = 1 << 21
 
 
 class Cut(NamedTuple):
-    """How all words are cut by some chosen candidates.
+    """The segmentation of all words into chosen candidates.
 
     Args:
-        chosen: int64, the occurrences of chosen candidates, by spot and then by length.
-        rank: int64 [S], the place in `chosen` of the longest one at each spot.
-        pieces: int32 [S], how many pieces there are from a spot to the end of its word.
+        chosen: int64, the occurrences of chosen candidates, sorted by spot and then by length.
+        rank: int64 [S], the position in `chosen` of the longest one at each spot.
+        pieces: int32 [S], the number of pieces from each spot to the end of its word.
         visited: int64, the spots at which a piece begins.
     """
 
@@ -54,16 +54,16 @@ class Candidates:
 
     Args:
         text: all words in one string.
-        place: int64 [C], where the letters of each candidate stand in `text`, once.
-        length: int32 [C], how many letters it has.
+        place: int64 [C], the position in `text` of one occurrence of each candidate.
+        length: int32 [C], its number of letters.
         is_inner: bool [C], whether it continues a word.
-        num_characters: candidates 0 up to this are the single characters.
+        num_characters: the number of single characters, which are the first candidates.
         first_row_spot: int32 [W], the spot at which each row begins.
-        first_spot: int64 [longest + 2], the first spot of each distance to the end.
+        first_spot: int64 [longest + 2], the first spot at each distance to the end of the word.
         weight: float64 [S], the weight of the row of each spot; whole numbers.
-        at: int32 [O], the spot of each occurrence, ascending, and shorter candidates first.
-        candidate: int32 [O], which candidate it is.
-        behind: int32 [O], the spot behind it.
+        at: int32 [O], the spot of each occurrence, ascending; shorter candidates first.
+        candidate: int32 [O], the candidate of each occurrence.
+        behind: int32 [O], the spot after each occurrence.
     """
 
     text: str
@@ -82,12 +82,12 @@ class Candidates:
         return len(self.place)
 
     def piece(self, candidate: int) -> str:
-        """A candidate as it stands in a vocabulary."""
+        """A candidate as it is written in a vocabulary."""
         letters = self.text[self.place[candidate] : self.place[candidate] + self.length[candidate]]
         return CONTINUATION + letters if self.is_inner[candidate] else letters
 
     def cut(self, is_chosen: Flags) -> Cut:
-        """How all words are cut by the candidates that are chosen, bool [C]; single characters always are."""
+        """The segmentation of all words by the chosen candidates, bool [C], which must include all characters."""
         num_rows, num_spots = len(self.first_row_spot), len(self.weight)
         chosen = np.flatnonzero(is_chosen.take(self.candidate))
         spots = self.at[chosen]
@@ -106,15 +106,15 @@ class Candidates:
         return Cut(chosen, rank, pieces, np.concatenate(visited))
 
     def uses(self, cut: Cut) -> Weights:
-        """How often each candidate is used, float64 [C], by weight."""
+        """The weighted number of uses of each candidate, float64 [C]."""
         used = self.candidate[cut.chosen[cut.rank[cut.visited]]]
         return self._sums(used, self.weight[cut.visited])
 
     def losses(self, cut: Cut) -> Weights:
-        """The pieces that would be added if one candidate alone were given up, float64 [C], by weight.
+        """The weighted number of pieces that dropping each candidate alone would add, float64 [C].
 
-        It may be below zero: the longest piece is not always the best. What cannot be given up is infinite. A second
-        use in one word is counted as if the first one stood.
+        It may be negative: the longest piece is not always the best. It is infinite for single characters, which cannot
+        be dropped. A second use in the same word is counted as if the first one remained.
         """
         rank = cut.rank[cut.visited]
         used = self.candidate[cut.chosen[rank]]
@@ -127,9 +127,9 @@ class Candidates:
         return losses
 
     def gains(self, cut: Cut) -> Weights:
-        """The pieces that would be saved if one more candidate alone were chosen, float64 [C], by weight.
+        """The weighted number of pieces that adding each candidate alone would save, float64 [C].
 
-        A chosen candidate has no gain to speak of: its value means nothing.
+        The values of candidates that are already chosen are meaningless.
         """
         longest = np.full(len(self.weight), len(self.at), dtype=np.int64)
         longest[cut.visited] = cut.chosen[cut.rank[cut.visited]]
@@ -146,11 +146,11 @@ def find_candidates(words: Sequence[str], weights: Integers, is_stranger: Flags,
     """The candidates of some words.
 
     Args:
-        words: different words, at least one.
-        weights: int64 [W], what a piece of each word counts.
-        is_stranger: bool [W], words that stand for words of new text: only what occurs elsewhere too is a candidate in
-            them.
-        least_weight: candidates have at least this weight, all their occurrences together.
+        words: distinct words, at least one.
+        weights: int64 [W], the weight of each piece of a word.
+        is_stranger: bool [W], whether a word represents the unseen words of new text: its substrings are candidates
+            only if they also occur elsewhere.
+        least_weight: the minimum total weight of the occurrences of a candidate.
     """
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     order = np.argsort(-lengths, kind="stable")
@@ -163,7 +163,7 @@ def find_candidates(words: Sequence[str], weights: Integers, is_stranger: Flags,
 
 
 def numbered(keys: Integers) -> tuple[Integers, Integers]:
-    """(the different keys in ascending order, the place of each key among them); no key is below zero."""
+    """(the distinct keys in ascending order, the position of each key among them); keys must not be negative."""
     size = int(keys.max(initial=0)) + 1
     if size > _LARGEST_TABLE + 16 * len(keys):
         different, places = np.unique(keys, return_inverse=True)
@@ -177,7 +177,7 @@ def numbered(keys: Integers) -> tuple[Integers, Integers]:
 
 
 class _Layout:
-    """Spots of rows of words that are sorted by falling length."""
+    """The spots of rows of words sorted by decreasing length."""
 
     def __init__(self, words: Sequence[str], lengths: Integers, weights: Integers, is_stranger: Flags) -> None:
         longest = int(lengths[0])
@@ -199,17 +199,18 @@ class _Layout:
         self.character[self.real_spots] = characters[self.place[self.real_spots]]
 
     def behind(self, spots: Integers, lengths: int | Indices) -> Integers:
-        """The spots `lengths` characters on."""
+        """The spots `lengths` characters further on."""
         behind: Integers = self.first_spot[self.distance[spots] - lengths] + self.row[spots]
         return behind
 
 
 @dataclasses.dataclass
 class _Level:
-    """The candidates of one length, n of them, and where they occur.
+    """The n candidates of one length and where they occur.
 
-    `occurrences` int64 [n] counts the spots, `sample` int64 [n] is the first of them, `is_kept` bool [n] is false for
-    what the same letter always follows. Occurrence k is candidate `candidates[k]`, below n, at `spots[k]`.
+    `occurrences` int64 [n] is the number of spots, `sample` int64 [n] is the first of them, `is_kept` bool [n] is false
+    for candidates always followed by the same letter. Occurrence k is candidate `candidates[k]`, below n, at
+    `spots[k]`.
     """
 
     occurrences: Integers
@@ -233,14 +234,14 @@ def _characters(layout: _Layout) -> _Level:
 
 
 def _longer(layout: _Layout, length: int, shorter: _Level, least_weight: int) -> _Level:
-    """The candidates with one more letter; marks those of `shorter` that always have the same letter behind them."""
+    """The candidates with one more letter; marks those of `shorter` that are always followed by the same letter."""
     begin = np.searchsorted(shorter.spots, layout.first_spot[length])
     spots, parents = shorter.spots[begin:], shorter.candidates[begin:]
     letters = layout.character[layout.behind(spots, length - 1)]
     different, candidates = numbered(parents * len(layout.alphabet) + letters)
     level = _level(spots, candidates, len(different))
     is_frequent = np.bincount(candidates, layout.weight[spots], minlength=len(different)) >= least_weight
-    # A stranger's own piece, and any other that occurs nowhere else, is no candidate.
+    # A substring that occurs only once, in a stranger, is not a candidate.
     is_frequent &= (level.occurrences > 1) | ~layout.is_stranger[level.sample]
     parents = different[is_frequent] // len(layout.alphabet)
     if length > 2:
@@ -251,7 +252,7 @@ def _longer(layout: _Layout, length: int, shorter: _Level, least_weight: int) ->
 
 
 def _table(layout: _Layout, levels: list[_Level]) -> Candidates:
-    """The levels put together, by spot."""
+    """The levels merged, sorted by spot."""
     counts = np.zeros(len(layout.row), dtype=np.int64)
     kept = []
     first = 0

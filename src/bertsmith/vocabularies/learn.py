@@ -1,22 +1,23 @@
-"""Learns a vocabulary: the pieces with which a corpus of words is cut into the fewest pieces.
+"""Learns a vocabulary: the pieces that split a corpus of words into the fewest pieces.
 
-The pieces are chosen for the rule by which they are used, the longest match first, from left to right. The search
-starts from single characters and goes in rounds. In each round
+The pieces are chosen for the rule by which they are used, longest match first, from left to right. The search starts
+from single characters and proceeds in rounds. In each round
 
-1. every candidate is worth what it alone would save, and the best are taken, more than there is room for;
-2. every chosen piece is worth what it alone would cost if it were given up, and the worst are given up, two thirds
-   of what is too much at a time, until the number is right.
+1. every candidate is scored by what it alone would save, and the best are added, more than there is room for;
+2. every chosen piece is scored by what dropping it alone would cost, and the cheapest are dropped, two thirds of the
+   excess at a time, until the number is right.
 
-The room grows over the first rounds; the later ones only swap. Both values are exact for one piece, since all words
-are cut anew before each choice (`candidates.py`).
+The room grows over the first rounds; the later ones only swap. Both scores are exact for a single piece, since all
+words are split again before each choice (`candidates.py`).
 
-The vocabulary is for new text, and two things follow where the counts know their sources (`word_counts.py`). A word
-counts with its spread, which is damped inside every source. And a word that only one source has is a stranger, as most
-words are that new text brings: it is never offered as a whole, nor is any part of it that occurs nowhere else.
+The vocabulary is meant for new text, which has two consequences if the counts include their sources (`word_counts.py`).
+A word is weighted by its spread, in which repetitions within a source are damped. And a word found in only one source
+is a stranger, like most unseen words of new text: neither the whole word nor any part of it that occurs nowhere else is
+a candidate.
 
 Sources: Schuster and Nakajima (2012), "Japanese and Korean voice search", for the goal; Lim et al. (2025), "A
 partition cover approach to tokenization", for choosing by what a piece saves; Pudil et al. (1994), floating search, for
-the rounds; Good (1953) for what words met once say about words not met.
+the rounds; Good (1953) for what words seen once say about unseen words.
 """
 
 from collections.abc import Mapping
@@ -33,18 +34,18 @@ from bertsmith.vocabularies.word_counts import SPREAD_UNIT, WordCounter, WordCou
 
 __all__ = ["WordCounter", "WordCounts", "count_words", "learn_vocabulary"]
 
-# With fewer sources than this, how words spread over them says nothing; then the plain counts are used.
+# With fewer sources than this, the spread of words over them says nothing, and the plain counts are used.
 LEAST_SOURCES = 8
-# What is rarer than two words of one source is no piece.
+# Candidates are at least as frequent as two words of one source.
 LEAST_WEIGHT = 2 * SPREAD_UNIT
-# Rounds: the share of the room that is filled, and how many more pieces are taken than that, as a share of it.
+# Rounds: the fraction of the room to fill, and how many more pieces are added first, as a fraction of that.
 GROWING = ((0.1, 0.5), (0.4, 0.5), (1.0, 0.5))
 SWAPPING = (0.3, 0.15, 0.07, 0.03, 0.01)
-# What is too much is given up by this share at a time, and at least so many pieces.
+# This fraction of the excess is dropped at a time, and at least this many pieces.
 GIVEN_UP_AT_ONCE = 0.65
 FEWEST_GIVEN_UP = 50
 
-# No more characters than this share of the room become pieces, unless the coverage below needs them.
+# At most this fraction of the room goes to single characters, unless the coverage below needs more.
 CHARACTER_SHARE = 0.5
 CHARACTER_COVERAGE = 0.9995
 
@@ -57,24 +58,25 @@ def learn_vocabulary(
     max_word_characters: int = TextRules.max_word_characters,
     max_words: int = 300_000,
 ) -> Vocabulary:
-    """A vocabulary of exactly `size` pieces that cuts text like that of `word_counts` into few pieces.
+    """A vocabulary of exactly `size` pieces that splits text like that of `word_counts` into few pieces.
 
     The order is: the five special pieces; `[unused0]` and so on; single characters that begin a word, by code point;
-    those that continue one; longer pieces by falling use. The result depends on the counts alone.
+    those that continue one; longer pieces by decreasing use. The result depends on the counts alone.
 
-    A corpus too small to fill the vocabulary is topped up with `[unused]` pieces. Rare characters are left out where
-    they would take more than half of the room, but never so many that the rest covers less than 99.95 % of the text.
+    If the corpus is too small to fill the vocabulary, `[unused]` pieces are added. Rare characters are left out if
+    characters would take more than half of the room, but the rest always covers at least 99.95 % of the text.
     `vocabulary_report` shows both.
 
     Args:
-        word_counts: words and how often each was met; `WordCounts` know their sources too, and give better pieces.
-        size: pieces in all.
-        unused: `[unused]` pieces for later use.
-        max_word_characters: longer words are [UNK] to the tokenizer, and nothing is learned from them.
-        max_words: words that pieces are learned from at most, those that count most; each takes about 1 kB of memory.
+        word_counts: words and their counts; `WordCounts` also include sources, which gives better pieces.
+        size: the total number of pieces.
+        unused: the number of `[unused]` pieces reserved for later.
+        max_word_characters: longer words are [UNK] to the tokenizer and are ignored here.
+        max_words: the maximum number of words to learn from, those of the highest weight; each takes about 1 kB of
+            memory.
 
     Raises:
-        VocabularyError: there are no words, or there is no room for their characters.
+        VocabularyError: there are no words, or there is not enough room for their characters.
 
     >>> learn_vocabulary({"singing": 9, "sing": 8, "wing": 2, "winging": 1}, 13).pieces[5:]
     ('s', 'w', '##g', '##i', '##n', 'singing', 'sing', 'wing')
@@ -95,7 +97,7 @@ def learn_vocabulary(
 
 
 class _Usable(NamedTuple):
-    """Words to learn from: the words, how often each was met, what it counts, whether it is a stranger."""
+    """Words to learn from: the words, their counts, their weights, and which are strangers."""
 
     words: list[str]
     counts: Integers
@@ -112,7 +114,7 @@ class _Usable(NamedTuple):
 
 
 def _usable(counts: WordCounts, max_word_characters: int) -> _Usable:
-    """The words that a vocabulary can hold; a word that is too long or half a character is [UNK] anyway."""
+    """The words that a vocabulary can represent; a word that is too long or has a lone surrogate is [UNK] anyway."""
     knows_sources = counts.num_sources >= LEAST_SOURCES
     usable = _Usable(
         list(counts.words),
@@ -122,17 +124,17 @@ def _usable(counts: WordCounts, max_word_characters: int) -> _Usable:
     )
     is_sound = [len(word) <= max_word_characters and _is_unicode(word) for word in usable.words]
     usable = usable.only(np.flatnonzero(is_sound))
-    # From here on nothing depends on the order in which the words were met.
+    # From here on nothing depends on the original order of the words.
     usable = usable.only(np.array(sorted(range(len(usable.words)), key=usable.words.__getitem__), dtype=np.int64))
     if not usable.words:
         raise VocabularyError(
-            expected="words to learn a vocabulary from", found="none", fix="give texts that hold some"
+            expected="words to learn a vocabulary from", found="none", fix="use texts that contain words"
         )
     return usable
 
 
 def _with_known_characters(usable: _Usable, room: int, size: int) -> _Usable:
-    """The words whose characters all become pieces: the most frequent ones that there is room for."""
+    """The words whose characters all become pieces; these are the most frequent characters that there is room for."""
     codes = np.frombuffer("".join(usable.words).encode("utf-32-le"), dtype="<u4").astype(np.int64)
     lengths = np.fromiter(map(len, usable.words), np.int64, len(usable.words))
     begins = np.cumsum(lengths) - lengths
@@ -146,9 +148,9 @@ def _with_known_characters(usable: _Usable, room: int, size: int) -> _Usable:
     needed = int(np.searchsorted(covered, CHARACTER_COVERAGE * covered[-1])) + 1
     if needed > room:
         raise VocabularyError(
-            expected=f"room for the {needed} characters that {CHARACTER_COVERAGE:.2%} of the text are made of",
+            expected=f"room for the {needed} characters that make up {CHARACTER_COVERAGE:.2%} of the text",
             found=f"{size} pieces, of which {max(room, 0)} are free",
-            fix=f"ask for at least {size - room + needed}, better several times as many",
+            fix=f"request at least {size - room + needed} pieces, ideally several times as many",
         )
     kept = max(needed, int(CHARACTER_SHARE * room))
     if kept >= len(forms):
@@ -159,7 +161,7 @@ def _with_known_characters(usable: _Usable, room: int, size: int) -> _Usable:
 
 
 def _search(candidates: Candidates, room: int) -> tuple[Flags, Cut]:
-    """(which candidates are chosen, bool [C]; how they cut all words): at most `room`, with the single characters."""
+    """(the chosen candidates, bool [C], at most `room` including the single characters; their segmentation)."""
     is_chosen = np.zeros(len(candidates), dtype=np.bool_)
     is_chosen[: candidates.num_characters] = True
     cut = candidates.cut(is_chosen)
@@ -181,7 +183,7 @@ def _search(candidates: Candidates, room: int) -> tuple[Flags, Cut]:
 
 
 def _largest(values: npt.NDArray[Any], count: int) -> Integers:
-    """Where the `count` largest values are, or all of them if there are fewer; of equal ones the first."""
+    """The positions of the `count` largest values, or of all if there are fewer; of equal values the first."""
     if count >= len(values):
         return np.arange(len(values))
     if count <= 0:
@@ -192,10 +194,10 @@ def _largest(values: npt.NDArray[Any], count: int) -> Integers:
 
 
 def _by_form(piece: str) -> tuple[bool, str]:
-    """Sorts what begins a word before what continues one."""
+    """A sort key that puts pieces that begin a word before those that continue one."""
     return len(piece) > 1, piece
 
 
 def _is_unicode(word: str) -> bool:
-    """False for half of a surrogate pair, which no file can hold."""
+    """False if the word contains a lone surrogate, which cannot be written to a file."""
     return word.isascii() or not any("\ud800" <= character <= "\udfff" for character in word)

@@ -1,4 +1,4 @@
-"""What a vocabulary makes of texts, from their word counts alone: every different word is cut once."""
+"""How a vocabulary splits texts, computed from their word counts alone: each distinct word is split once."""
 
 import dataclasses
 import re
@@ -13,7 +13,7 @@ from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 from bertsmith.vocabularies.word_counts import WordCounts
 
-TOTAL = "in all"
+TOTAL = "total"
 _LISTED = 5
 _COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
 _SPARE = re.compile(r"\[unused\d+\]")
@@ -21,18 +21,18 @@ _SPARE = re.compile(r"\[unused\d+\]")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextFigures:
-    """How the words of one text are cut; all figures count repetitions.
+    """How the words of one text are split; all figures count repetitions.
 
     Args:
-        name: what the text is called.
+        name: the name of the text.
         chunks: stretches between white space.
         words: basic tokens: words and punctuation characters.
-        pieces: what they are cut into, [UNK] included.
+        pieces: the pieces of all words, [UNK] included.
         unknown: words that are [UNK].
-        whole: words that are one piece, and not [UNK].
+        whole: words that are a single piece other than [UNK].
         characters: characters of all words.
-        covered: characters that are a piece of their own, in the form in which they stand (`a` or `##a`).
-        longest: the longest pieces that are used, longest first.
+        covered: characters that are a piece of their own in the form in which they occur (`a` or `##a`).
+        longest: the longest pieces used, longest first.
     """
 
     name: str
@@ -47,46 +47,46 @@ class TextFigures:
 
     @property
     def pieces_per_word(self) -> float:
-        """Pieces for each basic token."""
+        """Pieces per basic token."""
         return self.pieces / max(self.words, 1)
 
     @property
     def pieces_per_chunk(self) -> float:
-        """Pieces for each stretch between white space."""
+        """Pieces per stretch between white space."""
         return self.pieces / max(self.chunks, 1)
 
     @property
     def excess(self) -> float:
-        """Pieces beyond one for each basic token, per stretch between white space."""
+        """Pieces in excess of one per basic token, per stretch between white space."""
         return (self.pieces - self.words) / max(self.chunks, 1)
 
     @property
     def unknown_rate(self) -> float:
-        """The share of words that are [UNK]."""
+        """The fraction of words that are [UNK]."""
         return self.unknown / max(self.words, 1)
 
     @property
     def covered_rate(self) -> float:
-        """The share of characters that are covered."""
+        """The fraction of characters that are covered."""
         return self.covered / max(self.characters, 1)
 
     @property
     def whole_rate(self) -> float:
-        """The share of words that are one piece."""
+        """The fraction of words that are a single piece."""
         return self.whole / max(self.words, 1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class VocabularyReport:
-    """The figures of every text and of all together, and what of the vocabulary is not used.
+    """The figures of each text and of all texts together, and the unused part of the vocabulary.
 
     Args:
-        texts: one row for each text.
+        texts: one entry per text.
         total: all texts together.
-        size: pieces of the vocabulary.
-        spare: `[unused]` pieces.
-        never_used: other pieces that no text uses, the special ones left out.
-        missing_characters: characters in a form that is no piece, and how often they were met; most frequent first.
+        size: the number of pieces of the vocabulary.
+        spare: the number of `[unused]` pieces.
+        never_used: the number of other pieces that no text uses, without the special pieces.
+        missing_characters: characters in a form that is not a piece, and their counts; most frequent first.
     """
 
     texts: tuple[TextFigures, ...]
@@ -110,7 +110,7 @@ class VocabularyReport:
             shown = [f"{form} ({count})" for form, count in list(self.missing_characters.items())[:_LISTED]]
             more = len(self.missing_characters) - len(shown)
             tail = f" and {more} more" if more else ""
-            table.append(f"characters that are no piece, so that their words may be [UNK]: {' '.join(shown)}{tail}")
+            table.append(f"characters that are not pieces, so their words may be [UNK]: {' '.join(shown)}{tail}")
         return table
 
 
@@ -120,11 +120,11 @@ def vocabulary_report(
     *,
     max_word_characters: int = TextRules.max_word_characters,
 ) -> VocabularyReport:
-    """What `vocabulary` makes of some texts.
+    """The report on how `vocabulary` splits some texts.
 
     Args:
         vocabulary: the pieces.
-        counts: the word counts of each text by its name; `WordCounts` know the chunks, for others they are the words.
+        counts: the word counts of each text by its name; only `WordCounts` include chunks, otherwise words are used.
         max_word_characters: longer words are [UNK].
 
     >>> pieces = [*SPECIAL_PIECES, "[unused0]", "t", "tweet", "##ing", "##s"]
@@ -154,7 +154,7 @@ def vocabulary_report(
 
 
 class _Cuts:
-    """Different words, each cut once."""
+    """Distinct words, each split once."""
 
     def __init__(self, vocabulary: Vocabulary, every: WordCounts, max_word_characters: int) -> None:
         segmenter = Segmenter(vocabulary, max_word_characters=max_word_characters)
@@ -177,14 +177,14 @@ class _Cuts:
                     self._covered[place] -= 1
 
     def uses(self, words: Integers) -> Integers:
-        """Where the pieces of some words stand in `pieces`."""
+        """The positions in `pieces` of the pieces of some words."""
         lengths = self._lengths[words]
         within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         places: Integers = np.repeat(self._begins[words], lengths) + within
         return places
 
     def figures(self, name: str, counts: WordCounts, words: Integers) -> TextFigures:
-        """The figures of a text with `counts` of the words numbered `words`."""
+        """The figures of a text with `counts` of the words whose indices are `words`."""
         used = np.unique(self.pieces[self.uses(words)]).tolist()
         names = (self._vocabulary.pieces[id] for id in used if id not in self._vocabulary.special_ids)
         longest = sorted(names, key=lambda piece: (-len(piece.removeprefix(CONTINUATION)), piece))[:_LISTED]
@@ -203,7 +203,7 @@ class _Cuts:
 
 
 def _forms(word: str) -> list[str]:
-    """The characters of a word as single pieces."""
+    """The characters of a word as pieces."""
     return [word[0], *(CONTINUATION + character for character in word[1:])]
 
 
@@ -221,7 +221,7 @@ def _row(figures: TextFigures) -> tuple[str, ...]:
 
 
 def _padded(row: tuple[str, ...], widths: list[int]) -> list[str]:
-    """The cells of a row; names are to the left, numbers to the right."""
+    """The cells of a row, padded; names are left-aligned, numbers right-aligned."""
     last = len(row) - 1
     return [
         cell.ljust(width) if column in (0, last) else cell.rjust(width)

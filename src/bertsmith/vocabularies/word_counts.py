@@ -1,10 +1,10 @@
-"""Counts the words of texts: what a vocabulary is learned from, and what its report is made of.
+"""Counts the words of texts, for learning a vocabulary and reporting on it.
 
-The words are basic tokens (`normalize.py`). Texts are read once, in blocks of bytes that several threads cut into units
-(`units.py`); each different unit is turned into words once. What is kept grows with the different words, not with the
-text.
+Words are basic tokens (`normalize.py`). Texts are read once, in blocks of bytes that several threads split into units
+(`units.py`); each distinct unit is converted to words once. Memory grows with the number of distinct words, not with
+the text.
 
-Beside its count, a word has the number of *sources* it was met in: stretches of about a megabyte of text. A name that
+Each word has a count and the number of *sources* in which it occurs: stretches of about a megabyte of text. A name that
 one novel repeats three hundred times says less about new text than a word that thirty novels use ten times each.
 """
 
@@ -26,10 +26,10 @@ from bertsmith.text.keys import LONGEST, Bytes, Integers, Keys, KeyTable, distin
 from bertsmith.text.normalize import TextRules, basic_tokens
 from bertsmith.text.units import UnitFinder
 
-# A file of this size is one source; a longer one is several.
+# A source is about this long; a longer file is several sources.
 SOURCE_BYTES = 1 << 20
-# The spread of a word is the sum of count ** DAMPING over its sources, times SPREAD_UNIT and rounded: whole numbers
-# add up to the same sum in any order.
+# The spread of a word is the sum of count ** DAMPING over its sources, times SPREAD_UNIT and rounded: the sum of
+# integers does not depend on their order.
 DAMPING = 0.6
 SPREAD_UNIT = 16
 
@@ -37,15 +37,15 @@ _WIDTHS = (1, LONGEST // 8)
 
 
 class WordCounts(Mapping[str, int]):
-    """How often each word was met; as a mapping, the words and their counts.
+    """How often each word occurs; as a mapping, the words and their counts.
 
     Args:
-        words: different words.
-        counts: int64 [W], how often each was met.
-        sources: int64 [W], in how many sources.
+        words: distinct words.
+        counts: int64 [W], how often each occurs.
+        sources: int64 [W], the number of sources in which it occurs.
         spread: int64 [W], the damped count (see `DAMPING`).
-        num_sources: sources in all.
-        chunks: what white space separates: "it's" is one chunk and three words.
+        num_sources: the total number of sources.
+        chunks: the number of stretches between white space: "it's" is one chunk and three words.
 
     >>> counts = count_words(["It's a dog, a big dog."], TextRules())
     >>> counts["dog"], counts.chunks, counts.total, len(counts)
@@ -63,7 +63,7 @@ class WordCounts(Mapping[str, int]):
 
     @classmethod
     def of(cls, counts: Mapping[str, int]) -> "WordCounts":
-        """The counts of a mapping, as if all words came from one source; `chunks` is then the number of words."""
+        """The counts of a mapping, treated as a single source; `chunks` is then the number of words."""
         if isinstance(counts, WordCounts):
             return counts
         words = [word for word in counts if word and counts[word] > 0]
@@ -72,7 +72,7 @@ class WordCounts(Mapping[str, int]):
 
     @classmethod
     def merged(cls, parts: Iterable["WordCounts"]) -> "WordCounts":
-        """The sum of counts that have no source in common; the order of `parts` does not matter."""
+        """The sum of counts that share no source; the order of `parts` does not matter."""
         parts = list(parts)
         words = list(dict.fromkeys(itertools.chain.from_iterable(part.words for part in parts)))
         places = {word: place for place, word in enumerate(words)}
@@ -86,7 +86,7 @@ class WordCounts(Mapping[str, int]):
 
     @property
     def total(self) -> int:
-        """The words met, repetitions included."""
+        """The number of words, repetitions included."""
         return int(self.counts.sum())
 
     def __getitem__(self, word: str) -> int:
@@ -102,14 +102,14 @@ class WordCounts(Mapping[str, int]):
 
 
 class WordCounter:
-    """Counts the words of texts that come in one after the other.
+    """Counts the words of texts that are added one after the other.
 
-    Texts are put together to sources in the order in which they are added; `end_source` at the end of a file makes the
-    counts independent of the order of the files.
+    Texts are grouped into sources in the order in which they are added; calling `end_source` at the end of each file
+    makes the counts independent of the order of the files.
 
     Args:
-        rules: how text is cut into words.
-        threads: threads that work; by default one for each core that this process may use.
+        rules: how text is split into words.
+        threads: the number of threads; by default one per core available to this process.
     """
 
     def __init__(self, rules: TextRules | None = None, *, threads: int | None = None) -> None:
@@ -127,7 +127,7 @@ class WordCounter:
         self._before = (self._columns.copy(), 0, 0)
 
     def add(self, texts: Iterable[str]) -> None:
-        """Counts the words of `texts`; no word goes from one text into the next."""
+        """Counts the words of `texts`; no word spans two texts."""
         for text in [texts] if isinstance(texts, str) else texts:
             self._pending.append(text)
             self._pending_size += len(text)
@@ -135,18 +135,18 @@ class WordCounter:
                 self._count_pending()
 
     def end_source(self) -> None:
-        """Ends the current source, for instance where a file ends."""
+        """Ends the current source, for instance at the end of a file."""
         self._count_pending()
         self._end_source()
 
     @property
     def counts(self) -> WordCounts:
-        """What was counted so far; asking for it ends the current source."""
+        """All counts so far; reading them ends the current source."""
         self.end_source()
         return self._counts(self._columns, self._num_sources, self._chunks)
 
     def part(self) -> WordCounts:
-        """What was counted since the last call, such as one file; asking for it ends the current source."""
+        """The counts since the last call, such as those of one file; the call ends the current source."""
         self.end_source()
         before, self._before = self._before, (self._columns.copy(), self._num_sources, self._chunks)
         columns = self._columns.copy()
@@ -180,7 +180,7 @@ class WordCounter:
         found, rest = [], np.arange(len(units.starts))
         for width in _WIDTHS:
             size = 8 * width
-            # No unit holds a zero byte, and white space is zero: such a unit ends before its reach does.
+            # Units contain no zero byte, and white space is zero, so such a unit ends before its reach does.
             is_long = (units.reaches[rest] > size) & (units.buffer.take(units.starts[rest] + size, mode="clip") != 0)
             chosen, rest = rest[~is_long], rest[is_long]
             found.append(_value_counts(keys_at(every, units.starts[chosen], units.reaches[chosen], width)))
@@ -208,14 +208,14 @@ class WordCounter:
 
 
 def count_words(texts: Iterable[str], rules: TextRules | None = None, *, threads: int | None = None) -> WordCounts:
-    """The words of `texts`, counted; see `WordCounter`."""
+    """The word counts of `texts`; see `WordCounter`."""
     counter = WordCounter(rules, threads=threads)
     counter.add(texts)
     return counter.counts
 
 
 class _Counted(NamedTuple):
-    """The units of a block: (keys, counts) for each of `_WIDTHS`, longer ones as bytes, its bytes and chunks."""
+    """The units of a block: (keys, counts) for each of `_WIDTHS`, longer units as bytes; its size and its chunks."""
 
     short: list[tuple[Keys, Integers]]
     long: Counter[bytes]
@@ -224,7 +224,7 @@ class _Counted(NamedTuple):
 
 
 class _Units:
-    """Numbers for units, and the words each of them is made of."""
+    """Numbers for units, and the words of each unit."""
 
     def __init__(self, rules: TextRules) -> None:
         self.words: list[str] = []
@@ -236,7 +236,7 @@ class _Units:
         self._ends = array("q", [0])
 
     def numbers(self, parts: Sequence[_Counted]) -> tuple[Integers, Integers]:
-        """(numbers of units, how often each was met), with repetitions; new units get a number."""
+        """(the numbers of units, their counts), with repetitions; new units get a number."""
         found, counts = [], []
         for place, table in enumerate(self._tables):
             keys = [np.concatenate([part.short[place][0][word] for part in parts]) for word in range(table.width)]
@@ -256,7 +256,7 @@ class _Units:
         return np.concatenate(found), np.concatenate(counts)
 
     def words_of(self, units: Integers, counts: Integers) -> tuple[Integers, Integers]:
-        """(numbers of the words of these units, how often each was met), with repetitions."""
+        """(the numbers of the words of these units, their counts), with repetitions."""
         ends = np.frombuffer(self._ends, dtype=np.int64)
         lengths = ends[units + 1] - ends[units]
         within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -267,7 +267,7 @@ class _Units:
         first = len(self._ends) - 1
         for string in strings:
             text = string.decode("utf-8", "surrogatepass")
-            # Units have their ASCII letters in lower case already, where the rules ask for it.
+            # The ASCII letters of units are already lowercase if the rules require it.
             is_word = string.isalnum()
             for word in [text] if is_word else basic_tokens(text, self._rules):
                 place = self._places.setdefault(word, len(self.words))
@@ -279,7 +279,7 @@ class _Units:
 
 
 def _value_counts(keys: Keys) -> tuple[Keys, Integers]:
-    """Different keys and how often each occurs."""
+    """The distinct keys and how often each occurs."""
     if len(keys) == 1:
         table = pc.value_counts(pa.array(keys[0]))
         return [table.field(0).to_numpy()], table.field(1).to_numpy()
@@ -291,7 +291,7 @@ def _value_counts(keys: Keys) -> tuple[Keys, Integers]:
 
 
 def _num_chunks(buffer: Bytes, borders: npt.NDArray[np.int64]) -> int:
-    """How many stretches without white space there are; white space is zero in `buffer`."""
+    """The number of stretches without white space; white space is zero in `buffer`."""
     filled = buffer != 0
     starts = filled.copy()
     starts[1:] &= ~filled[:-1]

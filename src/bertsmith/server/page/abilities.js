@@ -5,15 +5,15 @@ import { bars, count, decimal, make, marked, percent, piece } from "./parts.js";
 
 const FIRST = { name: "text", label: "Text", rows: 3 };
 const SECOND = { name: "pair", label: "Second text", rows: 3 };
-const LINES = { rows: 5, hint: "one a line" };
+const LINES = { rows: 5, hint: "one per line" };
 
 export const ABILITIES = [
   {
     id: "fill",
     group: "Pre-trained",
     needs: "fill",
-    title: "Fill the gap",
-    says: "Write [MASK] where a word is missing. The model says which word pieces it expects there.",
+    title: "Fill the mask",
+    says: "Put [MASK] where a word is missing. The model predicts which word pieces belong there.",
     button: "Fill",
     path: "fill",
     fields: () => [{ ...FIRST, inserts: "[MASK]" }],
@@ -27,7 +27,7 @@ export const ABILITIES = [
     needs: "next_sentence",
     title: "Next sentence",
     says: "How likely is it that the second text follows the first?",
-    button: "Judge",
+    button: "Predict",
     path: "next",
     fields: () => [FIRST, SECOND],
     examples: () => examples.CONTINUATIONS,
@@ -41,7 +41,7 @@ export const ABILITIES = [
     group: "Fine-tuned",
     needs: "classify",
     title: "Classify",
-    says: "Which of its labels the model gives to a text, and how sure it is.",
+    says: "The label that the model gives to a text, and the probabilities of all labels.",
     button: "Classify",
     path: "predict",
     tellsLabels: true,
@@ -55,7 +55,7 @@ export const ABILITIES = [
     group: "Fine-tuned",
     needs: "score",
     title: "Rate",
-    says: "A number for a text or for two, on the scale that the model was trained with.",
+    says: "A number for a text or a pair of texts, on the scale of the training data.",
     button: "Rate",
     path: "predict",
     fields: textFields,
@@ -81,7 +81,7 @@ export const ABILITIES = [
     group: "Fine-tuned",
     needs: "tag",
     title: "Entities",
-    says: "Names and other things that the model was trained to find, marked in the text.",
+    says: "Names and other entities that the model was trained to find, marked in the text.",
     button: "Mark",
     path: "tag",
     tellsLabels: true,
@@ -95,7 +95,7 @@ export const ABILITIES = [
     group: "Fine-tuned",
     needs: "answer",
     title: "Answer",
-    says: "The model marks the answer to a question in a text of any length. It writes nothing of its own.",
+    says: "The model marks the answer to a question in a text of any length. It generates no text of its own.",
     button: "Answer",
     path: "answer",
     fields: () => [
@@ -104,7 +104,7 @@ export const ABILITIES = [
     ],
     examples: () => examples.QUESTIONS,
     body: ({ question, context }) => ({ questions: [{ question, context }], n_best: 3 }),
-    limit: ({ max_question }) => `The model reads at most ${max_question} of a question, and the whole text.`,
+    limit: ({ max_question }) => `The model reads at most ${max_question} tokens of a question, and the whole text.`,
     show: showAnswers,
   },
   {
@@ -112,13 +112,13 @@ export const ABILITIES = [
     group: "Vectors",
     needs: "embed",
     title: "Similarity",
-    says: "Each text becomes a vector. The table shows the cosine of every two: 1 for the same direction.",
+    says: "Each text becomes a vector. The table shows the cosine of every pair: 1 means the same direction.",
     button: "Compare",
     path: "v1/embeddings",
     fields: () => [{ ...LINES, name: "texts", label: "Texts" }],
     examples: () => examples.TEXTS,
     body: ({ texts }) => ({ input: lines(texts) }),
-    limit: ({ embed_length }) => `The model reads at most ${embed_length} of each text.`,
+    limit: ({ embed_length }) => `The model reads at most ${embed_length} tokens of each text.`,
     show: showCosines,
   },
   {
@@ -126,7 +126,7 @@ export const ABILITIES = [
     group: "Vectors",
     needs: "rerank",
     title: "Rank",
-    says: "Passages in the order in which they answer a query, the best first.",
+    says: "Passages ranked by how well they answer a query, best first.",
     button: "Rank",
     path: "rerank",
     fields: () => [
@@ -141,7 +141,7 @@ export const ABILITIES = [
     id: "pieces",
     group: "Look inside",
     title: "Pieces",
-    says: "What the model reads: words of its vocabulary, and rarer words in pieces. ##\u00a0continues a word.",
+    says: "What the model reads: common words whole, rarer ones in pieces. ##\u00a0marks the continuation of a word.",
     path: "tokenize",
     live: true,
     fields: () => [FIRST],
@@ -175,7 +175,7 @@ function textBody({ text, pair }) {
 function showFillings({ predictions: [{ gaps }] }, { text }) {
   const shown = [filled(text, gaps)];
   for (const [number, candidates] of gaps.entries()) {
-    if (gaps.length > 1) shown.push(make("h2", { text: `Gap ${number + 1}` }));
+    if (gaps.length > 1) shown.push(make("h2", { text: `Mask ${number + 1}` }));
     shown.push(bars(candidates.map((one) => [one.piece, one.probability]), [candidates[0]?.piece]));
   }
   return shown;
@@ -217,11 +217,11 @@ function showEntities({ predictions: [{ entities, words }] }, { text }) {
     title: probability === undefined ? undefined : percent(probability),
   }));
   const shown = [marked(text, spans)];
-  if (!spans.length) shown.push(make("p", { class: "remark", text: "The model found none." }));
+  if (!spans.length) shown.push(make("p", { class: "remark", text: "The model found no entities." }));
   const cells = words.map(({ text: word, tag }) =>
     make("span", { class: tag === "O" ? "tagged" : "tagged some" }, make("span", { class: "piece", text: word }), make("span", { class: "under", text: tag })),
   );
-  shown.push(make("details", { class: "more" }, make("summary", { text: `The tags of all ${count(words.length, "word")}` }), make("p", { class: "pieces" }, ...cells)));
+  shown.push(make("details", { class: "more" }, make("summary", { text: `Tags of all ${count(words.length, "word")}` }), make("p", { class: "pieces" }, ...cells)));
   return shown;
 }
 
@@ -243,7 +243,7 @@ function showAnswers({ predictions: [found] }, { context }) {
     return make("li", {}, button);
   });
   const verdict = given ? best.text : "The text does not say.";
-  const chance = none ? make("p", { class: "remark", text: `That the text does not say: ${percent(none)}` }) : null;
+  const chance = none ? make("p", { class: "remark", text: `Probability that the text does not say: ${percent(none)}` }) : null;
   return [
     make("p", { class: "verdict" }, make("strong", { text: verdict })),
     text,
@@ -297,6 +297,6 @@ function showPieces({ texts: [{ pieces, ids }] }) {
   );
   const unknown = pieces.filter((text) => text === "[UNK]").length;
   const shown = [make("p", { class: "pieces" }, ...cells), make("p", { class: "remark", text: count(pieces.length, "piece") })];
-  if (unknown) shown.push(make("p", { class: "remark", text: `${count(unknown, "word")} the vocabulary cannot spell: [UNK].` }));
+  if (unknown) shown.push(make("p", { class: "remark", text: `${count(unknown, "word")} that the vocabulary cannot spell: [UNK].` }));
   return shown;
 }

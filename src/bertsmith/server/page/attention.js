@@ -28,7 +28,7 @@ export function attentionView(ability, locked) {
     field("Text", first),
     field("Second text", second, "optional"),
     make("div", { class: "samples" }, make("span", { class: "heading", text: "Examples" }), ...samples),
-    make("div", { class: "actions" }, make("button", { class: "go", text: "Look" }), make("span", { class: "keys", text: "Ctrl + Enter" })),
+    make("div", { class: "actions" }, make("button", { class: "go", text: "Show" }), make("span", { class: "keys", text: "Ctrl + Enter" })),
   );
   let running = null;
   fill(SENTENCES_TO_LOOK_AT[0].values);
@@ -36,7 +36,7 @@ export function attentionView(ability, locked) {
     "section",
     { class: "view broad", "aria-labelledby": title },
     make("h1", { id: title, text: "Attention" }),
-    make("p", { class: "says", text: "In every layer each piece gathers from the others what it needs. Every head gathers in its own way: point at a piece to see where it looks." }),
+    make("p", { class: "says", text: "In every layer, each piece attends to the others, and every head does so in its own way. Point at a piece to see what it attends to." }),
     form,
     answer,
   );
@@ -94,7 +94,7 @@ function picture(seen) {
   const state = { layer: 0, head: 0, pinned: null, hovered: null, turned: false, lines: innerWidth >= NARROW && pieces.length <= MANY };
   const layerChoice = numbers("Layer", layers, [], (value) => choose(value, state.head));
   const headChoice = numbers("Head", heads, [[MEAN, "mean"]], (value) => choose(state.layer, value));
-  const direction = switchOf("Direction", [["looks at", false], ["is looked at by", true]], state.turned, (value) => set({ turned: value }));
+  const direction = switchOf("Direction", [["attends to", false], ["is attended to by", true]], state.turned, (value) => set({ turned: value }));
   const style = switchOf("Drawn as", [["lines", true], ["text", false]], state.lines, (value) => {
     set({ lines: value });
     build();
@@ -197,12 +197,12 @@ function picture(seen) {
   }
 
   function sentence(from, look) {
-    if (from === null) return [innerWidth >= NARROW ? "Point at a piece, or click it to keep it." : "Tap a piece."];
-    const head = state.head === MEAN ? "on the mean of all heads" : `in head ${state.head + 1}`;
+    if (from === null) return [innerWidth >= NARROW ? "Point at a piece, or click it to pin it." : "Tap a piece."];
+    const head = state.head === MEAN ? "mean of all heads" : `head ${state.head + 1}`;
     const ranked = pieces.map((text, place) => [text, look(place)]).sort((a, b) => b[1] - a[1]);
     const best = ranked.slice(0, TOLD).filter(([, share]) => share >= 0.01);
     const parts = best.flatMap(([text, share], place) => [place ? ", " : "", make("b", { text }), ` ${percent(share)}`]);
-    const verb = state.turned ? " is looked at most by " : " looks most at ";
+    const verb = state.turned ? " is attended to most by " : " attends most to ";
     return [`Layer ${state.layer + 1}, ${head}: `, make("b", { text: pieces[from] }), verb, ...(parts.length ? parts : ["nothing"]), "."];
   }
 
@@ -223,10 +223,10 @@ function picture(seen) {
       rows.push(...row);
     }
     rove(made.map(({ button }) => button), heads);
-    const grid = make("div", { class: "grid", role: "group", "aria-label": "All heads, a row a layer", shares: { heads } }, ...rows);
+    const grid = make("div", { class: "grid", role: "group", "aria-label": "All heads, one row per layer", shares: { heads } }, ...rows);
     const colour = accent();
     for (const cell of made) cell.draw(colour);
-    const caption = make("p", { class: "remark", text: `${count(layers, "layer")} of ${count(heads, "head")}, a row a layer. In each, a piece (from top to bottom) looks at others (from left to right): the stronger the colour, the more.` });
+    const caption = make("p", { class: "remark", text: `${count(layers, "layer")} of ${count(heads, "head")}, one row per layer. In each picture, the pieces from top to bottom attend to those from left to right: the stronger the colour, the more.` });
     return [make("div", { class: "overview" }, grid, caption), made];
   }
 }

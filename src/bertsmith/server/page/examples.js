@@ -6,7 +6,7 @@ const pair = (name, first, second) => sample(name, { text: first, pair: second }
 
 export const GAPS = [
   text("The doctor", "The doctor shook his [MASK] and left the room."),
-  text("Two gaps", "She opened the [MASK] and looked out of the [MASK]."),
+  text("Two masks", "She opened the [MASK] and looked out of the [MASK]."),
   text("Grammar", "The keys to the old house [MASK] on the table."),
   text("A rare word", "The [MASK] sailed from the harbour before the storm."),
 ];
@@ -14,13 +14,13 @@ export const GAPS = [
 export const CONTINUATIONS = [
   pair("It follows", "He knocked at the door and waited.", "Nobody came, so he knocked again."),
   pair("It does not", "He knocked at the door and waited.", "The price of wheat fell by a third that year."),
-  pair("A turn", "The rain had stopped at last.", "They went out to look at the garden."),
+  pair("A change", "The rain had stopped at last.", "They went out to look at the garden."),
 ];
 
 export const PAIRS = [
-  pair("Said twice", "A man is playing a guitar on stage.", "Someone plays the guitar in front of people."),
-  pair("Near", "A woman is slicing an onion.", "A woman is cutting a tomato."),
-  pair("Far apart", "The train was late again.", "Add two eggs and a spoon of sugar."),
+  pair("Paraphrase", "A man is playing a guitar on stage.", "Someone plays the guitar in front of people."),
+  pair("Related", "A woman is slicing an onion.", "A woman is cutting a tomato."),
+  pair("Unrelated", "The train was late again.", "Add two eggs and a spoon of sugar."),
 ];
 
 export const REVIEWS = [

@@ -126,7 +126,7 @@ export function abilityView(ability, locked) {
     const missing = ability.fields(model).find((field) => !field.optional && !given[field.name].trim());
     if (missing) {
       if (ability.live) answer.replaceChildren();
-      else refuse(`Write something under “${missing.label}” first.`);
+      else refuse(`Fill in “${missing.label}” first.`);
       return;
     }
     const mine = new AbortController();
@@ -149,7 +149,7 @@ export function abilityView(ability, locked) {
   }
 
   function limit() {
-    return ability.limit?.(model) ?? `The model reads at most ${model.max_length} at once.`;
+    return ability.limit?.(model) ?? `The model reads at most ${model.max_length} tokens at once.`;
   }
 
   function refuse(sentence) {
@@ -158,12 +158,12 @@ export function abilityView(ability, locked) {
 
   function request(body) {
     const code = make("code", { text: asCommand(ability.path, body) });
-    return make("details", { class: "request" }, make("summary", { text: "The same as a request" }), make("pre", { tabindex: "0" }, code));
+    return make("details", { class: "request" }, make("summary", { text: "The same request with curl" }), make("pre", { tabindex: "0" }, code));
   }
 }
 
 function shorten(labels) {
   const most = 8;
   const rest = labels.length - most;
-  return `Its labels: ${labels.slice(0, most).join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`;
+  return `Labels: ${labels.slice(0, most).join(", ")}${rest > 0 ? ` and ${rest} more` : ""}`;
 }

@@ -27,7 +27,7 @@ async function start() {
   const single = models.length === 1 ? models[0].name : count(models.length, "model");
   document.querySelector("#about").textContent = single;
   if (!offered.length) {
-    notice.replaceChildren(make("p", { text: "This server has no model that this page could show." }));
+    notice.replaceChildren(make("p", { text: "This server has no model that this page can show." }));
     return;
   }
   notice.replaceChildren();
@@ -85,7 +85,7 @@ function refuse(error) {
     notice.replaceChildren();
     return;
   }
-  const again = make("button", { type: "button", class: "go", text: "Ask again", onclick: start });
+  const again = make("button", { type: "button", class: "go", text: "Try again", onclick: start });
   notice.replaceChildren(make("p", { class: "wrong", text: error.message }), again);
 }
 

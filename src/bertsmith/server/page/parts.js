@@ -93,14 +93,14 @@ export function piece(text) {
   return make("span", { class: special ? "piece special" : "piece" }, ...inside);
 }
 
-/** How many tokens came in, how many were read, and what was cut; then also the sentence on the limit. */
+/** How many tokens were received, read and truncated; if any were truncated, also the sentence on the limit. */
 export function usageLine(usage, milliseconds, limit = "") {
   const came = usage?.tokens_in ?? usage?.prompt_tokens;
   const time = `${Math.max(1, Math.round(milliseconds))} ms`;
   if (came === undefined) return make("p", { class: "usage", text: time });
   const cut = usage.tokens_cut ?? 0;
-  if (!cut) return make("p", { class: "usage", text: `${count(came, "token")} came in, none was cut · ${time}` });
+  if (!cut) return make("p", { class: "usage", text: `${count(came, "token")} received, none truncated · ${time}` });
   const used = usage.tokens_used ?? came - cut;
-  const said = `${count(came, "token")} came in, ${used} ${used === 1 ? "was" : "were"} read, ${cut} ${cut === 1 ? "was" : "were"} cut.`;
+  const said = `${count(came, "token")} received, ${used} read, ${cut} truncated.`;
   return make("p", { class: "usage cut" }, make("strong", { text: said }), ` ${limit} ${time}`);
 }

@@ -1,4 +1,4 @@
-"""What the attention view shows is what the encoder computes."""
+"""The attention view shows what the encoder computes."""
 
 import dataclasses
 import json
@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith import Model, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
-from bertsmith.library import Model, load
+from bertsmith.library.attention import MOST_TOKENS
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
-from bertsmith.server.attention_view import MOST_TOKENS, attention_of
 from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
 
 
@@ -24,7 +24,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 @pytest.fixture(scope="module")
 def long_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """A model that reads more than the view shows."""
+    """A model with a longer limit than the attention view."""
     folder = tmp_path_factory.mktemp("long") / "model"
     config = dataclasses.replace(CONFIG, max_position_embeddings=256)
     save_pretrained(str(folder), untrained(config, 0), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
@@ -32,7 +32,7 @@ def long_model(tmp_path_factory: pytest.TempPathFactory) -> Model:
 
 
 def test_each_piece_spreads_its_attention_over_all_pieces(model):
-    seen = attention_of(model, "Anna was in Rome .", None)
+    seen = model.attention("Anna was in Rome .", None).to_dict()
     assert seen["pieces"] == ["[CLS]", "anna", "was", "in", "rome", ".", "[SEP]"]
     assert seen["segments"] == [0] * 7
     assert (seen["layers"], seen["heads"]) == (CONFIG.num_hidden_layers, CONFIG.num_attention_heads)
@@ -44,7 +44,7 @@ def test_each_piece_spreads_its_attention_over_all_pieces(model):
 
 def test_it_is_the_softmax_of_queries_and_keys(model):
     """The first layer, head by head, by the formula."""
-    seen = attention_of(model, "the film", "a good plot")
+    seen = model.attention("the film", "a good plot").to_dict()
     assert seen["pieces"] == ["[CLS]", "the", "film", "[SEP]", "a", "good", "plot", "[SEP]"]
     assert seen["segments"] == [0, 0, 0, 0, 1, 1, 1, 1]
     encoder = model.encoder.model
@@ -63,34 +63,34 @@ def test_it_is_the_softmax_of_queries_and_keys(model):
 
 
 def test_numbers_have_four_digits_in_json_too(model):
-    text = json.dumps(attention_of(model, "anna was in rome", None)["attention"])
+    text = json.dumps(model.attention("anna was in rome", None).to_dict()["attention"])
     numbers = text.replace("[", " ").replace("]", " ").replace(",", " ").split()
     assert len(numbers) == 2 * 4 * 6 * 6
     assert max(map(len, numbers)) == len("0.1234")
 
 
 def test_a_mask_is_a_mask_where_the_model_fills_masks(model, monkeypatch):
-    assert "[MASK]" in attention_of(model, "the [MASK] was good", None)["pieces"]
+    assert "[MASK]" in model.attention("the [MASK] was good", None).to_dict()["pieces"]
     monkeypatch.setattr(model, "abilities", ("classify",))
-    assert "[MASK]" not in attention_of(model, "the [MASK] was good", None)["pieces"]
+    assert "[MASK]" not in model.attention("the [MASK] was good", None).to_dict()["pieces"]
 
 
 def test_as_many_tokens_as_the_view_shows_and_no_more(long_model):
-    assert len(attention_of(long_model, "film " * (MOST_TOKENS - 2), None)["pieces"]) == MOST_TOKENS
-    assert len(attention_of(long_model, "film " * 100, "plot " * 25)["pieces"]) == MOST_TOKENS
+    assert len(long_model.attention("film " * (MOST_TOKENS - 2), None).to_dict()["pieces"]) == MOST_TOKENS
+    assert len(long_model.attention("film " * 100, "plot " * 25).to_dict()["pieces"]) == MOST_TOKENS
     for text, pair in (("film " * (MOST_TOKENS - 1), None), ("film " * 100, "plot " * 26)):
         with pytest.raises(InputError, match=r"at most 128 tokens .* found 129; shorten"):
-            attention_of(long_model, text, pair)
+            long_model.attention(text, pair).to_dict()
 
 
 def test_a_model_that_reads_less_refuses_earlier(model):
     limit = CONFIG.max_position_embeddings
-    assert len(attention_of(model, "film " * (limit - 2), None)["pieces"]) == limit
+    assert len(model.attention("film " * (limit - 2), None).to_dict()["pieces"]) == limit
     with pytest.raises(InputError, match=f"at most {limit} tokens"):
-        attention_of(model, "film " * (limit - 1), None)
+        model.attention("film " * (limit - 1), None).to_dict()
 
 
 @pytest.mark.parametrize(("text", "pair"), [("", None), (" \n", None), ("film", ""), ("film", "  ")])
 def test_empty_texts_are_refused(model, text, pair):
     with pytest.raises(InputError, match="an empty one"):
-        attention_of(model, text, pair)
+        model.attention(text, pair).to_dict()

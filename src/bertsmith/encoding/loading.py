@@ -1,0 +1,42 @@
+"""A frozen encoder from any model."""
+
+import functools
+from pathlib import Path
+
+from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import digest_of_tensors
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.files import digest_file
+from bertsmith.model.heads import Head
+from bertsmith.model.prepared import prepare
+from bertsmith.runtime import choose_inference
+
+_UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
+
+
+def load_frozen_encoder(
+    source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32"
+) -> FrozenEncoder:
+    """The encoder of a model folder, Google checkpoint, run folder or hub id, or of a `ModelFolder`.
+
+    Raises:
+        CheckpointError: the source has no vocabulary, or cannot be read.
+        ConfigError: the device is absent or the precision unknown.
+    """
+    folder = source if isinstance(source, ModelFolder) else load_any(source)
+    loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
+    runtime = choose_inference(device, precision)
+    runtime.tell()
+    weights = folder.path / "model.safetensors"
+    if weights.is_file():
+        base_digest = functools.partial(digest_file, weights)
+    else:
+        base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
+    has_pooler = "pooler" not in loaded.new_parts
+    kept = folder.metadata.kept_layers(folder.path)
+    prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept)
+    return FrozenEncoder(
+        loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
+    )

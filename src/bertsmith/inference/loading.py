@@ -1,0 +1,80 @@
+"""Models that answer, from a folder, a checkpoint or a hub id."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
+from bertsmith.errors import CheckpointError
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.model.heads import OwnHead
+from bertsmith.model.our_names import part_of
+from bertsmith.model.prepared import prepare
+from bertsmith.runtime import choose_inference
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.spec_of_model import require_spec
+
+
+def load_predictor(
+    source: str | Path | ModelFolder,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    kept: Sequence[str] | None = None,
+    head: type[OwnHead] | None = None,
+) -> Predictor:
+    """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
+
+    Args:
+        kept: with int8, the linear layers kept in higher precision; by default those that `bertsmith quantize`
+            recorded.
+        head: the class of the user's head that the model was fine-tuned with, if it was.
+
+    Raises:
+        CheckpointError: the model has no task head, or a different one, or cannot be read.
+        ConfigError: `head` is not the class of a head.
+    """
+    folder = source if isinstance(source, ModelFolder) else load_any(source)
+    spec = require_spec(folder)
+    runtime = choose_inference(device, precision)
+    runtime.tell()
+    task = task_for(spec)
+    loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
+    prepare(
+        loaded.model.to(runtime.torch_device),
+        runtime,
+        folder.metadata.kept_layers(folder.path) if kept is None else kept,
+    )
+    return Predictor(loaded.model, task, loaded.tokenizer, runtime)
+
+
+def load_pretraining_heads(
+    source: str | Path | ModelFolder, *, device: str = "auto", precision: str = "fp32", needs: Sequence[str] = ()
+) -> PretrainedPredictor:
+    """A predictor from a model folder, a Google checkpoint, or a hub id.
+
+    Args:
+        needs: the heads that must have been trained, "mlm" or "nsp".
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or lacks a required head.
+    """
+    loaded = load_pretrained(load_any(source))
+    place = source.path if isinstance(source, ModelFolder) else source
+    trained = {part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}
+    for head in needs:
+        if head not in trained:
+            raise CheckpointError(
+                expected=f"a model with a trained {head} head in '{place}'",
+                found="none",
+                fix="name a pre-trained model that has it",
+            )
+    if loaded.tokenizer is None:
+        raise no_vocabulary(place)
+    runtime = choose_inference(device, precision)
+    runtime.tell()
+    prepare(loaded.model.to(runtime.torch_device), runtime)
+    return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)

@@ -1,0 +1,174 @@
+"""Evaluate a fine-tuned model on labelled examples: its official scores, and the cost of int8."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import METADATA
+from bertsmith.finetuning.predictions import example_lines
+from bertsmith.finetuning.resampling import intervals
+from bertsmith.finetuning.run import is_count
+from bertsmith.inference import quantization
+from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.quantization import Quantization
+from bertsmith.library.inputs import cut_counts, warn_cut
+from bertsmith.library.training import split_settings
+from bertsmith.model.heads import OwnHead
+from bertsmith.progress import counted
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.named_tasks import ColumnSettings
+from bertsmith.tasks.spec_of_model import read_labelled
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """The official scores of a model on labelled examples.
+
+    Attributes:
+        task: the name of the task, such as "cola".
+        examples: number of examples.
+        precision: in which the model was computed.
+        scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.
+        intervals: the 95% bootstrap confidence interval of each score, over examples resampled with replacement.
+        cut_texts, cut_tokens: number of truncated examples, and the tokens they lost in total.
+    """
+
+    task: str
+    examples: int
+    precision: str
+    scores: Mapping[str, float]
+    intervals: Mapping[str, Sequence[float]]
+    cut_texts: int
+    cut_tokens: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **dataclasses.asdict(self),
+            "scores": dict(self.scores),
+            "intervals": {name: list(ends) for name, ends in self.intervals.items()},
+        }
+
+    def lines(self) -> list[str]:
+        """The scores with their confidence intervals, as lines of text."""
+        lines = [f"{self.task}: {counted(self.examples, 'example')}, {self.precision}"]
+        for metric, score in self.scores.items():
+            if is_count(metric):
+                continue
+            low, high = self.intervals.get(metric, (None, None))
+            between = "" if low is None else f" (95% interval {low:.4f} to {high:.4f})"
+            lines.append(f"{metric}: {score:.4f}{between}")
+        return lines
+
+
+def evaluate(
+    model: str | Path,
+    data: str | Path,
+    *,
+    task: str | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: type[OwnHead] | None = None,
+    **columns: Any,
+) -> Evaluation:
+    """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
+
+    Args:
+        model: anything that `load` accepts.
+        data: labelled examples, in a format of the model's task.
+        task: the format of the file; by default that of the model's task. A model from another tool does not record
+            what it was trained on, so the official scores need the name.
+        device, precision, head: as in `load`.
+        columns: fields of ColumnSettings by name, such as text_column="body".
+
+    Raises:
+        BertsmithError: the model has no task head, or the file is invalid; the message says which.
+    """
+    folder = load_any(model)
+    predictor = load_predictor(folder, device=device, precision=precision, head=head)
+    name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
+    predictor.task = task_for(spec)
+    scores, predictions = predictor.evaluate(examples)
+    texts, tokens = cut_counts(prediction.cut_tokens for prediction in predictions)
+    warn_cut(texts, tokens)
+    shown = [metric for metric in scores if not is_count(metric)]
+    return Evaluation(
+        task=name,
+        examples=len(examples),
+        precision=predictor.runtime.precision,
+        scores=scores,
+        intervals=intervals(spec.kind, shown, list(example_lines(predictor.task, examples, predictions)), spec.scheme),
+        cut_texts=texts,
+        cut_tokens=tokens,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Int8Report:
+    """The cost of int8 for a model, as a change of its score.
+
+    Attributes:
+        metric: the score that is measured.
+        fp32: the score in fp32.
+        trials: each keeps more layers in higher precision than the one before; the last one is used.
+        path: the metadata file that records the layers.
+    """
+
+    metric: str
+    fp32: float
+    trials: Sequence[Quantization]
+    path: Path
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        last = self.trials[-1]
+        return {"metric": self.metric, "fp32": self.fp32, "int8": last.score, "kept": list(last.kept)}
+
+    def lines(self) -> list[str]:
+        """The scores of all trials, as lines of text."""
+        lines = [f"{self.metric} in fp32: {self.fp32:.4f}"]
+        for trial in self.trials:
+            kept = f", {' and '.join(trial.kept)} kept in higher precision" if trial.kept else ""
+            lines.append(f"{self.metric} in int8{kept}: {trial.score:.4f}")
+        return [*lines, f"recorded in {self.path}"]
+
+
+def quantize(
+    model: str | Path,
+    data: str | Path,
+    *,
+    task: str | None = None,
+    limit: float = quantization.LIMIT,
+    head: type[OwnHead] | None = None,
+    **columns: Any,
+) -> Int8Report:
+    """The cost of int8 for a fine-tuned model; records in its metadata which layers to keep in higher precision.
+
+    The weights do not change; loading with precision "int8" then uses the recorded layers.
+
+    Args:
+        model: a model folder, run or hub id.
+        data: labelled examples that the model was not trained on.
+        task: the format of the file; by default that of the model's task.
+        limit: the fraction of the fp32 score that may be lost.
+        head: as in `load`.
+        columns: fields of ColumnSettings by name.
+
+    Raises:
+        ConfigError: this machine does not support int8.
+        CheckpointError: no trial stayed within the limit, or the model has no metadata.
+        InputError: the file is invalid.
+    """
+    folder = load_any(model)
+    quantization.require_metadata(folder.path)
+    _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
+    exact, trials = quantization.quantize(folder, examples, limit, head)
+    metric = task_for(spec).selection_metric
+    quantization.note_kept_layers(folder.path, metric, exact, trials)
+    return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
+
+
+def _columns(values: Mapping[str, Any]) -> ColumnSettings:
+    return ColumnSettings(**split_settings(values, [ColumnSettings])[ColumnSettings])

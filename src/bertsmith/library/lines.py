@@ -1,0 +1,138 @@
+"""Models applied to a stream of lines: results are yielded in order, as soon as they are ready.
+
+An invalid line raises an error after the results of all lines before it.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from bertsmith.datasets.blocks import text_blocks
+from bertsmith.datasets.examples import Example
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretraining_heads import Continuation, FilledText
+from bertsmith.model.heads import OwnHead
+from bertsmith.tasks import named_tasks
+from bertsmith.tasks.task import Prediction
+from bertsmith.tasks.typed_examples import example_of_line
+
+LINES = 1024  # filled together
+
+
+def fill_lines(
+    model: str | Path,
+    blocks: Iterable[Sequence[str]],
+    top: int = 5,
+    *,
+    place: str = "text {:,}",
+    device: str = "auto",
+    precision: str = "fp32",
+) -> Iterator[FilledText]:
+    """Each line with the `top` most probable pieces for each [MASK] in it.
+
+    Args:
+        model: anything that `load` accepts, with a masked-LM head.
+        blocks: lists of lines; the lines of one list may be computed together.
+        place: a format string that names a line by its number in errors.
+        device, precision: as in `load`.
+
+    Raises:
+        CheckpointError: the model cannot fill masks.
+        InputError: a line has no [MASK], or is too long for the model.
+    """
+    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["mlm"])
+    number = 0
+    for arrived in blocks:
+        for lines in text_blocks(arrived, LINES):
+            places = [place.format(number + 1 + index) for index in range(len(lines))]
+            yield from predictor.fill_each(lines, places, top)
+            number += len(lines)
+
+
+def judge_continuations(
+    model: str | Path, first: str, seconds: Sequence[str], *, device: str = "auto", precision: str = "fp32"
+) -> list[Continuation]:
+    """The probability that each of `seconds` follows `first`, in order.
+
+    Args:
+        model: anything that `load` accepts, with a next-sentence head.
+
+    Raises:
+        CheckpointError: the model has no next-sentence head.
+        InputError: a text is empty.
+    """
+    predictor = load_pretraining_heads(model, device=device, precision=precision, needs=["nsp"])
+    return predictor.next_sentence(first, seconds)
+
+
+def predict_lines(
+    model: str | Path,
+    lines: Iterable[str],
+    *,
+    total: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: type[OwnHead] | None = None,
+) -> Iterator[tuple[Example, Prediction]]:
+    """Each line as an example of the model's task, with its prediction.
+
+    Args:
+        model: anything that `load` accepts, fine-tuned.
+        lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
+        total: number of lines, to estimate the time left.
+        device, precision, head: as in `load`.
+
+    Raises:
+        BertsmithError: the model has no task head, or a line is invalid.
+    """
+    predictor = load_predictor(model, device=device, precision=precision, head=head)
+    spec = predictor.task.spec
+    examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
+    yield from predictor.stream(examples, total=total)
+
+
+def predict_test(
+    model: str | Path,
+    test: Path,
+    *,
+    task: str | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: type[OwnHead] | None = None,
+) -> Iterator[tuple[Example, Prediction]]:
+    """Each example of a GLUE test file with its prediction.
+
+    Args:
+        model: anything that `load` accepts, fine-tuned on a GLUE task.
+        test: a file without labels.
+        task: "mnli-mm" or "ax" for an MNLI model; by default the model's task.
+        device, precision, head: as in `load`.
+
+    Raises:
+        BertsmithError: the model's task is not a GLUE task, or the file is invalid.
+    """
+    _, predictor, examples = _glue_test(model, test, task, device, precision, head)
+    yield from predictor.stream(iter(examples), total=len(examples))
+
+
+def write_submission(
+    model: str | Path,
+    test: Path,
+    folder: Path,
+    *,
+    task: str | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: type[OwnHead] | None = None,
+) -> Path:
+    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`."""
+    name, predictor, examples = _glue_test(model, test, task, device, precision, head)
+    return named_tasks.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
+
+
+def _glue_test(
+    model: str | Path, test: Path, task: str | None, device: str, precision: str, head: type[OwnHead] | None
+) -> tuple[str, Predictor, Sequence[Example]]:
+    predictor = load_predictor(model, device=device, precision=precision, head=head)
+    name = named_tasks.glue_test(predictor.task.spec, task)
+    return name, predictor, named_tasks.read_test(name, test)

@@ -1,0 +1,168 @@
+"""Search files of passages by vectors, by words (BM25) or by both, and score searches against relevance judgements."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.library.inputs import checked_texts
+from bertsmith.progress import tell, warn
+from bertsmith.search.bm25 import BM25, Words
+from bertsmith.search.index import index_passages, tell_crowded
+from bertsmith.search.passages import TextSet, judgements_for, read_judgements, read_text_set
+from bertsmith.search.rankings import Ranking
+from bertsmith.search.retrieval import Retriever, SearchScores, score_search, tell_unjudged
+from bertsmith.search.settings import BY_WORDS, HYBRID, VECTORS, SearchSettings
+from bertsmith.settings import require
+from bertsmith.vectors.changes import VectorChange
+from bertsmith.vectors.loading import load_embedder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Hit:
+    """A retrieved passage.
+
+    Attributes:
+        rank: from 1.
+        id: its id in the file, or its line number if the file has no ids.
+        score: higher is better; its scale depends on the search.
+        text: the passage.
+    """
+
+    rank: int
+    id: str
+    score: float
+    text: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """The passages retrieved for one query, best first.
+
+    Attributes:
+        id: of the query.
+        query: its text.
+        passages: may be fewer than requested if no others share a word with the query.
+    """
+
+    id: str
+    query: str
+    passages: tuple[Hit, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"id": self.id, "query": self.query, "passages": [dataclasses.asdict(hit) for hit in self.passages]}
+
+
+def search_passages(
+    passages: str | Path, queries: str | Path | Sequence[str], *, top: int = 10, **settings: Any
+) -> list[SearchResult]:
+    """The best passages for each query.
+
+    Args:
+        passages: a file of passages; see `bertsmith.search.passages`.
+        queries: a file of queries, or a list of texts.
+        top: maximum passages per query; at most `depth` with hybrid search or re-ranking.
+        settings: fields of SearchSettings by name, such as model="my-run", system="hybrid".
+
+    Raises:
+        BertsmithError: a setting, a file or a model does not fit; the message says which.
+    """
+    chosen = SearchSettings(**settings)
+    require(top >= 1, expected="top of at least 1", found=top, fix="raise top")
+    asked = _queries(queries, chosen)
+    retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, {chosen.system})
+    if retriever.index is not None and chosen.system != HYBRID:
+        tell_crowded(retriever.index, is_changed=chosen.changes is not None)
+    return _results(retriever.passages, asked, retriever.rank(asked.texts, chosen.system, top))
+
+
+def score_searches(
+    passages: str | Path,
+    queries: str | Path | Sequence[str],
+    judgements: str | Path,
+    *,
+    judged_by: str | None = None,
+    **settings: Any,
+) -> dict[str, SearchScores]:
+    """The scores of each available search by name: vectors, bm25, hybrid, and one of them with re-ranking.
+
+    Args:
+        passages, queries: as in `search_passages`.
+        judgements: a file of `query 0 passage gain` lines.
+        judged_by: "ids" or "places", how the judgements refer to queries; by default ids if they match.
+        settings: fields of SearchSettings by name. With system="bm25" only BM25 is scored; the system is the one whose
+            results `rerank` scores again.
+
+    Raises:
+        BertsmithError: a setting, a file or a model does not fit; the message says which.
+    """
+    chosen = SearchSettings(**settings)
+    asked = _queries(queries, chosen)
+    judged = judgements_for(read_judgements(Path(judgements)), asked, judged_by)
+    systems = {BY_WORDS} if chosen.system == BY_WORDS else {BY_WORDS, VECTORS}
+    retriever = _retriever(read_text_set(Path(passages), text_column=chosen.text_column), chosen, systems)
+    if retriever.index is not None and chosen.system != HYBRID:
+        tell_crowded(retriever.index, is_changed=chosen.changes is not None)
+    tell_unjudged(asked, retriever.passages, judged)
+    rankings = retriever.side_by_side(asked.texts, chosen.system)
+    return {name: score_search(ranking, asked, retriever.passages, judged) for name, ranking in rankings.items()}
+
+
+def _queries(queries: str | Path | Sequence[str], settings: SearchSettings) -> TextSet:
+    if isinstance(queries, str | Path):
+        column = settings.query_column
+        return read_text_set(Path(queries), what="queries", text_column=column, option="--query-column")
+    texts = checked_texts(queries, "query")
+    for number, text in enumerate(texts, start=1):
+        require(bool(text.strip()), expected=f"a text as query {number}", found="an empty one", fix="give some text")
+    return TextSet(ids=tuple(str(number) for number in range(1, len(texts) + 1)), texts=tuple(texts))
+
+
+def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -> Retriever:
+    """A retriever with everything that these search systems need."""
+    needs_words, needs_vectors = not systems.isdisjoint({BY_WORDS, HYBRID}), systems != {BY_WORDS}
+    by_pieces = needs_words and settings.bm25_words == "pieces"
+    change = None if settings.changes is None else VectorChange.load(Path(settings.changes))
+    if change is not None and change.warning:
+        warn(change.warning)
+    embedder = None
+    if needs_vectors or by_pieces:
+        assert settings.model is not None, "the settings have one"
+        embedder = load_embedder(
+            settings.model, pooling=settings.pooling, device=settings.device, precision=settings.precision
+        )
+    words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
+    scorer = None
+    if settings.rerank is not None:
+        scorer = PairScorer(load_predictor(settings.rerank, device=settings.device, precision=settings.precision))
+        tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
+    index = None
+    if needs_vectors and embedder is not None:
+        place = None if settings.index is None else Path(settings.index)
+        index = index_passages(passages.texts, embedder, change=change, path=place, approximate=settings.approximate)
+    return Retriever(
+        passages=passages,
+        bm25=BM25(passages.texts, words=words, k1=settings.k1, b=settings.b) if needs_words else None,
+        embedder=embedder,
+        index=index,
+        change=change,
+        scorer=scorer,
+        depth=settings.depth,
+    )
+
+
+def _results(passages: TextSet, queries: TextSet, ranking: Ranking) -> list[SearchResult]:
+    return [
+        SearchResult(
+            id=id,
+            query=text,
+            passages=tuple(
+                Hit(rank=rank, id=passages.ids[place], score=score, text=passages.texts[place])
+                for rank, (place, score) in enumerate(ranking.row(number), start=1)
+            ),
+        )
+        for number, (id, text) in enumerate(zip(queries.ids, queries.texts, strict=True))
+    ]

@@ -1,0 +1,52 @@
+"""Learn a vocabulary from text files and report its quality."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.corpus.words import count_files
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.vocabularies import learn
+from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
+from bertsmith.vocabularies.word_counts import WordCounts
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LearnedVocabulary:
+    """A vocabulary that was learned from files.
+
+    Attributes:
+        tokenizer: has the vocabulary as `tokenizer.vocabulary`; its `save` writes vocab.txt.
+        report: the quality of the vocabulary on each file.
+        notes: what was left out of the files, one sentence each.
+    """
+
+    tokenizer: Tokenizer
+    report: VocabularyReport
+    notes: tuple[str, ...]
+
+
+def learn_vocabulary(
+    texts: Sequence[str | Path], size: int = 30522, *, cased: bool = False, column: str = ""
+) -> LearnedVocabulary:
+    """A tokenizer with a WordPiece vocabulary of exactly `size` pieces, special ones included, and a quality report.
+
+    Args:
+        texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
+        size: number of pieces.
+        cased: keep upper case and accents.
+        column: the text column of .jsonl and .parquet files, if it has no common name.
+
+    Raises:
+        InputError: a file is missing, empty, binary or damaged.
+        VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size.
+    """
+    rules = TextRules(lowercase=not cased)
+    counts, notes = count_files([Path(text) for text in texts], rules, column)
+    vocabulary = learn.learn_vocabulary(
+        WordCounts.merged(counts.values()), size, max_word_characters=rules.max_word_characters
+    )
+    report = vocabulary_report(vocabulary, counts, max_word_characters=rules.max_word_characters)
+    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, rules), report=report, notes=tuple(notes))

@@ -1,0 +1,57 @@
+"""The prediction targets of pre-training rows: the predicted positions and their gold pieces.
+
+N rows, T tokens, M predicted positions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.randomness import Words
+
+Ints = npt.NDArray[np.int64]
+TokenIds = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Targets:
+    """Rows as the model reads them, with their targets.
+
+    Attributes:
+        token_ids: int32 [T], the model's input.
+        positions: int64 [M], the predicted positions in the flat batch, ascending.
+        target_ids: int32 [M], the gold pieces at those positions.
+        per_row: int64 [N], the number of predictions in each row.
+    """
+
+    token_ids: TokenIds
+    positions: Ints
+    target_ids: TokenIds
+    per_row: Ints
+
+
+# Computes targets from the tokens [T], lengths [N] and keys [N] of rows.
+FindTargets = Callable[[TokenIds, Ints, Words], Targets]
+
+
+def next_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
+    """The targets of a left-to-right model: every position except the last of a row predicts the next piece.
+
+    >>> next_pieces(np.array([2, 7, 3, 2, 3]), np.array([3, 2]), np.zeros(2, np.uint64)).target_ids.tolist()
+    [7, 3, 3]
+    """
+    last = np.cumsum(lengths) - 1
+    positions = np.delete(np.arange(len(token_ids)), last)
+    return Targets(token_ids=token_ids, positions=positions, target_ids=token_ids[positions + 1], per_row=lengths - 1)
+
+
+def no_pieces(token_ids: TokenIds, lengths: Ints, keys: Words) -> Targets:
+    """Empty targets, for objectives that predict no pieces."""
+    return Targets(
+        token_ids=token_ids,
+        positions=np.zeros(0, np.int64),
+        target_ids=token_ids[:0],
+        per_row=np.zeros_like(lengths),
+    )

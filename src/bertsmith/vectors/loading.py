@@ -1,0 +1,95 @@
+"""Embedders and token features from a folder, a checkpoint or a hub id."""
+
+import dataclasses
+from pathlib import Path
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.tokenizer_files import lowercased
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.sentence_transformers import SentenceRecipe, read_recipe
+from bertsmith.vectors.token_features import TokenFeatures
+
+
+def load_encoder(
+    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
+) -> tuple[FrozenEncoder, SentenceRecipe | None]:
+    """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
+
+    Args:
+        source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+        pooled: texts get one vector each, so every step of the recipe must be supported here.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: of the matrix products.
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
+        ConfigError: the device is absent or the precision unknown.
+    """
+    recipe = read_recipe(Path(source), pooled=pooled)
+    folder = load_any(source if recipe is None else recipe.encoder)
+    if recipe is None:
+        recipe = read_recipe(folder.path, pooled=pooled)
+    if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
+        folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
+    return load_frozen_encoder(folder, device=device, precision=precision), recipe
+
+
+def load_embedder(
+    source: Path | str,
+    *,
+    pooling: str | None = None,
+    normalize: bool | None = None,
+    layers: str = "last",
+    max_length: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> Embedder:
+    """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+
+    Args:
+        pooling: None: as the folder says, or the mean if it says nothing.
+        normalize: None: as the folder says, or no if it says nothing.
+        layers: a choice of `layer_mix`.
+        max_length: None: as the folder says, or the model's positions if it says nothing.
+        device: "auto", "cpu", "cuda" or "cuda:N".
+        precision: of the matrix products; vectors are always float32.
+
+    Raises:
+        CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
+        ConfigError: a setting is invalid.
+    """
+    encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
+    said = recipe or SentenceRecipe(encoder=Path(source))
+    limit = encoder.model.max_tokens
+    return Embedder(
+        encoder,
+        pooling=said.pooling if pooling is None else pooling,
+        normalize=said.normalize if normalize is None else normalize,
+        layers=layers,
+        max_length=min(said.max_length or limit, limit) if max_length is None else max_length,
+        prompt=said.prompt,
+        special_tokens=recipe is not None,
+    )
+
+
+def load_token_features(
+    source: Path | str,
+    *,
+    layers: str = "last",
+    unit: str = "first",
+    max_length: int | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> TokenFeatures:
+    """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+
+    A sentence-transformers folder says where its encoder is and whether texts are lower-cased.
+
+    Raises:
+        CheckpointError: the model cannot be read or has no vocabulary.
+        ConfigError: a setting is invalid.
+    """
+    encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
+    return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)

@@ -1,0 +1,136 @@
+"""Tiny models of every architecture: two layers, 32 wide, written by `transformers` or drawn here."""
+
+import functools
+import json
+import tempfile
+from pathlib import Path
+
+import tokenizers
+import torch
+import transformers
+
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.checkpoints.tokenizer_files import read_pipeline
+from bertsmith.model.config import EncoderConfig
+from bertsmith.model.distilbert import DistilBertConfig
+from bertsmith.model.roberta import RobertaConfig
+from bertsmith.text.tokenizer import Tokenizer
+from tasks.task_samples import CONFIG, TOKENIZER, WORDS
+
+ARCHITECTURES = ("bert", "distilbert", "roberta")
+OTHERS = ("distilbert", "roberta")
+CLASS_PREFIXES = {"distilbert": "DistilBert", "roberta": "Roberta"}
+HEADS = (
+    "Model",
+    "ForMaskedLM",
+    "ForSequenceClassification",
+    "ForTokenClassification",
+    "ForMultipleChoice",
+    "ForQuestionAnswering",
+)
+_ROBERTA_SPECIALS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+
+
+@functools.cache
+def byte_level_files() -> tuple[str, str]:
+    """`vocab.json` and `merges.txt` of a byte-level BPE in which each word of the samples is one piece."""
+    learner = tokenizers.ByteLevelBPETokenizer()
+    lines = [f"the {word} {other}" for word in WORDS for other in ("film", ".", "?")]
+    learner.train_from_iterator(lines, 420, min_frequency=1, special_tokens=_ROBERTA_SPECIALS, show_progress=False)
+    with tempfile.TemporaryDirectory() as folder:
+        learner.save_model(folder)
+        return tuple(Path(folder, name).read_text(encoding="utf-8") for name in ("vocab.json", "merges.txt"))
+
+
+def write_byte_level(folder: Path) -> None:
+    """Writes `vocab.json` and `merges.txt`."""
+    for name, text in zip(("vocab.json", "merges.txt"), byte_level_files(), strict=True):
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+@functools.cache
+def tokenizer_of(architecture: str) -> Tokenizer:
+    """The tokenizer of an architecture: the WordPieces of the samples, or the byte-level BPE."""
+    if architecture != "roberta":
+        return TOKENIZER
+    with tempfile.TemporaryDirectory() as folder:
+        write_byte_level(Path(folder))
+        tokenizer, _ = read_pipeline(Path(folder), ModelMetadata())
+    assert tokenizer is not None
+    return tokenizer
+
+
+@functools.cache
+def config_of(architecture: str, *, dropout: float = 0.1) -> EncoderConfig:
+    """The shape of the samples of an architecture."""
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "initializer_range": 0.1,
+        "hidden_dropout_prob": dropout,
+        "attention_probs_dropout_prob": dropout,
+    }
+    if architecture == "bert":
+        return type(CONFIG)(**shape, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    if architecture == "distilbert":
+        heads = {"seq_classif_dropout": dropout, "qa_dropout": dropout}
+        return DistilBertConfig(**shape, **heads, vocab_size=CONFIG.vocab_size, max_position_embeddings=64)
+    pieces = len(tokenizer_of("roberta").vocabulary)
+    return RobertaConfig(**shape, vocab_size=pieces, max_position_embeddings=66)
+
+
+def write_base_model(path: object, architecture: str = "bert", seed: int = 0) -> str:
+    """An untrained model folder to start from, with pooler and masked-LM head."""
+    model = untrained(config_of(architecture), seed)
+    info = ModelMetadata.from_dict({"task": "pretraining"})
+    save_pretrained(str(path), model, tokenizer_of(architecture), info)
+    return str(path)
+
+
+def peer_config(architecture: str, **changes: object) -> transformers.PretrainedConfig:
+    """The shape of the samples as `transformers` has it; nothing is dropped."""
+    values = config_of(architecture, dropout=0.0).to_dict()
+    return transformers.AutoConfig.for_model(architecture, **{**values, **changes})
+
+
+def peer(architecture: str, head: str, seed: int = 0, **changes: object) -> transformers.PreTrainedModel:
+    """A model of `transformers` whose parameters, biases and norms too, are all at random."""
+    torch.manual_seed(seed)
+    kind = getattr(transformers, CLASS_PREFIXES[architecture] + head)
+    model = kind._from_config(peer_config(architecture, **changes), attn_implementation="eager").eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    return model
+
+
+def write_peer(
+    path: Path, architecture: str, head: str, *, description: bool = True, **changes: object
+) -> transformers.PreTrainedModel:
+    """A folder that `transformers` alone wrote, with its tokenizer; and the model.
+
+    Args:
+        description: with `tokenizer.json`; otherwise with the old files (`vocab.txt`, or `vocab.json` and
+            `merges.txt`) alone.
+    """
+    model = peer(architecture, head, **changes)
+    model.save_pretrained(path)
+    if architecture == "roberta":
+        write_byte_level(path)
+    else:
+        TOKENIZER.vocabulary.save(path / "vocab.txt")
+    if description:
+        kind = getattr(transformers, f"{CLASS_PREFIXES[architecture]}Tokenizer")
+        kind.from_pretrained(path).save_pretrained(path)
+        for name in ("vocab.txt", "vocab.json", "merges.txt"):
+            (path / name).unlink(missing_ok=True)
+    return model
+
+
+def change_json(path: Path, **values: object) -> None:
+    """Sets keys of a JSON file; None removes one."""
+    found = json.loads(path.read_text(encoding="utf-8")) | values
+    path.write_text(json.dumps({key: value for key, value in found.items() if value is not None}), encoding="utf-8")
