@@ -181,6 +181,17 @@ def test_a_pronoun_is_resolved_by_pairs_of_mentions_and_by_masks(example, tmp_pa
     assert by_masks > 0.65
 
 
+@pytest.mark.parametrize("example", ["10_own_head"], indirect=True)
+def test_both_heads_are_trained_and_scored(example, tmp_path, capsys):
+    scores = example.main(tmp_path, steps=20, epochs=1, seeds=1)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "40 mails to learn from, 40 to ask"
+    for line, (name, (score,)) in zip(printed[1:], scores.items(), strict=True):
+        assert line.startswith(name)
+        assert line.endswith(f"({score:.0%})")
+    assert ["130 parameters" in printed[1], "4,290 parameters" in printed[2]] == [True, True]
+
+
 def test_the_files_of_gap_are_read_with_their_mentions(monkeypatch, real_data):
     monkeypatch.syspath_prepend(EXAMPLES)
     mentions = importlib.import_module("mentions")

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bertsmith.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.library.vocabulary import learn_vocabulary
     from bertsmith.library.word_senses import find_senses
+    from bertsmith.model.heads import OwnHead
     from bertsmith.progress import quiet
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary
@@ -52,6 +53,7 @@ _LAZY = {
     "BertsmithVectorizer": "bertsmith.library.estimators",
     "Corpus": "bertsmith.corpus.shards",
     "Model": "bertsmith.library.model",
+    "OwnHead": "bertsmith.model.heads",
     "TextRules": "bertsmith.text.normalize",
     "Vocabulary": "bertsmith.text.vocabulary",
     "WordEncoder": "bertsmith.library.component",
@@ -86,6 +88,7 @@ __all__ = [
     "CutWarning",
     "InputError",
     "Model",
+    "OwnHead",
     "RunError",
     "TextRules",
     "TrainingError",

@@ -119,7 +119,7 @@ def load_for_task(
 
     Raises:
         CheckpointError: the source has no vocabulary, or lacks the required head.
-        ConfigError: `reinit_layers` exceeds the number of layers.
+        ConfigError: `reinit_layers` exceeds the number of layers, or the user's head is invalid, see `EncoderForTask`.
     """
     tokenizer = folder.require_tokenizer()
     config = dataclasses.replace(folder.config, **(changes or {}))
@@ -142,6 +142,14 @@ def load_for_task(
     }
     if keep_head and head.own is not None:
         _require_own_head(folder, head, state, taken)
+    elif keep_head and OWN_HEAD in folder.parts:
+        name = folder.metadata.own_head or "of an unknown class"
+        raise CheckpointError(
+            expected=f"the class of the head in '{folder.path}'",
+            found=f"none; the model was fine-tuned with the user's head {name!r}",
+            fix="pass the class: head=... in Python, --head FILE:CLASS on the command line (embed and features work "
+            "without it)",
+        )
     elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
         if rows != head.outputs or (head.pooled and "bert.pooler.weight" not in taken):
@@ -224,9 +232,15 @@ def _require_own_head(
     assert head.own is not None, "a head of the user"
     wanted = {name: list(tensor.shape) for name, tensor in state.items() if part_of(name) == OWN_HEAD}
     found = {name: list(tensor.shape) for name, tensor in folder.tensors.items() if part_of(name) == OWN_HEAD}
+    if not found:
+        raise CheckpointError(
+            expected=f"a model that was fine-tuned with the head {head.own.__name__!r} in '{folder.path}'",
+            found=", ".join(folder.parts) or "no head",
+            fix="omit the head, or name the model that was fine-tuned with it",
+        )
     if wanted != found or (head.pooled and "bert.pooler.weight" not in taken):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.path}': {wanted}",
-            found=f"{found or 'none'}, written by {folder.metadata.own_head or 'no head of yours'}",
+            found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",
             fix="pass the class that the model was fine-tuned with",
         )

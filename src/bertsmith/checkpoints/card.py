@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import part_of
+from bertsmith.model.our_names import OWN_HEAD, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -188,19 +188,24 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
 def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     if library == "onnx":
         return f"## Use\n\n```python\n{_SESSION}```\n\n{LIBRARIES[library]} {_PROGRAMS}"
-    kind = metadata.task or ""
+    kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
     if kind in _LINES:
         line, call = _LINES[kind], _CALLS[kind]
         if (metadata.spec or {}).get("pair"):
             line, call = line + "\\tAnother text.", call.replace('"A text."', '("A text.", "Another text.")')
         command = f'printf "{line}\\n" | bertsmith predict --model .'
+        if _has(tensors, OWN_HEAD):
+            name = metadata.own_head or "MyHead"
+            command += f" --head my_head.py:{name}"
+            load = f'bertsmith.load(".", head={name})'
+            imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
     elif _has(tensors, "mlm"):
         command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
     else:
         command, call = "bertsmith embed texts.txt --model . --out vectors.npy", 'embed(["A text."])'
     return (
         f"## Use\n\n```console\n$ {command}\n```\n\n"
-        f'```python\nimport bertsmith\n\nmodel = bertsmith.load(".")\nprint(model.{call})\n```\n\n'
+        f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```\n\n"
         f"{LIBRARIES[library]} {_PROGRAMS}"
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from bertsmith.checkpoints.card import write_card
 from bertsmith.checkpoints.google_names import from_google, to_google
 from bertsmith.checkpoints.metadata import ModelMetadata, read_metadata, write_metadata
-from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, require_numbers
+from bertsmith.checkpoints.model_folder import ModelFolder, fit_vocabulary, parts_of, require_numbers
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, LoadReport, fixed_positions, plan_loading
 from bertsmith.checkpoints.tokenizer_files import guess_rules, read_rules
 from bertsmith.checkpoints.weights import MODEL_FOLDER
@@ -24,7 +24,7 @@ from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json, write_text
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig, EncoderConfig
-from bertsmith.model.our_names import whole
+from bertsmith.model.our_names import OWN_HEAD, whole
 from bertsmith.model.parameter_names import Match
 from bertsmith.tensorflow_files.tensor_bundle import TensorBundle, write_bundle
 from bertsmith.text.normalize import TextRules
@@ -160,7 +160,7 @@ def write_google(
 
     Raises:
         InputError: the folder exists and `replace` is not given, or it does not contain a model.
-        ConfigError: Google's format cannot represent the model.
+        ConfigError: Google's format cannot represent the model, or its head is the user's.
         CheckpointError: the tensors do not match the configuration.
         VocabularyError: the tokenizer does not fit the configuration.
     """
@@ -176,6 +176,12 @@ def write_google(
             expected="a bidirectional model",
             found="is_causal, which Google's code does not support",
             fix="write a Hugging Face folder",
+        )
+    if OWN_HEAD in parts_of(tensors):
+        raise ConfigError(
+            expected="a model whose head Google's code supports",
+            found=f"the user's head {metadata.own_head or 'of an unknown class'!r}",
+            fix="write a Hugging Face folder, which keeps it",
         )
     ours = {whole(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}

@@ -10,10 +10,12 @@ import typer
 
 from bertsmith.cli.options import (
     DeviceOption,
+    HeadOption,
     JsonOption,
     ModelOption,
     PrecisionOption,
     given,
+    own_head,
     print_json,
     print_table,
 )
@@ -67,9 +69,10 @@ def finetune(
         int | None, typer.Option(min=1, help="use only this many training examples, the same random sample each time")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
-    """Fine-tune all parameters of a model on a task, with one output layer on top.
+    """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
 
     The defaults follow the paper. RUN/report.json has the scores of every seed with their mean and spread, and
     RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
@@ -90,6 +93,7 @@ def finetune(
         search=search,
         trials=trials,
         resume=resume,
+        head=own_head(head),
         **given(values),
     )
     if result.trials:
@@ -121,6 +125,7 @@ def evaluate(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
@@ -130,7 +135,9 @@ def evaluate(
     """
     from bertsmith.library.labelled import evaluate as evaluate_on
 
-    found = evaluate_on(model, data, task=task, device=device, precision=precision, **given(values))
+    found = evaluate_on(
+        model, data, task=task, device=device, precision=precision, head=own_head(head), **given(values)
+    )
     _tell_cut(found.cut_texts, found.cut_tokens)
     _print(found, json)
 
@@ -148,6 +155,7 @@ def quantize(
     ] = None,
     limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
     """Measure what int8 costs a fine-tuned model, and record which layers to keep in higher precision.
@@ -157,7 +165,7 @@ def quantize(
     """
     from bertsmith.library.labelled import quantize as measure
 
-    _print(measure(model, data, task=task, limit=limit, **given(values)), json)
+    _print(measure(model, data, task=task, limit=limit, head=own_head(head), **given(values)), json)
 
 
 def predict(
@@ -174,6 +182,7 @@ def predict(
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    head: HeadOption = None,
 ) -> None:
     """Print the model's prediction, with probabilities, for each line of stdin.
 
@@ -185,17 +194,18 @@ def predict(
     from bertsmith.datasets.examples import is_blank
     from bertsmith.library import lines
 
+    own = own_head(head)
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
         total, typed = count_lines(sys.stdin.buffer), itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
-        answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision)
+        answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision, head=own)
     elif submission is not None:
-        place = lines.write_submission(model, test, submission, task=task, device=device, precision=precision)
+        place = lines.write_submission(model, test, submission, task=task, device=device, precision=precision, head=own)
         typer.echo(str(place))
         return
     else:
-        answered = lines.predict_test(model, test, task=task, device=device, precision=precision)
+        answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
     cut_texts = cut_tokens = empty = 0
     for example, prediction in answered:
         cut_texts += prediction.cut_tokens > 0

@@ -6,13 +6,16 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from bertsmith.errors import InputError
 from bertsmith.files import require_file_place, require_outside
 from bertsmith.settings import help_lines
+
+if TYPE_CHECKING:
+    from bertsmith.model.heads import OwnHead
 
 Settings = TypeVar("Settings")
 
@@ -22,6 +25,14 @@ WorkersOption = Annotated[int | None, typer.Option(help="number of parallel proc
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64 or int8 (CPU only)")]
+HeadOption = Annotated[
+    str | None,
+    typer.Option(
+        "--head",
+        metavar="FILE:CLASS",
+        help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
+    ),
+]
 TextArguments = Annotated[
     list[Path],
     typer.Argument(metavar="TEXT", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
@@ -88,6 +99,19 @@ def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Set
 def given(values: Mapping[str, Any]) -> dict[str, Any]:
     """The options that were given, without those left at their defaults."""
     return {name: value for name, value in values.items() if value is not None}
+
+
+def own_head(place: str | None) -> "type[OwnHead] | None":
+    """The class that --head names; None if the option was not given.
+
+    Raises:
+        ConfigError, InputError: there is no such class or file.
+    """
+    if place is None:
+        return None
+    from bertsmith.library.own_heads import head_from_file
+
+    return head_from_file(place)
 
 
 def print_json(value: Any) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, PrecisionOption, settings_from
+from bertsmith.cli.options import DeviceOption, HeadOption, PrecisionOption, own_head, settings_from
 from bertsmith.errors import ConfigError
 
 _PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
@@ -33,6 +33,7 @@ def serve(
     ] = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    head: HeadOption = None,
     **values: Any,
 ) -> None:
     """Serve models over HTTP, with a web page to try them.
@@ -57,5 +58,5 @@ def serve(
 
     settings = settings_from(ServerSettings, values)
     key = None if api_key_file is None else process.read_key(api_key_file)
-    models = process.load_models(model, device=device, precision=precision)
+    models = process.load_models(model, device=device, precision=precision, head=own_head(head))
     process.serve(models, host=host, port=port, settings=settings, key=key)

@@ -33,6 +33,7 @@ from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
+from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.progress import tell
 from bertsmith.tasks.named_tasks import ColumnSettings, task_name
 from bertsmith.tasks.spec_of_model import spec_of
@@ -73,7 +74,8 @@ def export(
         replace: overwrite an existing model folder; never the source.
 
     Raises:
-        ConfigError: the format is unknown, options conflict, or a package is not installed.
+        ConfigError: the format is unknown or cannot hold the user's head, options conflict, or a package is not
+            installed.
         CheckpointError: the two sides differ by more than the limit, or the source cannot be exported.
         InputError, VocabularyError: as for reading and writing.
     """
@@ -122,7 +124,17 @@ def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
 def _write_onnx(
     folder: ModelFolder, partial: Path, *, int8: bool, file: DataFile | None, limit: float | None
 ) -> list[str]:
-    """Writes the ONNX files to the folder; returns lines for the user."""
+    """Writes the ONNX files to the folder; returns lines for the user.
+
+    Raises:
+        ConfigError: the head is the user's, or a package is not installed.
+    """
+    if OWN_HEAD in folder.parts:
+        raise ConfigError(
+            expected="a model whose head bertsmith knows, for --to onnx",
+            found=f"the user's head {folder.metadata.own_head or 'of an unknown class'!r}",
+            fix="export the model yourself (torch.onnx), or fine-tune it without your own head",
+        )
     onnx, onnxruntime = package("onnx"), package("onnxruntime")
     folder.require_tokenizer()
     spec = spec_of(folder)

@@ -19,6 +19,7 @@ from bertsmith.export.onnx_graph import Output, inputs_of, outputs_of
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
+from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
 
@@ -71,6 +72,10 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
     record: dict[str, Any] = {"format": "huggingface", "equal_tensors": count}
     lines = [f"read back: {count} tensors equal bit for bit"]
+    if OWN_HEAD in folder.parts:
+        why = "the head is the user's own"
+        _record_unrun(record, partial, why, file, needed="a head that transformers has")
+        return [*lines, f"{why}: nothing was run in transformers"]
     is_installed = importlib.util.find_spec("transformers") is not None
     if folder.tokenizer is None or not is_installed:
         why = "there is no vocabulary" if is_installed else "transformers is not installed"

@@ -22,6 +22,7 @@ from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob, SeedResult
 from bertsmith.metrics.uncertainty import spread
+from bertsmith.model.heads import OwnHead
 from bertsmith.progress import tell, warn
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
@@ -65,6 +66,7 @@ def finetune(
     *,
     seeds: int | None = None,
     resume: bool = False,
+    head: type[OwnHead] | None = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
@@ -77,6 +79,7 @@ def finetune(
         recipe: learning rate and schedule.
         seeds: the number of trainings; by default three for fewer than 10,000 examples, else one.
         resume: resume the run in `out`, which must have the same settings and inputs.
+        head: the user's head, in place of the linear layer.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
@@ -88,7 +91,8 @@ def finetune(
         found=f"{Rank.from_environment().count} processes of torchrun",
         fix="start it without torchrun",
     )
-    job = FinetuningJob.prepare(source, spec, data, settings or FinetuningSettings(), recipe or RecipeSettings())
+    settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
+    job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
     record = {**job.record(), "model": str(source), "seeds": count}
     run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
@@ -120,7 +124,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
     chosen = trained[best][0]
     winner = load_any(chosen / MODEL_FOLDER)
     spec = TaskSpec.from_dict(winner.metadata.spec or {}, str(chosen))
-    job.write_model(run.model, load_for_task(winner, job.task.head, keep_head=True).model, spec, results[best])
+    job.write_model(run.model, load_for_task(winner, job.head, keep_head=True).model, spec, results[best])
     lines = []
     if (chosen / PREDICTIONS_FILE).is_file():
         write_text(run.path / PREDICTIONS_FILE, (chosen / PREDICTIONS_FILE).read_text(encoding="utf-8"))

@@ -29,7 +29,7 @@ from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, RE
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.workload import Finetuning
-from bertsmith.model.heads import EncoderForTask
+from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
 from bertsmith.settings import to_dict
@@ -74,6 +74,7 @@ class FinetuningJob:
 
     Attributes:
         task: the task, its rows no longer than the model reads.
+        head: the head of the task, or the user's in its place.
         training: the settings of the training loop, derived from the epochs.
     """
 
@@ -86,9 +87,10 @@ class FinetuningJob:
         settings: FinetuningSettings,
         recipe: RecipeSettings,
         runtime: Runtime,
+        head: Head,
     ) -> None:
         assert folder.tokenizer is not None, "load_for_task checks this"
-        self.folder, self.task, self.data = folder, task, data
+        self.folder, self.task, self.data, self.head = folder, task, data, head
         self.train, self.dev = encoded
         self.tokenizer, self.runtime = folder.tokenizer, runtime
         self._set(settings, recipe)
@@ -100,8 +102,12 @@ class FinetuningJob:
         data: TaskData,
         settings: FinetuningSettings,
         recipe: RecipeSettings,
+        own_head: type[OwnHead] | None = None,
     ) -> "FinetuningJob":
         """The job, with all examples checked and encoded.
+
+        Args:
+            own_head: the user's head, in place of the linear layer.
 
         Raises:
             BertsmithError: model, examples or settings do not fit; the message says which.
@@ -112,7 +118,8 @@ class FinetuningJob:
         task = task_for(_fitted(spec, folder))
         for name in task.ignored_settings():
             warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
-        tokenizer = _load(folder, task, settings, seed=0).tokenizer
+        head = dataclasses.replace(task.head, own=own_head)
+        tokenizer = _load(folder, head, settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -123,7 +130,7 @@ class FinetuningJob:
                 expected="examples in the training data", found="none", fix="name a file with labelled examples"
             )
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
-        return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime)
+        return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
         """A job with the same examples and other settings; device and precision stay the same."""
@@ -145,9 +152,9 @@ class FinetuningJob:
 
     def lines(self) -> list[str]:
         """What a user should know before training starts."""
-        base = _load(self.folder, self.task, self.settings, seed=0)
+        base = _load(self.folder, self.head, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        anew = [part for part in base.new_parts if part != self.task.head.saved_part]
+        anew = [part for part in base.new_parts if part != self.head.saved_part]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
         steps = counted(self.training.steps, "step")
@@ -172,6 +179,7 @@ class FinetuningJob:
             "run": to_dict(self.settings),
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
+            **({} if self.head.own is None else {"head": self.head.own.__name__}),
         }
 
     def digests(self) -> dict[str, str]:
@@ -211,7 +219,7 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
         workload = Finetuning(
-            _load(self.folder, self.task, self.settings, seed=seed).model,
+            _load(self.folder, self.head, self.settings, seed=seed).model,
             self.task,
             self.train,
             None if self.dev is None else (self.data.dev, self.dev),
@@ -256,7 +264,7 @@ class FinetuningJob:
 
     def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
         """Writes a model folder with the task in its metadata."""
-        own = self.task.head.own
+        own = self.head.own
         metadata = ModelMetadata(
             task=spec.kind,
             labels=spec.labels,
@@ -277,7 +285,7 @@ class FinetuningJob:
             },
             scores=dict(result.scores),
         )
-        parts = (self.task.head.saved_part, *(("pooler",) if self.task.head.pooled else ()))
+        parts = (self.head.saved_part, *(("pooler",) if self.head.pooled else ()))
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
@@ -294,10 +302,10 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
     return dataclasses.replace(spec, settings=dataclasses.replace(spec.settings, max_length=limit))
 
 
-def _load(folder: ModelFolder, task: Task, settings: FinetuningSettings, *, seed: int) -> TaskModel:
+def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
     changes = {}
     if settings.dropout is not None:
         changes = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     return load_for_task(
-        folder, task.head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
+        folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
     )

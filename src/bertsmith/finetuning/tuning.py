@@ -18,6 +18,7 @@ from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob
+from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
@@ -56,12 +57,13 @@ def tune(
     *,
     trials: int,
     resume: bool = False,
+    head: type[OwnHead] | None = None,
 ) -> Tuning:
     """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
 
     Args:
         out: of the run that is to use the settings; new, unless `resume`.
-        trials, resume: as of `search_settings`.
+        trials, resume, head: as of `search_settings`.
 
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
@@ -69,7 +71,9 @@ def tune(
     if not resume and out.exists() and any(out.iterdir()):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
     folder = search_folder(out)
-    settings, recipe = search_settings(source, spec, data, folder, settings, recipe, trials=trials, resume=resume)
+    settings, recipe = search_settings(
+        source, spec, data, folder, settings, recipe, trials=trials, resume=resume, head=head
+    )
     return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
 
 
@@ -89,6 +93,7 @@ def search_settings(
     trials: int,
     resume: bool = False,
     grid: Mapping[str, tuple[float, ...]] = GRID,
+    head: type[OwnHead] | None = None,
 ) -> tuple[FinetuningSettings, RecipeSettings]:
     """The settings of the best trial; writes a table of all trials to out/trials.json.
 
@@ -99,6 +104,7 @@ def search_settings(
         trials: total number of settings to try, including those of an earlier start.
         resume: resume a stopped search in the folder, if there is one.
         grid: values of each setting.
+        head: the user's head, in place of the linear layer.
 
     Raises:
         ConfigError: Optuna is not installed, or there are no dev examples to select by.
@@ -114,10 +120,9 @@ def search_settings(
             fix="resume with --resume or remove it",
         )
     out.mkdir(parents=True, exist_ok=True)
-    job = FinetuningJob.prepare(source, spec, data, settings, recipe)
-    _require_same(
-        out, {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
-    )
+    job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
+    record = {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
+    _require_same(out, record if head is None else {**record, "head": head.__name__})
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / JOURNAL_FILE)))
     study = optuna.create_study(
         storage=storage,

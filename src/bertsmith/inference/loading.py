@@ -1,5 +1,6 @@
 """Models that answer, from a folder, a checkpoint or a hub id."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.model.heads import OwnHead
 from bertsmith.model.our_names import part_of
 from bertsmith.model.prepared import prepare
 from bertsmith.runtime import choose_inference
@@ -22,22 +24,25 @@ def load_predictor(
     device: str = "auto",
     precision: str = "fp32",
     kept: Sequence[str] | None = None,
+    head: type[OwnHead] | None = None,
 ) -> Predictor:
     """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
 
     Args:
         kept: with int8, the linear layers kept in higher precision; by default those that `bertsmith quantize`
             recorded.
+        head: the class of the user's head that the model was fine-tuned with, if it was.
 
     Raises:
-        CheckpointError: the model has no task head, or cannot be read.
+        CheckpointError: the model has no task head, or a different one, or cannot be read.
+        ConfigError: `head` is not the class of a head.
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source)
     spec = require_spec(folder)
     runtime = choose_inference(device, precision)
     runtime.tell()
     task = task_for(spec)
-    loaded = load_for_task(folder, task.head, keep_head=True)
+    loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
     prepare(
         loaded.model.to(runtime.torch_device),
         runtime,

@@ -11,6 +11,7 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import read_json, write_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
+from bertsmith.model.heads import OwnHead
 from bertsmith.runtime import choose_inference
 
 LIMIT = 0.004  # fraction of the score that int8 may lose
@@ -37,7 +38,10 @@ class Quantization:
 
 
 def quantize(
-    source: ModelFolder, examples: Sequence[Example], limit: float = LIMIT
+    source: ModelFolder,
+    examples: Sequence[Example],
+    limit: float = LIMIT,
+    head: type[OwnHead] | None = None,
 ) -> tuple[float, list[Quantization]]:
     """The task's score in fp32, and the int8 trials up to the first that loses at most `limit` of it.
 
@@ -45,6 +49,7 @@ def quantize(
         source: a fine-tuned model.
         examples: examples with gold labels that the model was not trained on.
         limit: the fraction of the fp32 score that may be lost.
+        head: as in `load_predictor`.
 
     Raises:
         ConfigError: this machine does not support int8.
@@ -54,10 +59,10 @@ def quantize(
     runtime = choose_inference("cpu", "int8")
     if runtime.precision != "int8":
         raise ConfigError(expected="a processor that supports int8", found="none", fix="quantize on another machine")
-    exact = _score(load_predictor(source, device="cpu", precision="fp32"), examples)
+    exact = _score(load_predictor(source, device="cpu", precision="fp32", head=head), examples)
     trials: list[Quantization] = []
     for kept in LADDER:
-        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept)
+        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept, head=head)
         trials.append(Quantization(kept=kept, score=_score(predictor, examples)))
         if trials[-1].score >= exact - limit * abs(exact):
             return exact, trials

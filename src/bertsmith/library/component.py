@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.library.inputs import checked_sentences, silently
-from bertsmith.library.loading import load
 from bertsmith.library.model import Model
 from bertsmith.settings import require
+from bertsmith.vectors.loading import load_token_features
 from bertsmith.vectors.token_features import TokenFeatures
 
 
@@ -50,9 +50,12 @@ class WordEncoder(nn.Module):
     ) -> None:
         super().__init__()
         require(unit != "pieces", expected="words as the unit", found="pieces", fix="choose first or mean")
-        loaded = model if isinstance(model, Model) else load(model, device=device, precision=precision)
+        if isinstance(model, Model):
+            features = TokenFeatures(model.encoder, layers=layers, unit=unit)
+        else:
+            features = load_token_features(model, layers=layers, unit=unit, device=device, precision=precision)
         # The tuple keeps torch from registering the encoder as a submodule.
-        self._features = (TokenFeatures(loaded.encoder, layers=layers, unit=unit),)
+        self._features = (features,)
         self.width = self._features[0].width
         self.register_buffer("device_mark", torch.empty(0), persistent=False)
 

@@ -15,6 +15,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.library.training import split_settings
+from bertsmith.model.heads import OwnHead
 from bertsmith.progress import counted
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import ColumnSettings
@@ -69,6 +70,7 @@ def evaluate(
     task: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    head: type[OwnHead] | None = None,
     **columns: Any,
 ) -> Evaluation:
     """The official scores of a fine-tuned model on a labelled file, with their confidence intervals.
@@ -78,14 +80,14 @@ def evaluate(
         data: labelled examples, in a format of the model's task.
         task: the format of the file; by default that of the model's task. A model from another tool does not record
             what it was trained on, so the official scores need the name.
-        device, precision: as in `load`.
+        device, precision, head: as in `load`.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
     Raises:
         BertsmithError: the model has no task head, or the file is invalid; the message says which.
     """
     folder = load_any(model)
-    predictor = load_predictor(folder, device=device, precision=precision)
+    predictor = load_predictor(folder, device=device, precision=precision, head=head)
     name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
@@ -134,7 +136,13 @@ class Int8Report:
 
 
 def quantize(
-    model: str | Path, data: str | Path, *, task: str | None = None, limit: float = quantization.LIMIT, **columns: Any
+    model: str | Path,
+    data: str | Path,
+    *,
+    task: str | None = None,
+    limit: float = quantization.LIMIT,
+    head: type[OwnHead] | None = None,
+    **columns: Any,
 ) -> Int8Report:
     """The cost of int8 for a fine-tuned model; records in its metadata which layers to keep in higher precision.
 
@@ -145,6 +153,7 @@ def quantize(
         data: labelled examples that the model was not trained on.
         task: the format of the file; by default that of the model's task.
         limit: the fraction of the fp32 score that may be lost.
+        head: as in `load`.
         columns: fields of ColumnSettings by name.
 
     Raises:
@@ -155,7 +164,7 @@ def quantize(
     folder = load_any(model)
     quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
-    exact, trials = quantization.quantize(folder, examples, limit)
+    exact, trials = quantization.quantize(folder, examples, limit, head)
     metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)

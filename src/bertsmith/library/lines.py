@@ -11,6 +11,7 @@ from bertsmith.datasets.examples import Example
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
+from bertsmith.model.heads import OwnHead
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
@@ -71,6 +72,7 @@ def predict_lines(
     total: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    head: type[OwnHead] | None = None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -78,18 +80,25 @@ def predict_lines(
         model: anything that `load` accepts, fine-tuned.
         lines: texts, tab-separated parts, or JSON objects; see `example_of_line`.
         total: number of lines, to estimate the time left.
+        device, precision, head: as in `load`.
 
     Raises:
         BertsmithError: the model has no task head, or a line is invalid.
     """
-    predictor = load_predictor(model, device=device, precision=precision)
+    predictor = load_predictor(model, device=device, precision=precision, head=head)
     spec = predictor.task.spec
     examples = (example_of_line(spec, line, number) for number, line in enumerate(lines, start=1))
     yield from predictor.stream(examples, total=total)
 
 
 def predict_test(
-    model: str | Path, test: Path, *, task: str | None = None, device: str = "auto", precision: str = "fp32"
+    model: str | Path,
+    test: Path,
+    *,
+    task: str | None = None,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: type[OwnHead] | None = None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each example of a GLUE test file with its prediction.
 
@@ -97,11 +106,12 @@ def predict_test(
         model: anything that `load` accepts, fine-tuned on a GLUE task.
         test: a file without labels.
         task: "mnli-mm" or "ax" for an MNLI model; by default the model's task.
+        device, precision, head: as in `load`.
 
     Raises:
         BertsmithError: the model's task is not a GLUE task, or the file is invalid.
     """
-    _, predictor, examples = _glue_test(model, test, task, device, precision)
+    _, predictor, examples = _glue_test(model, test, task, device, precision, head)
     yield from predictor.stream(iter(examples), total=len(examples))
 
 
@@ -113,15 +123,16 @@ def write_submission(
     task: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    head: type[OwnHead] | None = None,
 ) -> Path:
     """The path of the submission file for the GLUE server, written to a folder; see `predict_test`."""
-    name, predictor, examples = _glue_test(model, test, task, device, precision)
+    name, predictor, examples = _glue_test(model, test, task, device, precision, head)
     return named_tasks.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 
 
 def _glue_test(
-    model: str | Path, test: Path, task: str | None, device: str, precision: str
+    model: str | Path, test: Path, task: str | None, device: str, precision: str, head: type[OwnHead] | None
 ) -> tuple[str, Predictor, Sequence[Example]]:
-    predictor = load_predictor(model, device=device, precision=precision)
+    predictor = load_predictor(model, device=device, precision=precision, head=head)
     name = named_tasks.glue_test(predictor.task.spec, task)
     return name, predictor, named_tasks.read_test(name, test)

@@ -6,23 +6,30 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.model import Model
+from bertsmith.model.heads import OwnHead
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
 from bertsmith.vectors.sentence_transformers import read_recipe
 
 
-def load(source: str | Path, *, device: str = "auto", precision: str = "fp32") -> Model:
+def load(
+    source: str | Path, *, device: str = "auto", precision: str = "fp32", head: type[OwnHead] | None = None
+) -> Model:
     """The model of a folder (ours, transformers or sentence-transformers), run, Google checkpoint or hub id.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: fp32, bf16, int8 and the like; outputs are always fp32.
+        head: the class of your own head that the model was fine-tuned with, if it was.
 
     Raises:
         InputError, CheckpointError, VocabularyError: the model is missing or unreadable.
-        ConfigError: the device is not available, or the precision is unknown.
+        ConfigError: the device is not available, the precision is unknown, or `head` is not the class of a head.
     """
+    if head is not None:
+        predictor = load_predictor(source, device=device, precision=precision, head=head)
+        return Model(_last_part(source), predictor=predictor)
     recipe = read_recipe(Path(source))
     if recipe is not None:
         return Model(_last_part(source), embedder=load_embedder(source, device=device, precision=precision))

@@ -12,6 +12,7 @@ from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import tune
+from bertsmith.model.heads import OwnHead
 from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -34,6 +35,7 @@ def finetune(
     search: bool = False,
     trials: int = 12,
     resume: bool = False,
+    head: type[OwnHead] | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -49,6 +51,7 @@ def finetune(
         search: first search the grid of learning rates, batch sizes and epochs (needs optuna), in OUT-search.
         trials: with `search`, number of settings to try.
         resume: resume the run in `out`, or its search.
+        head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -67,11 +70,11 @@ def finetune(
     chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     out = Path(out)
     if not search:
-        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume)
-    found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume)
+        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume, head=head)
+    found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
     # If the search was interrupted, there is no run yet.
     begun = resume and (out / "settings.json").exists()
-    result = run_finetuning(source, spec, data, out, found.settings, found.recipe, seeds=seeds, resume=begun)
+    result = run_finetuning(source, spec, data, out, found.settings, found.recipe, seeds=seeds, resume=begun, head=head)
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
 

@@ -9,12 +9,14 @@ run_pretraining.py; `create_model` in the original run_classifier.py and run_squ
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import activation, initialize, linear, norm
@@ -117,9 +119,15 @@ class EncoderForPreTraining(_OnEncoder):
 class OwnHead(nn.Module, abc.ABC):
     """A head that you write: subclass it, build your layers in `__init__`, return logits from `forward`.
 
-    Its parameters are saved under `own_head.` next to those of the encoder, and initialized like all others: matrices
-    from a truncated normal, biases to 0, parameters with "norm" in their name to 1. It replaces the linear layer of any
-    kind of task; the task defines what the rows and columns of its logits mean.
+    It replaces the linear layer of any kind of task; the task defines what the rows and columns of its logits mean. Its
+    parameters are saved under `own_head.` next to those of the encoder, learn at the full learning rate, and are
+    initialized like all others: matrices from a truncated normal, biases to 0, layer norms to 1. Weight decay skips
+    parameters with "norm" or "bias" in their names.
+
+    The model applies dropout to the hidden states before the head receives them, with noise that is a function of seed,
+    step and example. A head has no dropout of its own and no state besides its parameters, and treats each row by
+    itself: then a resumed training gives the same bytes as an uninterrupted one, and a prediction does not depend on
+    the other texts in its batch.
 
     Args:
         config: of the encoder; `config.hidden_size` is the width D of the input.
@@ -132,7 +140,64 @@ class OwnHead(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
-        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled or not."""
+        """Logits [R, K] for the hidden states [R, D] at the positions that the task reads, pooled or not.
+
+        Both have the type of the head's parameters, fp32.
+        """
+
+
+def require_own_head(found: Any) -> type[OwnHead]:
+    """The class, if a model can have it as its head.
+
+    Raises:
+        ConfigError: it is not a class, not a subclass of `OwnHead`, or has no `forward`.
+    """
+    if not (isinstance(found, type) and issubclass(found, OwnHead)):
+        raise ConfigError(
+            expected="a subclass of bertsmith.OwnHead as head",
+            found=f"the class {found.__name__}" if isinstance(found, type) else f"an object, {found!r}"[:80],
+            fix="derive the class from bertsmith.OwnHead, and pass the class itself",
+        )
+    if inspect.isabstract(found):
+        raise ConfigError(
+            expected="a head with a method `forward`",
+            found=f"{found.__name__} without one",
+            fix="return logits [R, K] from forward(self, hidden)",
+        )
+    return found
+
+
+def _new_own_head(cls: type[OwnHead], config: "EncoderConfig", outputs: int) -> OwnHead:
+    """An instance of the user's head.
+
+    Raises:
+        ConfigError: it has dropout of its own, no parameters, or state besides them.
+    """
+    head, name = cls(config, outputs), cls.__name__
+    if dropping := [place for place, module in head.named_modules() if _drops(module)]:
+        raise ConfigError(
+            expected=f"a head without dropout, so that a resumed training repeats: the model applies dropout to what "
+            f"{name} receives",
+            found=f"dropout in {', '.join(dropping)}",
+            fix="remove it, and set the dropout of the model with --dropout (in Python dropout=0.1)",
+        )
+    parameters = {place for place, _ in head.named_parameters()}
+    others = sorted({*head.state_dict(), *(place for place, _ in head.named_buffers())} - parameters)
+    if others or not parameters:
+        raise ConfigError(
+            expected=f"parameters in {name}, each under one name, and no other state",
+            found=", ".join(others) or "none",
+            fix="remove buffers, batch norms and tied parameters" if others else "build its layers in `__init__`",
+        )
+    return head
+
+
+def _drops(module: nn.Module) -> bool:
+    """Whether a layer of torch applies dropout in training: the dropout layers, recurrent ones, attention."""
+    if isinstance(module, nn.modules.dropout._DropoutNd):
+        return module.p > 0
+    probability = getattr(module, "dropout", 0.0)
+    return isinstance(probability, float) and probability > 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,12 +209,19 @@ class Head:
         outputs: K, the number of logits per position.
         pooled: whether it reads the pooled [CLS] instead of the hidden states.
         own: the class of the user's head.
+
+    Raises:
+        ConfigError: `own` is not such a class.
     """
 
     part: str
     outputs: int
     pooled: bool
     own: type[OwnHead] | None = None
+
+    def __post_init__(self) -> None:
+        if self.own is not None:
+            require_own_head(self.own)
 
     @property
     def saved_part(self) -> str:
@@ -164,16 +236,19 @@ class EncoderForTask(_OnEncoder):
         encoder: the encoder.
         head: the head on top.
         seed: seed for initializing encoder and head; None leaves that to the caller.
+
+    Raises:
+        ConfigError: the user's head has dropout of its own, or state besides its parameters.
     """
 
     def __init__(self, encoder: Encoder, head: Head, *, seed: int | None = 0) -> None:
         super().__init__(encoder)
         self.head = head
-        width = encoder.config.hidden_size
-        layer = nn.Linear(width, head.outputs) if head.own is None else head.own(encoder.config, head.outputs)
+        config, outputs = encoder.config, head.outputs
+        layer = nn.Linear(config.hidden_size, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)
         if seed is not None:
-            initialize(self, encoder.config.initializer_range, seed)
+            initialize(self, config.initializer_range, seed)
 
     @property
     def output_layer(self) -> nn.Module:
@@ -195,6 +270,9 @@ class EncoderForTask(_OnEncoder):
         Args:
             frozen: run the encoder (except its pooler) without dropout and without gradients.
             trace: see `Encoder.forward`.
+
+        Raises:
+            ConfigError: the logits of the user's head have another shape.
         """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)
@@ -209,8 +287,12 @@ class EncoderForTask(_OnEncoder):
         layer = self.output_layer
         if isinstance(layer, OwnHead):
             logits = layer(hidden.to(next(layer.parameters()).dtype))
-            assert isinstance(logits, Tensor)
-            assert logits.shape == (hidden.shape[0], head.outputs), f"logits of {list(logits.shape)}"
+            if not isinstance(logits, Tensor) or logits.shape != (hidden.shape[0], head.outputs):
+                raise ConfigError(
+                    expected=f"logits of shape {[hidden.shape[0], head.outputs]} from {type(layer).__name__}",
+                    found=str(list(logits.shape)) if isinstance(logits, Tensor) else type(logits).__name__,
+                    fix="return one row for each row of `hidden`, with `outputs` columns",
+                )
             return logits
         assert isinstance(layer, nn.Linear)
         return linear(hidden, layer)

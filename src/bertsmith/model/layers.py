@@ -77,6 +77,8 @@ def sinusoidal_positions(length: int, width: int) -> Tensor:
 def initialize(module: nn.Module, deviation: float, seed: int, names: Collection[str] | None = None) -> None:
     """Initializes parameters: matrices and tables from a normal truncated at two deviations, biases 0, norms 1 and 0.
 
+    A norm is a layer norm of torch, or a parameter with "norm" in its name.
+
     Each parameter is a function of (seed, its name), so an encoder starts with the same values alone and inside a
     larger model.
 
@@ -90,7 +92,7 @@ def initialize(module: nn.Module, deviation: float, seed: int, names: Collection
             continue
         if name.endswith("bias"):
             parameter.zero_()
-        elif "norm" in name:
+        elif "norm" in name or isinstance(module.get_submodule(name.rpartition(".")[0]), nn.LayerNorm):
             parameter.fill_(1.0)
         else:
             source = generator(seed, f"initialize {plain(name)}")

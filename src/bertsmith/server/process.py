@@ -27,6 +27,7 @@ from bertsmith.server.settings import ServerSettings
 
 if TYPE_CHECKING:
     from bertsmith.library.model import Model
+    from bertsmith.model.heads import OwnHead
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _BACKLOG = 2048
@@ -35,11 +36,14 @@ _NAMED = re.compile(r"([\w.-]+)=(.+)")
 _SHORTEST_KEY = 16
 
 
-def load_models(sources: Sequence[str], *, device: str = "auto", precision: str = "fp32") -> "dict[str, Model]":
+def load_models(
+    sources: Sequence[str], *, device: str = "auto", precision: str = "fp32", head: "type[OwnHead] | None" = None
+) -> "dict[str, Model]":
     """The models, by the names under which they are served.
 
     Args:
         sources: anything that `load` accepts, or NAME=SOURCE.
+        head: the user's head that all of them were fine-tuned with.
 
     Raises:
         ConfigError: two models would have the same name.
@@ -48,7 +52,7 @@ def load_models(sources: Sequence[str], *, device: str = "auto", precision: str 
     models: dict[str, Model] = {}
     for source in sources:
         named = None if Path(source).exists() else _NAMED.fullmatch(source)
-        model = load(source if named is None else named[2], device=device, precision=precision)
+        model = load(source if named is None else named[2], device=device, precision=precision, head=head)
         name = model.name if named is None else named[1]
         if name in models:
             raise ConfigError(

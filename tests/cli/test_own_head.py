@@ -1,0 +1,118 @@
+"""--head: a head from a file of the user's, as the commands take it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import bertsmith
+from bertsmith.checkpoints.load import load_any
+from bertsmith.cli.options import own_head
+from bertsmith.files import read_json
+from bertsmith.library.own_heads import head_from_file
+from tasks.task_samples import write_base_model
+
+SPAM, HAM = "a good film", "the plot was bad"
+PROGRAM = """
+from torch import nn
+from bertsmith import OwnHead
+
+class MyHead(OwnHead):
+    def __init__(self, config, outputs):
+        super().__init__(config, outputs)
+        self.layers = nn.Sequential(nn.Linear(config.hidden_size, 16), nn.GELU(), nn.Linear(16, outputs))
+
+    def forward(self, hidden):
+        return self.layers(hidden)
+
+class NoHead:
+    pass
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a file of mails, the file of the head, a base model, and a run with that head."""
+    place = tmp_path_factory.mktemp("own-head")
+    rows = [f"{SPAM if number % 2 else HAM},{'Spam' if number % 2 else 'Not Spam'}" for number in range(24)]
+    (place / "mails.csv").write_text("text,label\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    (place / "my_head.py").write_text(PROGRAM, encoding="utf-8")
+    base = write_base_model(place / "base")
+    head = head_from_file(f"{place / 'my_head.py'}:MyHead")
+    bertsmith.finetune(
+        base, "classification", place / "run", train=place / "mails.csv", seeds=1, epochs=2, batch_size=8, head=head
+    )
+    return place
+
+
+def test_the_command_trains_what_the_library_trains(run, place: Path, tmp_path: Path) -> None:
+    result = run(
+        "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out",
+        tmp_path / "run", "--seeds", 1, "--epochs", 2, "--batch-size", 8, "--head", f"{place / 'my_head.py'}:MyHead",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    weights = "model/model.safetensors"
+    assert (tmp_path / "run" / weights).read_bytes() == (place / "run" / weights).read_bytes()
+
+
+def test_it_is_scored_asked_and_converted(run, place: Path, tmp_path: Path) -> None:
+    folder, mails, head = place / "run" / "model", place / "mails.csv", ("--head", f"{place / 'my_head.py'}:MyHead")
+    scored = run("evaluate", "--model", place / "run", "--data", mails, "--json", *head)
+    assert json.loads(scored.out)["examples"] == 24
+    answer = run("predict", "--model", folder, *head, stdin=f"{SPAM}\n{HAM}\n".encode())
+    assert (answer.code, len(answer.out.splitlines())) == (0, 2)
+    asked = tmp_path / "asked.txt"
+    asked.write_text(f"{SPAM}\n{HAM}\n", encoding="utf-8")
+    assert run("embed", asked, "--model", folder, "--out", tmp_path / "vectors.npy").code == 0
+
+    converted = run("convert", folder, tmp_path / "copy", "--to", "huggingface")
+    assert (converted.code, "the head is the user's own: nothing was run" in converted.out) == (0, True)
+    assert "own_head.layers.0.weight" in load_any(tmp_path / "copy").tensors
+    assert read_json(tmp_path / "copy" / "bertsmith.json")["own_head"] == "MyHead"
+    assert run("predict", "--model", tmp_path / "copy", *head, stdin=f"{SPAM}\n{HAM}\n".encode()).out == answer.out
+    compared = run("convert", folder, tmp_path / "more", "--to", "huggingface", "--data", mails)
+    assert compared.err.startswith("bertsmith: expected a head that transformers has, to compare on ")
+    for form, words in (("google", "whose head Google's code supports"), ("onnx", "whose head bertsmith knows")):
+        pytest.importorskip("onnxruntime" if form == "onnx" else "numpy")
+        refused = run("convert", folder, tmp_path / form, "--to", form)
+        assert (refused.code, len(refused.err.splitlines())) == (1, 1)
+        assert words in refused.err
+        assert "found the user's head 'MyHead'" in refused.err
+        assert not (tmp_path / form).exists()
+
+
+def test_without_the_option_each_command_says_in_one_line_what_it_needs(run, place: Path) -> None:
+    for command in (["predict"], ["evaluate", "--data"], ["quantize", "--data"]):
+        files = [place / "mails.csv"] if command[-1] == "--data" else []
+        result = run(*command, *files, "--model", place / "run", stdin=b"a\n")
+        assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
+        assert "fine-tuned with the user's head 'MyHead'; pass the class: " in result.err
+
+
+def test_a_server_has_it_too(place: Path) -> None:
+    pytest.importorskip("uvicorn")
+    from bertsmith.server.process import load_models
+
+    head = own_head(f"{place / 'my_head.py'}:MyHead")
+    asked = load_models([f"mails={place / 'run'}"], device="cpu", head=head)["mails"]
+    assert asked.classify([SPAM]) == bertsmith.load(place / "run", device="cpu", head=head).classify([SPAM])
+
+
+@pytest.mark.parametrize(
+    ("head", "message"),
+    [
+        ("absent.py:MyHead", "expected the Python file of a head at 'absent.py'; found no such file or directory"),
+        ("{file}:MyHed", "; found none; did you mean 'MyHead'?"),
+        ("{file}:NoHead", "expected a subclass of bertsmith.OwnHead as head; found the class NoHead"),
+        ("{file}", "expected a head as FILE:CLASS"),
+    ],
+)
+def test_a_head_that_is_none_is_told_in_one_line(run, place: Path, head: str, message: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    result = run(
+        "finetune", "--model", place / "base", "--task", "classification", "--train", place / "mails.csv", "--out", out,
+        "--head", head.format(file=place / "my_head.py"),
+    )  # fmt: skip
+    assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
+    assert message in result.err
+    assert not out.exists()
