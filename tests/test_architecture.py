@@ -31,7 +31,8 @@ FLOORS = {
     "server": 9,
     "cli": 10,
 }  # fmt: skip
-SHORTEST, LONGEST = 25, 400  # lines of a file
+SHORTEST, LONGEST = 40, 400  # lines of a file
+TABLES = {"tasks/kinds.py", "model/our_names.py"}  # as short as what they list
 DEEPEST = 14  # modules in a chain of imports
 NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
 # Optional packages, which may not be installed: imported inside the functions that use them.
@@ -139,7 +140,7 @@ def test_imports_are_at_the_top(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
 def test_files_are_neither_too_short_nor_too_long(file: Path) -> None:
-    if file.name not in ("__init__.py", "__main__.py"):
+    if file.name not in ("__init__.py", "__main__.py") and _name(file) not in TABLES:
         lines = len(file.read_text(encoding="utf-8").splitlines())
         assert SHORTEST <= lines <= LONGEST, f"{_name(file)} has {lines} lines"
 

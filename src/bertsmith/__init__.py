@@ -33,9 +33,8 @@ if TYPE_CHECKING:
     from bertsmith.library.labelled import evaluate, quantize
     from bertsmith.library.loading import load
     from bertsmith.library.model import Model
-    from bertsmith.library.report import write_report
     from bertsmith.library.retrieval import score_searches, search_passages
-    from bertsmith.library.training import finetune, pretrain
+    from bertsmith.library.training import finetune, pretrain, write_report
     from bertsmith.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.library.vocabulary import learn_vocabulary
     from bertsmith.library.word_senses import find_senses
@@ -74,7 +73,7 @@ _LAZY = {
     "run_demo": "bertsmith.demo",
     "score_searches": "bertsmith.library.retrieval",
     "search_passages": "bertsmith.library.retrieval",
-    "write_report": "bertsmith.library.report",
+    "write_report": "bertsmith.library.training",
 }
 
 __all__ = [

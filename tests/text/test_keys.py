@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.text import keys
-from bertsmith.text.batch_greedy import BatchSegmenter
-from bertsmith.text.greedy import Segmenter
+from bertsmith.text.greedy import BatchSegmenter, Segmenter
 from bertsmith.text.keys import LONGEST, PADDING, WIDTHS, KeyTable
 from text.vocabularies import MIXED_VOCABULARY
 

@@ -17,7 +17,7 @@ from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.text.offsets import OffsetEncoder
+from bertsmith.text.encoded import OffsetEncoder
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows

@@ -110,7 +110,7 @@ def report(
     report of several runs goes into the current folder, so that each run keeps its own. The last line printed is the
     path of the report.
     """
-    from bertsmith.library.report import write_report
+    from bertsmith.library.training import write_report
 
     page = write_report(runs, out, on_line=typer.echo)
     # If the program chose the name, print the full path.

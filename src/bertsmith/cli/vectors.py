@@ -164,7 +164,7 @@ def vectors(
 
     Changes are applied in the order of the options. Removing directions and whitening also subtract the mean.
     """
-    from bertsmith.library.vector_space import change_vectors
+    from bertsmith.library.vector_files import change_vectors
     from bertsmith.reports.pictures import require_picture
     from bertsmith.vectors.changes import ChangeSettings
 

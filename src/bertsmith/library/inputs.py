@@ -9,10 +9,14 @@ from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import Any, TypeGuard
 
+import numpy as np
+import numpy.typing as npt
+
 from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import counted, quiet
 from bertsmith.tasks.tagging import words_of
+from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 
 Text = str | tuple[str, str]
 
@@ -217,3 +221,35 @@ def _module_of(frame: FrameType) -> str:
 def silently(wanted: bool = True) -> contextlib.AbstractContextManager[None]:
     """A context that silences progress output, safe to use from several threads; does nothing unless `wanted`."""
     return quiet() if wanted else contextlib.nullcontext()
+
+
+def tokens_of_texts(
+    texts: Sequence[tuple[str, str | None]], tokenizer: Tokenizer, prompt: str, specials: SpecialTokens
+) -> list[int]:
+    """The number of tokens of [CLS] text [SEP], or of [CLS] text [SEP] text [SEP].
+
+    Args:
+        texts: a first text, and a second one or None.
+        tokenizer: of the model.
+        prompt: prefix of every text.
+        specials: parse special pieces in a text as special tokens, not as ordinary characters.
+    """
+    flat = [prompt + part for pair in texts for part in pair if part is not None]
+    counts = [1 if second is None else 2 for _, second in texts]
+    pieces = _sums(tokenizer.encode_batch(flat, special_tokens=specials).lengths, counts)
+    return [found + tokenizer.template.num_special(count) for found, count in zip(pieces, counts, strict=True)]
+
+
+def tokens_of_words(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer) -> list[int]:
+    """The number of tokens of [CLS] words [SEP]; a word that normalization leaves empty counts as one, [UNK]."""
+    words = [word for sentence in sentences for word in sentence]
+    lengths = np.maximum(tokenizer.encode_words(words).lengths, 1)
+    special = tokenizer.template.num_special(1)
+    return [found + special for found in _sums(lengths, [len(sentence) for sentence in sentences])]
+
+
+def _sums(values: npt.NDArray[np.integer[Any]], counts: Sequence[int]) -> list[int]:
+    """The sums of consecutive groups of values, of the given sizes."""
+    before = np.concatenate([[0], np.cumsum(values)])
+    sums: list[int] = np.diff(before[np.cumsum([0, *counts])]).tolist()
+    return sums

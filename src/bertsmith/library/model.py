@@ -21,7 +21,6 @@ from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.library.attention import Attention, attention_of
-from bertsmith.library.counting import tokens_of_texts, tokens_of_words
 from bertsmith.library.inputs import (
     Text,
     checked_pairs,
@@ -35,6 +34,8 @@ from bertsmith.library.inputs import (
     silently,
     tagged_sentences,
     texts_or_pairs,
+    tokens_of_texts,
+    tokens_of_words,
     warn_cut,
 )
 from bertsmith.tasks.choice import ChoicePrediction
@@ -315,9 +316,7 @@ class Model:
     def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
 
-        "own": only as the vocabulary of the model spells them.
-
-        `pieces` shows what `fill` reads, or what the vectors are made of.
+        "own": only as the vocabulary of the model spells them. `pieces` shows what `fill` reads, or what the vectors are made of.
         """
         if self._is_for_vectors(ability):
             return "own" if self._embedder.special_tokens else False

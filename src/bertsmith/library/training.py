@@ -1,13 +1,14 @@
-"""The commands `finetune` and `pretrain` as functions with paths and keyword settings."""
+"""The commands `finetune`, `pretrain` and `report` as functions with paths and keyword settings."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
+from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -118,3 +119,35 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
         if name not in known:
             raise ConfigError(expected="a known setting", found=repr(name), fix=nearest(name, known))
     return {cls: {name: values[name] for name in fields if name in values} for cls, fields in names.items()}
+
+
+def write_report(
+    runs: Sequence[str | Path], out: str | Path | None = None, on_line: Callable[[str], None] | None = None
+) -> Path:
+    """The path of the report that was written.
+
+    Pre-training runs are compared by their curves. Fine-tuning runs must have been scored on the same dev examples;
+    each pair is compared: the difference, its 95% confidence interval, and whether it exceeds noise.
+
+    Args:
+        runs: run folders, all of the same kind.
+        out: the file to write; by default RUN/report.html, or ./report-RUN-RUN.html for several runs.
+        on_line: receives a line for each comparison of two fine-tuning runs.
+
+    Raises:
+        ConfigError: the runs are of both kinds.
+        BertsmithError: a folder contains no run, or the runs cannot be compared.
+    """
+    from bertsmith.pretraining.report import write_report as write_curves
+
+    paths, place = [Path(run) for run in runs], None if out is None else Path(out)
+    kinds = {is_finetuning(run): run for run in paths}
+    if len(kinds) > 1:
+        raise ConfigError(
+            expected="runs of one kind",
+            found=f"the fine-tuning '{kinds[True]}' and '{kinds[False]}', which is not",
+            fix="write a report of each kind",
+        )
+    if True in kinds:
+        return write_finetuning_report(paths, place, on_line=on_line)
+    return write_curves(paths, out=place)

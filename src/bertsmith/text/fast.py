@@ -24,10 +24,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.text.batch_greedy import BatchSegmenter
 from bertsmith.text.blocks import Block, Strings, batches, blocks_of
 from bertsmith.text.encoded import Encoded, Ids, Offsets, places_of
-from bertsmith.text.greedy import Segmenter
+from bertsmith.text.greedy import BatchSegmenter, Segmenter
 from bertsmith.text.keys import (
     LONGEST,
     WIDTHS,

@@ -1,9 +1,27 @@
-"""Greedy longest-match segmentation of one word into pieces.
+"""Greedy longest-match segmentation into pieces: of one word, and of many words at once.
 
 Source: `WordpieceTokenizer` in the original tokenization.py; Schuster and Nakajima (2012); Wu et al. (2016), section
 4.1.
 """
 
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.text.keys import (
+    LONGEST,
+    PADDING,
+    WIDTHS,
+    Integers,
+    Keys,
+    KeyTable,
+    Values,
+    Words,
+    bytes_of,
+    every_window,
+    keys_at,
+    keys_of,
+    lengths_of,
+)
 from bertsmith.text.vocabulary import CONTINUATION, Vocabulary
 
 
@@ -53,3 +71,115 @@ class Segmenter:
             found.append((id, start, end))
             table, longest, start = self._inner, self._longest_inner, end
         return found
+
+
+class BatchSegmenter:
+    """Splits arrays of words into pieces.
+
+    Args:
+        vocabulary: the pieces.
+        max_word_characters: a longer word becomes one [UNK].
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
+        self.unk_id = vocabulary.unk_id
+        self.max_word_characters = max_word_characters
+        pieces = {piece.encode(): id for piece, id in vocabulary.index.items()}
+        mark = CONTINUATION.encode()
+        self.initial = PieceTable(pieces)
+        self.inner = PieceTable({p[len(mark) :]: id for p, id in pieces.items() if p.startswith(mark) and p != mark})
+
+    @property
+    def is_usable(self) -> bool:
+        """False if some pieces did not fit into a hash table, which takes a vocabulary built to cause collisions."""
+        return self.initial.is_complete and self.inner.is_complete
+
+    def segment(self, keys: Keys) -> tuple[Values, Integers]:
+        """(ids of all pieces, int32 [P]; pieces per word, int64 [n]) for words of 1 to `LONGEST` bytes."""
+        every = every_window(np.concatenate([bytes_of(keys).reshape(-1), np.zeros(PADDING, dtype=np.uint8)]))
+        lengths = lengths_of(keys)
+        starts = np.arange(len(lengths)) * (8 * len(keys))
+        is_unknown = self._is_too_long(keys, lengths)
+        active = np.flatnonzero(~is_unknown)
+        words, ids = [np.flatnonzero(is_unknown)], [np.full(int(is_unknown.sum()), self.unk_id, dtype=np.int32)]
+        places, left = starts[active], lengths[active]
+        table = self.initial
+        while len(active):
+            found, taken = table.longest_at(every, places, left)
+            is_stuck = taken == 0
+            is_unknown[active[is_stuck]] = True
+            words.append(active)
+            ids.append(np.where(is_stuck, self.unk_id, found).astype(np.int32))
+            goes_on = (taken < left) & ~is_stuck
+            active = active[goes_on]
+            places, left = (places + taken)[goes_on], (left - taken)[goes_on]
+            table = self.inner
+        return _in_order(np.concatenate(words), np.concatenate(ids), is_unknown, self.unk_id)
+
+    def _is_too_long(self, keys: Keys, lengths: Integers) -> npt.NDArray[np.bool_]:
+        if self.max_word_characters >= LONGEST:
+            return np.zeros(len(lengths), dtype=np.bool_)
+        # All bytes except UTF-8 continuation bytes.
+        num_characters = lengths - np.count_nonzero(bytes_of(keys) & 0xC0 == 0x80, axis=1)
+        too_long: npt.NDArray[np.bool_] = num_characters > self.max_word_characters
+        return too_long
+
+
+class PieceTable:
+    """The ids of all pieces of up to `LONGEST` bytes, for lookups of whole arrays.
+
+    A longer piece cannot be part of a word of at most that many bytes.
+    """
+
+    def __init__(self, pieces: dict[bytes, int]) -> None:
+        self._tables = []
+        self.is_complete = True
+        self.longest = 0
+        shorter = 0
+        for width in WIDTHS:
+            chosen = {piece: id for piece, id in pieces.items() if shorter < len(piece) <= 8 * width}
+            table = KeyTable(width)
+            left_out = table.insert(keys_of(list(chosen), width), np.array(list(chosen.values()), dtype=np.int32))
+            self.is_complete &= left_out == 0
+            self._tables.append(table)
+            self.longest = max([self.longest, *map(len, chosen)])
+            shorter = 8 * width
+
+    def longest_at(self, every: Words, places: Integers, left: Integers) -> tuple[Values, Integers]:
+        """(ids, lengths) of the longest piece that starts at each of `places`; the length is 0 where there is none.
+
+        Args:
+            every: the 8 bytes from each position on, as returned by `every_window`.
+            places: int64 [n].
+            left: int64 [n], the maximum length of the piece in bytes.
+        """
+        ids = np.zeros(len(places), dtype=np.int32)
+        taken = np.zeros(len(places), dtype=np.int64)
+        order = np.argsort(-left)
+        open_from_longest = order
+        reach = -left[order]
+        for length in range(min(self.longest, LONGEST, int(left.max(initial=0))), 0, -1):
+            candidates = open_from_longest[: np.searchsorted(reach, -length, side="right")]
+            if not len(candidates):
+                continue
+            table = next(table for table in self._tables if length <= 8 * table.width)
+            sizes = np.full(len(candidates), length)
+            values, missing = table.find(keys_at(every, places[candidates], sizes, table.width))
+            is_found = np.ones(len(candidates), dtype=np.bool_)
+            is_found[missing] = False
+            hit = candidates[is_found]
+            ids[hit], taken[hit] = values[is_found], length
+            still = np.concatenate([~is_found, np.ones(len(open_from_longest) - len(candidates), dtype=np.bool_)])
+            open_from_longest, reach = open_from_longest[still], reach[still]
+        return ids, taken
+
+
+def _in_order(words: Integers, ids: Values, is_unknown: npt.NDArray[np.bool_], unk_id: int) -> tuple[Values, Integers]:
+    """The pieces word by word; an unknown word gives one [UNK]."""
+    order = np.argsort(words, kind="stable")
+    words, ids = words[order], ids[order]
+    is_first = np.ones(len(words), dtype=np.bool_)
+    is_first[1:] = words[1:] != words[:-1]
+    kept = is_first | ~is_unknown[words]
+    ids = np.where(is_unknown[words], unk_id, ids).astype(np.int32)
+    return ids[kept], np.bincount(words[kept], minlength=len(is_unknown))

@@ -16,9 +16,8 @@ import pyarrow as pa
 from bertsmith.errors import CheckpointError
 from bertsmith.files import digest_bytes
 from bertsmith.text.blocks import Strings
-from bertsmith.text.encoded import Encoded, Ids, Pieces
+from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.offsets import EncodedWithOffsets
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
 from bertsmith.text.vocabulary import MASK, SpecialPieces, Vocabulary

@@ -12,9 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.text.blocks import Strings
-from bertsmith.text.encoded import Encoded, Ids, Pieces
+from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
 from bertsmith.text.normalize import TextRules
-from bertsmith.text.offsets import EncodedWithOffsets
 from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
 

@@ -15,11 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from bertsmith.text.blocks import Strings
-from bertsmith.text.encoded import Encoded, Ids, Pieces
+from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, OffsetEncoder, Pieces
 from bertsmith.text.fast import FastEncoder
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
-from bertsmith.text.offsets import EncodedWithOffsets, OffsetEncoder
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
