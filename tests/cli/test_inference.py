@@ -58,7 +58,7 @@ def test_lines_of_stdin_are_filled_together_and_a_wrong_one_is_named(
         (0, "", "a [MASK] in line 1 of stdin; found ''"),
         (3, "the man", "a [MASK] in line 4 of stdin; found 'the man'"),
         (4, "", "a [MASK] in line 5 of stdin"),
-        (2, "the [MASK] " * 40, "at most 30 pieces in line 3 of stdin"),
+        (2, "the [MASK] " * 40, "at most 30 pieces, the most that the model reads, in line 3 of stdin"),
     ):
         given = "\n".join([*good[:place], wrong, *good[place:]])
         result = run("fill", "--model", model, "-", "--json", stdin=f"{given}\n".encode())

@@ -78,7 +78,7 @@ def test_only_an_index_is_overwritten_and_no_message_suggests_removing_other_fil
         "search", passages, "--model", model, "--queries", tmp_path / "queries.txt", "--index", tmp_path / name
     )
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
-    assert "name another" in result.err
+    assert "choose another" in result.err
     assert "remove" not in result.err
     assert passages.read_bytes() == content
 
@@ -184,7 +184,7 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
         again = (tmp_path / name).read_bytes()
         refused = run(*command, "--out", tmp_path / name)
         assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1)
-        assert "give --replace" in refused.err
+        assert "with --replace" in refused.err
         assert run(*command, "--out", tmp_path / name, "--replace").code == 0
         assert (tmp_path / name).read_bytes() == again, "equal points give equal pictures"
     assert (tmp_path / "senses.png").read_bytes().startswith(b"\x89PNG")
@@ -233,14 +233,14 @@ def test_files_are_replaced_on_request_and_inputs_never(run, crowded: Path, tmp_
     before = out.read_bytes()
     refused = run("vectors", crowded, "--normalize", "--out", out)
     assert refused.code == 1
-    assert "give --replace" in refused.err
+    assert "with --replace" in refused.err
     assert out.read_bytes() == before
     assert run("vectors", crowded, "--normalize", "--out", out, "--replace").code == 0
     assert out.read_bytes() != before
     assert run(*command, "--replace", "--save-changes", out).code == 1
     picture = ["vectors", crowded, "--picture", tmp_path / "cosines.svg"]
     assert run(*picture).code == 0
-    assert "give --replace" in run(*picture).err
+    assert "with --replace" in run(*picture).err
     assert run(*picture, "--replace").code == 0
 
 

@@ -300,7 +300,7 @@ def test_the_columns_and_the_form_of_a_file_can_be_said(kind: str, name: str, tm
     data, columns, task = write_columns(tmp_path / name, kind)
     with pytest.raises(InputError):
         export(source, tmp_path / "out", to="google", data=data)
-    with pytest.raises(ConfigError, match="found the form of sts-b"):
+    with pytest.raises(ConfigError, match="found the format of sts-b"):
         export(source, tmp_path / "out", to="google", data=data, task="STSB")
     assert not (tmp_path / "out").exists()
     export(source, tmp_path / "out", to="google", data=data, task=task, columns=columns)

@@ -49,7 +49,7 @@ BODIES: list[tuple[str, bytes | dict[str, Any], int, str]] = [
     ("/fill", {"texts": []}, 422, "texts: expected a list of at least 1; found an empty list"),
     ("/fill", {"texts": [1]}, 422, "texts.0: expected a text; found 1; GET /docs shows the form"),
     ("/fill", {"texts": ["the"]}, 422, "write [MASK] where a word is missing"),
-    ("/fill", {"texts": ["[MASK] " * 70]}, 422, "expected at most 62 pieces in text 1"),
+    ("/fill", {"texts": ["[MASK] " * 70]}, 422, "expected at most 62 pieces, the most that the model reads, in text 1"),
     ("/fill", {"texts": ["[MASK]"], "top": 0}, 422, "top: expected at least 1; found 0; GET /docs shows the form"),
     ("/fill", {"texts": ["[MASK]"], "top": 10**400}, 422, "top: expected at most 1000; found another number"),
     ("/fill", {"texts": ["[MASK]"], "top": float("nan")}, 422, "top: expected a whole number; found another number"),

@@ -316,7 +316,7 @@ class Model:
     def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
 
-        "own": only as the vocabulary of the model spells them. `pieces` shows what `fill` reads, or what the vectors are made of.
+        "own": only as the vocabulary spells them. `pieces` shows what `fill` reads, or what vectors are made of.
         """
         if self._is_for_vectors(ability):
             return "own" if self._embedder.special_tokens else False
