@@ -209,7 +209,7 @@ def test_second_copies_and_buffers_of_old_folders_are_left_out(
     assert after.tensors.keys() == before.tensors.keys()
     assert set(after.report.skipped.values()) == {"a copy of a parameter", "a buffer, not a parameter"}
     rewrite(tmp_path, lambda tensors: tensors[f"{decoder}.weight"].add_(1.0))
-    with pytest.raises(CheckpointError, match="the decoder tied to the word table"):
+    with pytest.raises(CheckpointError, match="a decoder tied to the word table"):
         load_any(tmp_path)
 
 
@@ -250,7 +250,7 @@ DAMAGE = {
     ),
     "another width": (
         "roberta", lambda folder: change_json(folder / "config.json", intermediate_size=48),
-        CheckpointError, r"roberta\.encoder\.layer\.0\.intermediate\.dense\.weight is \[64, 32\] and not \[48, 32\]",
+        CheckpointError, r"roberta\.encoder\.layer\.0\.intermediate\.dense\.weight is \[64, 32\] instead of \[48, 32\]",
     ),
     "a configuration without its sizes": (
         "distilbert", lambda folder: change_json(folder / "config.json", dim=None),

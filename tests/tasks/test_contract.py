@@ -50,7 +50,7 @@ def answered_elsewhere(model: Path, kind: str) -> list[dict[str, Any]]:
     """The predictions of a process of its own for the dev examples."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[2]); from tasks.task_samples import examples_of; import json;"
-        "from bertsmith.inference.predictor import Predictor;"
+        "from bertsmith.inference.loading import load_predictor;"
         "p = load_predictor(sys.argv[1]).predict(examples_of(sys.argv[3], 24, seed=1));"
         "print(json.dumps([one.to_dict() for one in p]))"
     )
