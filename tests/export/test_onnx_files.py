@@ -15,7 +15,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import Features
+from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export import onnx_files as onnx_export
 from bertsmith.export import onnx_graph
@@ -84,7 +84,7 @@ def flat(rows: list[tuple[np.ndarray, np.ndarray]]) -> Batch:
     return Batch.from_flat(ids, segments, [len(ids) for ids, _ in rows])
 
 
-def onnx_logits(run, features: Features, kind: str) -> np.ndarray:
+def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
     """onnxruntime's logits [R, K] at the positions that our head uses, from padded batches of three units."""
     per_row = []
     starts = np.cumsum(features.rows_per_unit) - features.rows_per_unit

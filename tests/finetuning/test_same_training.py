@@ -13,7 +13,7 @@ import transformers
 from bertsmith.checkpoints.architectures import architecture_of, new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.encoding.units import Features
+from bertsmith.encoding.units import EncodedExamples
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask
@@ -31,7 +31,7 @@ STEPS, RATE, IGNORED = 8, 1e-3, -100
 ROOM = 5e-5  # of a parameter, which moves by up to 8e-3; losses are in fp32, and Adam amplifies small gradients
 
 
-def padded(features: Features, units: list[int], kind: str) -> dict[str, torch.Tensor]:
+def padded(features: EncodedExamples, units: list[int], kind: str) -> dict[str, torch.Tensor]:
     """A batch of these units as input for `transformers`."""
     rows = [
         row

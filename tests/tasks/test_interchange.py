@@ -12,7 +12,7 @@ from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.load import convert
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import Features
+from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.heads import EncoderForTask
@@ -51,7 +51,7 @@ def write_model(path: Path, kind: str, architecture: str = "bert", seed: int = 4
 
 
 @torch.no_grad()
-def peer_logits(model: torch.nn.Module, features: Features, kind: str) -> np.ndarray:
+def peer_logits(model: torch.nn.Module, features: EncodedExamples, kind: str) -> np.ndarray:
     """The logits of `transformers`, row by row, at the positions that our head reads."""
     model.eval()
     found = []

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import Answer, QuestionExample
-from bertsmith.encoding.units import Features, micro_batches
+from bertsmith.encoding.units import EncodedExamples, micro_batches
 from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import gold_of
 from bertsmith.model.config import BertConfig
@@ -45,7 +45,7 @@ def question(
     return QuestionExample(id="1", question=text, context=context, answers=gold, place="q.json, question 1", **more)
 
 
-def labelled(features: Features, row: int) -> list[str]:
+def labelled(features: EncodedExamples, row: int) -> list[str]:
     """The pieces that a row's targets point at."""
     assert features.targets is not None
     first, last = features.targets[row].tolist()
@@ -250,7 +250,7 @@ def check_prediction(
     assert given in prediction.n_best
 
 
-def pointing(features: Features, place: Callable[[int], tuple[int, int]]) -> np.ndarray:
+def pointing(features: EncodedExamples, place: Callable[[int], tuple[int, int]]) -> np.ndarray:
     """Logits that are high at the start and the end of each row."""
     logits = np.zeros((features.num_read, 2), np.float32)
     for row, begin in enumerate(features.rows.offsets[:-1].tolist()):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import TaggedExample
-from bertsmith.encoding.units import NO_LABEL, Features, micro_batches
+from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForTask
@@ -65,7 +65,7 @@ def pieces(*words: str) -> list[int]:
     return [id for word in words for id in TOKENIZER.encode(word).tolist()]
 
 
-def read_words(features: Features) -> list[tuple[int, int]]:
+def read_words(features: EncodedExamples) -> list[tuple[int, int]]:
     """(row, position in the row) of every position that is read."""
     rows = np.searchsorted(features.rows.offsets, features.read, side="right") - 1
     return list(zip(rows.tolist(), (features.read - features.rows.offsets[rows]).tolist(), strict=True))
@@ -240,7 +240,7 @@ def test_the_loss_is_the_cross_entropy_of_the_words_that_have_a_tag() -> None:
     assert count == 3
 
 
-def one_hot(features: Features) -> np.ndarray:
+def one_hot(features: EncodedExamples) -> np.ndarray:
     return 20 * np.eye(len(LABELS), dtype=np.float32)[features.targets]
 
 

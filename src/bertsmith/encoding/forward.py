@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.units import Features, Logits, TaskBatch, computed
+from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch, computed
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
@@ -15,7 +15,7 @@ from bertsmith.runtime import Runtime
 @torch.inference_mode()
 def task_logits(
     model: EncoderForTask,
-    features: Features,
+    features: EncodedExamples,
     runtime: Runtime,
     micro_tokens: int | None = None,
     advance: Callable[[float], None] | None = None,

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.units import Features, Ints, TaskBatch, computed, rows_by_first
+from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
@@ -92,7 +92,7 @@ class FrozenEncoder:
         """The choice of layers given by a name or by numbers; see `layer_choice`."""
         return layer_choice(name, self.model.num_layers)
 
-    def hidden_states(self, features: Features, choice: LayerChoice) -> Vectors:
+    def hidden_states(self, features: EncodedExamples, choice: LayerChoice) -> Vectors:
         """The chosen hidden states at the positions that are read, float32 [R, n, D], in the order of the features.
 
         Raises:
@@ -186,7 +186,7 @@ class FrozenEncoder:
     @torch.inference_mode()
     def _vectors(
         self,
-        features: Features,
+        features: EncodedExamples,
         choice: LayerChoice,
         finish: Callable[[Tensor, tuple[int, ...]], Tensor],
         width: tuple[int, ...],

@@ -28,7 +28,7 @@ _COPIED = 2**16  # entries copied at a time, so that copying takes hardly any me
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Features:
+class EncodedExamples:
     """Examples in the form that a model reads.
 
     Attributes:
@@ -108,7 +108,7 @@ class TaskBatch:
 
 
 def computed(
-    features: Features,
+    features: EncodedExamples,
     compute: Callable[[TaskBatch], Tensor],
     *,
     width: tuple[int, ...],
@@ -146,9 +146,9 @@ def computed(
     return found
 
 
-def rows_by_first(rows: PackedRows) -> Features:
+def rows_by_first(rows: PackedRows) -> EncodedExamples:
     """Rows as separate units, with only [CLS] read."""
-    return Features(
+    return EncodedExamples(
         rows=rows,
         rows_per_unit=np.ones(len(rows), dtype=np.int64),
         example_of_row=np.arange(len(rows)),
@@ -158,7 +158,7 @@ def rows_by_first(rows: PackedRows) -> Features:
     )
 
 
-def _different(features: Features) -> tuple[Features, Ints]:
+def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
     """The distinct rows as separate units, and for each position that is read its index among theirs, int64 [R].
 
     If different positions are read in equal rows, all of them are read in the row that represents them.
@@ -169,7 +169,7 @@ def _different(features: Features) -> tuple[Features, Ints]:
     else:
         shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
         read, place = np.unique(features.read + shift, return_inverse=True)
-    different = Features(
+    different = EncodedExamples(
         rows=rows,
         rows_per_unit=np.ones(len(rows), dtype=np.int64),
         example_of_row=np.arange(len(rows)),
@@ -181,7 +181,7 @@ def _different(features: Features) -> tuple[Features, Ints]:
 
 
 def micro_batches(
-    features: Features,
+    features: EncodedExamples,
     units: Ints,
     *,
     micro_tokens: int,
@@ -206,7 +206,9 @@ def micro_batches(
         yield _micro_batch(features, units[part], names[part], device, step, step_targets)
 
 
-def _micro_batch(features: Features, units: Ints, names: Ints, device: str, step: int, step_targets: int) -> TaskBatch:
+def _micro_batch(
+    features: EncodedExamples, units: Ints, names: Ints, device: str, step: int, step_targets: int
+) -> TaskBatch:
     counts = features.rows_per_unit[units]
     rows = rows_index(features.rows_per_unit, units)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
@@ -241,7 +243,7 @@ def _micro_batch(features: Features, units: Ints, names: Ints, device: str, step
     )
 
 
-def _count_targets(features: Features, units: Ints) -> int:
+def _count_targets(features: EncodedExamples, units: Ints) -> int:
     """The number of targets in some units."""
     if features.targets is None or features.targets_per == PER_UNIT:
         return len(units)

@@ -10,7 +10,7 @@ import numpy as np
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.text_lines import TextLines
-from bertsmith.encoding.units import Features, Ints
+from bertsmith.encoding.units import EncodedExamples, Ints
 from bertsmith.errors import InputError
 from bertsmith.files import digest_bytes, digest_file
 from bertsmith.progress import warn
@@ -35,7 +35,7 @@ class Scored:
 
     task: Task
     examples: Sequence[Example]
-    features: Features
+    features: EncodedExamples
     tokenizer: Tokenizer
 
 

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
-from bertsmith.encoding.units import Features, Ints, Logits, TaskBatch, micro_batches
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import RecipeSettings
 from bertsmith.finetuning.workload import examples_of_step, step_plan
 from bertsmith.model.layer_mix import LayerChoice, WeightedMix
@@ -74,7 +74,7 @@ class WordVectors:
     """
 
     vectors: Vectors
-    sentences: Features
+    sentences: EncodedExamples
 
 
 def word_vectors(
@@ -91,7 +91,7 @@ def word_vectors(
     features = task.encode(sentences, encoder.tokenizer)
     vectors = encoder.hidden_states(features, choice)
     lengths = np.array([len(sentence.words) for sentence in sentences], dtype=np.int32)
-    words = Features(
+    words = EncodedExamples(
         rows=_rows_of_words(lengths),
         rows_per_unit=np.ones(len(lengths), dtype=np.int64),
         example_of_row=np.arange(len(lengths)),

@@ -22,7 +22,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import Features
+from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
@@ -83,7 +83,7 @@ class FinetuningJob:
         folder: ModelFolder,
         task: Task,
         data: TaskData,
-        encoded: tuple[Features, Features | None],
+        encoded: tuple[EncodedExamples, EncodedExamples | None],
         settings: FinetuningSettings,
         recipe: RecipeSettings,
         runtime: Runtime,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
-from bertsmith.encoding.units import Features, Ints, TaskBatch, micro_batches
+from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.model.noise import noise_for
@@ -47,8 +47,8 @@ class Finetuning(Workload):
         self,
         model: EncoderForTask,
         task: Task,
-        train: Features,
-        dev: tuple[Sequence[Example], Features] | None,
+        train: EncodedExamples,
+        dev: tuple[Sequence[Example], EncodedExamples] | None,
         tokenizer: Tokenizer,
         settings: FinetuningSettings,
         runtime: Runtime,
@@ -136,7 +136,7 @@ def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
 
 
 def step_plan(
-    features: Features, units: Ints, *, micro_tokens: int, device: str, step: int, rank: int, world: int
+    features: EncodedExamples, units: Ints, *, micro_tokens: int, device: str, step: int, rank: int, world: int
 ) -> StepPlan:
     """The micro-batches of a rank in a step with the given units; see `micro_batches`."""
     batches = micro_batches(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import QuestionExample
-from bertsmith.encoding.units import Features, Ints, Logits
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.tasks.question_windows import Context
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -51,7 +51,7 @@ class Candidates:
 
 def find_answers(
     questions: Sequence[QuestionExample],
-    features: Features,
+    features: EncodedExamples,
     logits: Logits,
     tokenizer: Tokenizer,
     settings: TaskSettings,
@@ -106,7 +106,7 @@ def find_answers(
     return results
 
 
-def null_scores_of(features: Features, logits: Logits, num_questions: int) -> npt.NDArray[np.float64]:
+def null_scores_of(features: EncodedExamples, logits: Logits, num_questions: int) -> npt.NDArray[np.float64]:
     """The no-answer scores, float64 [E]: start + end logit of [CLS], the minimum over a question's windows."""
     if not num_questions:
         return np.zeros(0)
@@ -115,7 +115,9 @@ def null_scores_of(features: Features, logits: Logits, num_questions: int) -> np
     return np.asarray(np.minimum.reduceat(of_rows, first_rows))
 
 
-def candidate_spans(features: Features, logits: Logits, num_questions: int, settings: TaskSettings) -> Candidates:
+def candidate_spans(
+    features: EncodedExamples, logits: Logits, num_questions: int, settings: TaskSettings
+) -> Candidates:
     """The valid spans among the `n_best` best starts and ends of each window.
 
     A valid span is inside the context, has at most `max_answer` pieces, and its window is the one with the most context
@@ -132,7 +134,7 @@ def candidate_spans(features: Features, logits: Logits, num_questions: int, sett
 
 
 def _spans_of_rows(
-    features: Features, logits: Logits, rows: Ints, settings: TaskSettings
+    features: EncodedExamples, logits: Logits, rows: Ints, settings: TaskSettings
 ) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]:
     """(row, start, end, score) of the candidates of consecutive rows, not sorted by score."""
     first = cast("Ints", features.extra["first_positions"])[rows, None]

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import ChoiceExample, Example
-from bertsmith.encoding.units import PER_UNIT, Features, Ints, Logits, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
@@ -95,7 +95,7 @@ class ChoiceTask(Task):
                     fix="count the endings from 0",
                 )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example, one row per ending: [CLS] context [SEP] ending [SEP]; see `Task.encode`.
 
         Without a context, a row is [CLS] ending [SEP].
@@ -117,7 +117,7 @@ class ChoiceTask(Task):
             _refuse_long(choices, example_of_row, tokens, special, settings.max_length)
         rows = _pack(contexts, endings, tokenizer, settings)
         labels = [example.label for example in choices if example.label is not None]
-        return Features(
+        return EncodedExamples(
             rows=rows,
             rows_per_unit=counts,
             example_of_row=example_of_row,
@@ -143,7 +143,7 @@ class ChoiceTask(Task):
         return nll, {"nll": nll.detach(), "correct": correct, "count": count}
 
     def decode(
-        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[ChoicePrediction]:
         """One `ChoicePrediction` per example; see `Task.decode`."""
         if not len(features):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
-from bertsmith.encoding.units import PER_UNIT, Features, Logits, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
@@ -101,11 +101,11 @@ class ClassificationTask(Task):
                     )
             check_known(examples, self.spec.labels, training=training)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
-        return Features(
+        return EncodedExamples(
             rows=rows,
             rows_per_unit=per_unit,
             example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
@@ -141,7 +141,7 @@ class ClassificationTask(Task):
         return loss, {"nll": loss.detach(), "correct": correct, "count": count}
 
     def decode(
-        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[LabelPrediction]:
         """One `LabelPrediction` per example; see `Task.decode`."""
         labels = self.spec.labels

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import Answer, QuestionExample
-from bertsmith.encoding.units import PER_ROW, Features, Ints
+from bertsmith.encoding.units import PER_ROW, EncodedExamples, Ints
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded, Ids, places_of
 from bertsmith.text.normalize import is_cjk
@@ -93,7 +93,7 @@ def contexts_of(texts: Sequence[str], tokenizer: Tokenizer) -> list[Context]:
 
 def encode_questions(
     questions: Sequence[QuestionExample], tokenizer: Tokenizer, settings: TaskSettings, *, training: bool
-) -> Features:
+) -> EncodedExamples:
     """Each window as a unit; its targets are the row positions where the first answer starts and ends.
 
     Both targets are 0, the position of [CLS], if the window does not hold the whole answer or there is none. If any
@@ -127,7 +127,7 @@ def encode_questions(
             "first_positions": layout.first_positions,
             "has_max_context": layout.has_max_context,
         }
-    return Features(
+    return EncodedExamples(
         rows=layout.rows,
         rows_per_unit=np.ones(len(layout.starts), dtype=np.int64),
         example_of_row=layout.example_of_row,

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.units import PER_UNIT, Features, Logits, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS
 from bertsmith.model.heads import Head
@@ -63,12 +63,12 @@ class RegressionTask(Task):
                         expected=f"a number in {example.place}", found=repr(example.label), fix="correct the row"
                     )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
-        return Features(
+        return EncodedExamples(
             rows=rows,
             rows_per_unit=per_unit,
             example_of_row=np.repeat(np.arange(len(per_unit)), per_unit),
@@ -85,7 +85,7 @@ class RegressionTask(Task):
         return loss, {"squared_error": loss.detach(), "count": torch.tensor(batch.num_units, device=logits.device)}
 
     def decode(
-        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[NumberPrediction]:
         """One `NumberPrediction` per example; see `Task.decode`."""
         values = pooled_logits(logits, features, self.spec.settings.pooling)[:, 0].tolist()

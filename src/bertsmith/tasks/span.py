@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, QuestionExample
-from bertsmith.encoding.units import Features, Logits, TaskBatch
+from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
 from bertsmith.model.heads import Head
@@ -131,7 +131,7 @@ class SpanTask(Task):
                     fix="use --task squad2, whose questions may have no answer",
                 )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per window; see `question_windows.encode_questions`."""
         return encode_questions(_questions(examples), tokenizer, self.spec.settings, training=training)
 
@@ -155,7 +155,7 @@ class SpanTask(Task):
         return loss, {"nll": loss.detach(), "correct": torch.stack(hits).sum(), "count": count}
 
     def decode(
-        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[AnswerPrediction]:
         """One `AnswerPrediction` per question; see `Task.decode`."""
         questions = _questions(examples)

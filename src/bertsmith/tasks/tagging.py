@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.datasets.labels import check_known, check_scheme
-from bertsmith.encoding.units import NO_LABEL, PER_POSITION, Features, Ints, Logits, TaskBatch
+from bertsmith.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import entity_scores, entity_spans
 from bertsmith.model.heads import Head
@@ -130,7 +130,7 @@ class TaggingTask(Task):
         if gold and self.spec.scheme:
             check_scheme(sentences, self.spec.scheme)
 
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per window; see `Task.encode`.
 
         A sentence that fits has one window. The windows of a longer sentence are full, and each starts at most `stride`
@@ -167,7 +167,7 @@ class TaggingTask(Task):
             max_length=settings.max_length,
             truncation="error",
         )
-        return Features(
+        return EncodedExamples(
             rows=rows,
             rows_per_unit=np.ones(len(rows), dtype=np.int64),
             example_of_row=sentence_of_row,
@@ -199,7 +199,7 @@ class TaggingTask(Task):
         return nll, {"nll": nll.detach(), "correct": correct, "count": (batch.targets != NO_LABEL).sum()}
 
     def decode(
-        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[TagsPrediction]:
         """The most likely tag of each word, independently of the others; see `Task.decode`."""
         sentences = _tagged(examples)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example
-from bertsmith.encoding.units import Features, Logits, TaskBatch
+from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
 from bertsmith.settings import from_dict, help_field, require, to_dict
@@ -157,7 +157,7 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> Features:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """The examples as rows, with targets if they have labels.
 
         Args:
@@ -177,7 +177,7 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def decode(
-        self, examples: Sequence[Example], features: Features, logits: Logits, tokenizer: Tokenizer
+        self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> Sequence[Prediction]:
         """One prediction per example, in the same order.
 

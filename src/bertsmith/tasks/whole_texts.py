@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.units import Features, Ints, Logits, TaskBatch
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded
@@ -101,7 +101,7 @@ def pooled_units(logits: Tensor, batch: TaskBatch, pooling: str) -> Tensor:
     return empty.scatter_reduce(0, index, logits, reduce=kind, include_self=False)
 
 
-def pooled_logits(logits: Logits, features: Features, pooling: str) -> Logits:
+def pooled_logits(logits: Logits, features: EncodedExamples, pooling: str) -> Logits:
     """The logits [E, K] of all units, pooled from those of their rows [N, K] in the order of the features."""
     if len(features) == len(logits):
         return logits
