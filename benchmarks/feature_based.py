@@ -131,7 +131,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="model folder, Google checkpoint or hub id")
     parser.add_argument("--name", help="name of the model in the result [the last part of --model]")
-    parser.add_argument("--task", default="ner", help="a task of the catalogue that has tags or classes [ner]")
+    parser.add_argument("--task", default="ner", help="a named task that has tags or classes [ner]")
     parser.add_argument("--train", type=Path, required=True)
     parser.add_argument("--dev", type=Path, required=True)
     parser.add_argument("--limit", type=int, default=1200, help="use the first N training examples [1200]")

@@ -53,7 +53,7 @@ def hidden_loss(model: EncoderForPreTraining, corpus: Corpus, texts: list[str], 
     masks = [" ".join([*text.split()[: PLACE - 1], "[MASK]", "."]) for text in texts]
     seen = states(model, corpus, masks)[:, PLACE] if masked else states(model, corpus, texts, PLACE)[:, PLACE - 1]
     places = torch.tensor([corpus.vocabulary.index[text.split()[PLACE - 1]] for text in texts])
-    return float(F.cross_entropy(model.mlm(seen, model.encoder.embeddings.word.weight), places))
+    return float(F.cross_entropy(model.mlm(seen, model.encoder.word_table), places))
 
 
 def kind_known(model: EncoderForPreTraining, corpus: Corpus, clue: int, rng: np.random.Generator) -> float:

@@ -57,7 +57,7 @@ def main(steps: int = 600, documents: int = 1500) -> list[list[torch.Tensor]]:
     trace = Trace(with_attentions=True)
     with torch.no_grad():
         hidden = model.encoder(batch, trace=trace)
-        logits = model.mlm(hidden[packed.token_ids == vocabulary.mask_id], model.encoder.embeddings.word.weight)
+        logits = model.mlm(hidden[packed.token_ids == vocabulary.mask_id], model.encoder.word_table)
     chance, best = logits.softmax(-1).max(-1)
     print(f"\n[MASK] is filled with '{vocabulary.pieces[best]}' ({float(chance):.0%}). It looks most at:")
     mask = pieces.index("[MASK]")

@@ -36,7 +36,7 @@ def by_masks(model: EncoderForPreTraining, tokenizer: WordPieceTokenizer, one: M
         row = pack_rows([ids], template=tokenizer.template, max_length=MODEL_LIMIT)
         hidden = model.encoder(Batch.from_flat(row.token_ids, row.segment_ids, row.lengths))
         gaps = hidden[row.token_ids == tokenizer.vocabulary.mask_id]
-        chances = model.mlm(gaps, model.encoder.embeddings.word.weight).log_softmax(-1)
+        chances = model.mlm(gaps, model.encoder.word_table).log_softmax(-1)
         fits.append(float(chances.gather(1, pieces[:, None]).mean()))
     return int(np.argmax(fits))
 

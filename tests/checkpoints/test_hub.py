@@ -16,7 +16,7 @@ from bertsmith.checkpoints import published_models
 from bertsmith.checkpoints.hub import is_hub_id, resolve
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.published_models import CATALOGUE, local_copies
+from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
 from bertsmith.errors import InputError
 from bertsmith.model.bert import NAMES
 
@@ -223,11 +223,10 @@ def test_a_cache_that_another_tool_filled_is_enough(hub, tmp_path):
     assert (model.path, len(model.tokenizer.vocabulary)) == (path, model.config.vocab_size)
 
 
-def test_the_catalogue_lists_every_published_model_with_its_size():
-    assert (
-        len(CATALOGUE) == len({model.name for model in CATALOGUE}) == len({model.hub_id for model in CATALOGUE}) == 38
-    )
-    counts = {model.hub_id.removeprefix("google-bert/bert-"): model.num_parameters for model in CATALOGUE}
+def test_the_list_of_models_has_every_published_model_with_its_size():
+    names, hub_ids = ({getattr(model, field) for model in PUBLISHED_MODELS} for field in ("name", "hub_id"))
+    assert len(PUBLISHED_MODELS) == len(names) == len(hub_ids) == 38
+    counts = {model.hub_id.removeprefix("google-bert/bert-"): model.num_parameters for model in PUBLISHED_MODELS}
     expected = {
         "base-uncased": 109_482_240, "base-cased": 108_310_272, "large-uncased": 335_141_888,
         "large-cased": 333_579_264, "base-multilingual-cased": 177_853_440, "base-multilingual-uncased": 167_356_416,
@@ -241,7 +240,7 @@ def test_the_catalogue_lists_every_published_model_with_its_size():
         "distilbert/distilbert-base-multilingual-cased": 134_734_080, "distilbert/distilroberta-base": 82_118_400,
         "FacebookAI/roberta-base": 124_645_632, "FacebookAI/roberta-large": 355_359_744,
     }  # fmt: skip
-    assert all(is_hub_id(model.hub_id) for model in CATALOGUE)
+    assert all(is_hub_id(model.hub_id) for model in PUBLISHED_MODELS)
 
 
 def test_local_copies_are_found_in_folders_and_in_the_cache(hub, tmp_path):

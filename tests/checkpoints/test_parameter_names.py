@@ -105,7 +105,7 @@ def test_optimizer_variables_in_a_google_checkpoint_are_skipped(name):
 
 
 def test_google_transposes_the_kernels_and_nothing_else():
-    """bert.md section 3: tables and the two hand-made output matrices are stored unchanged."""
+    """Tables and the two hand-made output matrices are stored unchanged."""
     turned = {google for ours, _, google in every_name(BASE) if to_google(ours)[1]}
     assert turned == {google for _, _, google in every_name(BASE) if google.endswith("/kernel")}
 

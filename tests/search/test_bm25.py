@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.search.bm25 import BM25, Words
-from bertsmith.search.rankings import NOBODY
+from bertsmith.search.rankings import NO_PASSAGE
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
@@ -42,8 +42,8 @@ def test_a_rare_word_decides_and_case_and_accents_do_not() -> None:
     passages = ["the cat sat on the mat", "the dog sat", "the Café was closed", "the bird"]
     ranking = BM25(passages).search(["the CAFE", "dog", "nothing of this"], top=2)
     assert ranking.places[0, 0] == 2
-    assert ranking.places[1].tolist() == [1, NOBODY], "only passages that share a word are ranked"
-    assert ranking.places[2].tolist() == [NOBODY, NOBODY]
+    assert ranking.places[1].tolist() == [1, NO_PASSAGE], "only passages that share a word are ranked"
+    assert ranking.places[2].tolist() == [NO_PASSAGE, NO_PASSAGE]
     assert ranking.row(2) == []
 
 

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as arrays
 from bertsmith.errors import InputError
 from bertsmith.randomness import generator
 from bertsmith.search import rankings as module
-from bertsmith.search.rankings import NOBODY, Ranking, best, fused, joined, nearest_vectors
+from bertsmith.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, nearest_vectors
 
 
 @given(
@@ -22,7 +22,7 @@ def test_the_best_are_those_of_a_stable_sort(scores: np.ndarray, top: int) -> No
     kept = expected.shape[1]
     assert np.array_equal(found.places[:, :kept], expected)
     assert np.array_equal(found.scores[:, :kept], np.take_along_axis(scores, expected, axis=1))
-    assert (found.places[:, kept:] == NOBODY).all()
+    assert (found.places[:, kept:] == NO_PASSAGE).all()
     assert found.places.shape == (len(scores), top)
 
 
@@ -51,7 +51,7 @@ def test_vectors_of_different_widths_are_refused() -> None:
 
 def test_fusion_adds_reciprocal_ranks() -> None:
     first = Ranking(places=np.array([[5, 2, 7]]), scores=np.array([[3.0, 2.0, 1.0]]))
-    second = Ranking(places=np.array([[2, 9, NOBODY]]), scores=np.array([[0.5, 0.4, -np.inf]]))
+    second = Ranking(places=np.array([[2, 9, NO_PASSAGE]]), scores=np.array([[0.5, 0.4, -np.inf]]))
     assert fused([first, second], top=4).row(0) == [
         (2, pytest.approx(1 / 62 + 1 / 61)),
         (5, pytest.approx(1 / 61)),

@@ -1,4 +1,4 @@
-"""Every task in the catalogue, from its official file to the score of a trained model."""
+"""Every named task, from its official file to the score of a trained model."""
 
 import json
 import math

@@ -133,12 +133,14 @@ def load_for_task(
     with torch.device("meta"):
         model = EncoderForTask(new_encoder(config), head, seed=None)
     state = model.state_dict()
-    anew = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
-    anew += ("bert.pooler.",) if reinit_layers else ()
+    reinitialized = tuple(f"bert.layers.{number}." for number in range(layers - reinit_layers, layers))
+    reinitialized += ("bert.pooler.",) if reinit_layers else ()
     taken = {
         name: tensor
         for name, tensor in folder.tensors.items()
-        if name in state and not name.startswith(anew or ("-",)) and (keep_head or part_of(name) != head.saved_part)
+        if name in state
+        and not name.startswith(reinitialized or ("-",))
+        and (keep_head or part_of(name) != head.saved_part)
     }
     if keep_head and head.own is not None:
         _require_own_head(folder, head, state, taken)

@@ -1,6 +1,6 @@
 """The published BERT, DistilBERT and RoBERTa checkpoints: name, hub id, sizes, casing, languages.
 
-A catalogue, not a downloader: `local_copies` finds those that are on this machine.
+A list, not a downloader: `local_copies` finds those that are on this machine.
 """
 
 import dataclasses
@@ -128,7 +128,7 @@ SUCCESSORS = (
     ),
     _other("distilbert/distilroberta-base", RobertaConfig(num_hidden_layers=6)),
 )
-CATALOGUE = (*_GOOGLES, *SUCCESSORS)
+PUBLISHED_MODELS = (*_GOOGLES, *SUCCESSORS)
 
 
 def find(name: str) -> Published | None:
@@ -137,7 +137,7 @@ def find(name: str) -> Published | None:
     >>> find("uncased_L-2_H-128_A-2").num_parameters
     4385920
     """
-    return next((model for model in CATALOGUE if name in (model.name, model.hub_id)), None)
+    return next((model for model in PUBLISHED_MODELS if name in (model.name, model.hub_id)), None)
 
 
 def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[str, Path]:
@@ -157,7 +157,7 @@ def local_copies(*folders: Path | str, cache: Path | str | None = None) -> dict[
             found = "a file" if Path(folder).exists() else "nothing"
             raise InputError(expected=f"a folder at '{folder}'", found=found, fix="check the path")
     places = {}
-    for model in CATALOGUE:
+    for model in PUBLISHED_MODELS:
         for folder in folders:
             place = Path(folder) / model.name
             if any(place.glob("*.index")) or _has_weights(place):

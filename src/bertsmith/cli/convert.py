@@ -110,11 +110,11 @@ def models(
     json: JsonOption = False,
 ) -> None:
     """List the published checkpoints, and which of them are on this machine; nothing is downloaded."""
-    from bertsmith.checkpoints.published_models import CATALOGUE, local_copies
+    from bertsmith.checkpoints.published_models import PUBLISHED_MODELS, local_copies
 
     copies = local_copies(*(folders or []))
     if json:
-        for model in CATALOGUE:
+        for model in PUBLISHED_MODELS:
             place = copies.get(model.name)
             values = {"name": model.name, "hub_id": model.hub_id, "parameters": model.num_parameters}
             values |= {"cased": model.cased, "languages": model.languages, "path": place and str(place)}
@@ -131,6 +131,6 @@ def models(
                 model.languages,
                 copies.get(model.name, "-"),
             )
-            for model in CATALOGUE
+            for model in PUBLISHED_MODELS
         ],
     )

@@ -115,7 +115,9 @@ def _tokenizer_of(model: str) -> "Tokenizer":
 
         tokenizer = load_any(model).tokenizer
     if tokenizer is None:
-        raise InputError(expected=f"a vocabulary in '{model}'", found="none", fix="put the model's vocab.txt there")
+        from bertsmith.checkpoints.model_folder import no_vocabulary
+
+        raise no_vocabulary(model)
     return tokenizer
 
 

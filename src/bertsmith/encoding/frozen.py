@@ -111,7 +111,7 @@ class FrozenEncoder:
 
         Args:
             pooling: the "mean" over all tokens of the row, including [CLS] and [SEP]; the "max" over them; "cls": only
-                the hidden state of [CLS]; "pooler": the pooler on top of it, with its tanh.
+                the hidden state of [CLS]; "pooler": the pooler on top of it.
             progress: counts the rows that are done.
 
         Raises:

@@ -8,7 +8,7 @@ other positions do not affect them. Inputs and outputs have the names used by `t
 matrices are stored as [in, out], so that products need no transpose. If only [CLS] is read, the last layer computes
 nothing else, as in the library.
 
-Source: the operators of ONNX; `BertModel` of `model/bert.py`, which this follows line by line.
+Source: the operators of ONNX; `TransformerEncoder` of `model/transformer.py`, which this follows line by line.
 """
 
 import importlib
@@ -208,7 +208,7 @@ class _Graph:
         asking = self.first(hidden, axis=1) if first_only else hidden
         if first_only and config.is_causal:
             bias = self.first(bias, axis=2)
-        size = config.hidden_size // config.num_attention_heads
+        size = config.head_size
         query, key, value = (
             self.node("Reshape", self.dense(source, f"{name}.{part}"), self.integers(0, 0, -1, size))
             for source, part in ((asking, "query"), (hidden, "key"), (hidden, "value"))

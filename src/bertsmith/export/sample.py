@@ -66,7 +66,7 @@ class DataFile:
 
     Attributes:
         path: labelled examples of the model's task; for a model without a task, one text per line.
-        task: the catalogue task whose format the file has; None for the format of the model's task.
+        task: the named task whose format the file has; None for the format of the model's task.
         columns: the columns of an example's parts, for tasks without fixed columns.
     """
 

@@ -185,7 +185,7 @@ def dev_scores(task: str, labels: Iterable[str] = ()) -> list[PublishedScore]:
     """BERT's published scores on the official dev set of a task; empty if there are none.
 
     Args:
-        task: name of the task in the catalogue.
+        task: name of the task, see `named_tasks.py`.
         labels: its tags; named-entity data counts as CoNLL-2003 if the entity types match.
 
     >>> [(score.system, score.metric, score.value) for score in dev_scores("swag")]

@@ -154,13 +154,13 @@ class FinetuningJob:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        anew = [part for part in base.new_parts if part != self.head.saved_part]
+        missing = [part for part in base.new_parts if part != self.head.saved_part]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
         steps = counted(self.training.steps, "step")
         lines = [
             f"{self.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
-            + (f"; missing from the base model, so randomly initialized: {', '.join(anew)}" if anew else "")
+            + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
         ]
         for split, features in (("train", self.train), ("dev", self.dev)):
             if features is not None:

@@ -24,7 +24,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.metrics.vectors import CROWDED, random_cosines, sample_rows, unit
 from bertsmith.progress import Progress, counted, tell, warn
-from bertsmith.search.rankings import NOBODY, Ranking, nearest_vectors
+from bertsmith.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.embedder import BLOCK, Embedder
 
@@ -62,7 +62,7 @@ class PassageIndex:
             return nearest_vectors(queries, self.vectors, top)
         index = _usearch(self.vectors.shape[1])
         index.load(self.graph.tobytes())
-        places = np.full((len(queries), top), NOBODY, dtype=np.int64)
+        places = np.full((len(queries), top), NO_PASSAGE, dtype=np.int64)
         scores = np.full((len(queries), top), -np.inf)
         for number, query in enumerate(queries):
             found = index.search(query, top)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from bertsmith.errors import InputError
 
-NOBODY = -1  # fills places if fewer passages than requested are ranked
+NO_PASSAGE = -1  # fills places if fewer passages than requested are ranked
 FUSION_CONSTANT = 60
 _BLOCK = 8192  # passages
 _QUERIES = 1024
@@ -27,8 +27,8 @@ class Ranking:
     """The best passages of each query, best first; with equal scores the earlier passage comes first.
 
     Attributes:
-        places: int64 [Q, k], passage numbers from 0; NOBODY after the last one.
-        scores: float64 [Q, k]; minus infinity at NOBODY.
+        places: int64 [Q, k], passage numbers from 0; NO_PASSAGE after the last one.
+        scores: float64 [Q, k]; minus infinity at NO_PASSAGE.
     """
 
     places: Ints
@@ -37,7 +37,7 @@ class Ranking:
     def row(self, query: int) -> list[tuple[int, float]]:
         """The ranked passages of one query with their scores."""
         both = zip(self.places[query].tolist(), self.scores[query].tolist(), strict=True)
-        return [(place, score) for place, score in both if place != NOBODY]
+        return [(place, score) for place, score in both if place != NO_PASSAGE]
 
 
 def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = None) -> Ranking:
@@ -53,7 +53,7 @@ def best(scores: npt.NDArray[np.floating[Any]], top: int, places: Ints | None = 
     num_queries, width = scores.shape
     if places is None:
         places = np.broadcast_to(np.arange(width, dtype=np.int64), scores.shape)
-    kept_places = np.full((num_queries, top), NOBODY, dtype=np.int64)
+    kept_places = np.full((num_queries, top), NO_PASSAGE, dtype=np.int64)
     kept_scores = np.full((num_queries, top), -np.inf)
     for query, (row, at) in enumerate(zip(scores, places, strict=True)):
         if top < width:
@@ -85,7 +85,7 @@ def nearest_vectors(queries: Vectors, passages: Vectors, top: int) -> Ranking:
         )
     asked = [np.asarray(queries[at : at + _QUERIES], np.float32) for at in range(0, max(1, len(queries)), _QUERIES)]
     found = [
-        Ranking(places=np.full((len(part), 1), NOBODY, dtype=np.int64), scores=np.full((len(part), 1), -np.inf))
+        Ranking(places=np.full((len(part), 1), NO_PASSAGE, dtype=np.int64), scores=np.full((len(part), 1), -np.inf))
         for part in asked
     ]
     for start in range(0, len(passages), _BLOCK):

@@ -15,7 +15,7 @@ from bertsmith.progress import Progress, quiet, tell, warn
 from bertsmith.search.bm25 import BM25
 from bertsmith.search.index import PassageIndex, query_vectors
 from bertsmith.search.passages import Judgements, TextSet
-from bertsmith.search.rankings import NOBODY, Ranking, best, fused, joined, shortened
+from bertsmith.search.rankings import NO_PASSAGE, Ranking, best, fused, joined, shortened
 from bertsmith.search.settings import BY_WORDS, DEPTH, HYBRID, VECTORS
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.embedder import Embedder
@@ -27,7 +27,7 @@ def reranked(scorer: PairScorer, queries: Sequence[str], texts: Sequence[str], r
     before = scorer.cut
     with Progress("re-ranking", total=len(queries), unit="queries") as progress:
         for number, query in enumerate(queries):
-            places = ranking.places[number][ranking.places[number] != NOBODY]
+            places = ranking.places[number][ranking.places[number] != NO_PASSAGE]
             with quiet():  # one warning for all queries, not one per query
                 scores = scorer.scores(query, [texts[place] for place in places])
             parts.append(best(np.array([scores], dtype=np.float64).reshape(1, -1), top, places.reshape(1, -1)))

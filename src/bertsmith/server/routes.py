@@ -45,19 +45,19 @@ class Listed:
     Attributes:
         key: the key of the list.
         values: computed while they are serialized.
-        beside: the other keys with their values.
+        others: the other keys with their values.
         count: approximate number of values; large replies are serialized in another thread.
     """
 
     key: str
     values: Iterable[Any]
-    beside: Mapping[str, Any]
+    others: Mapping[str, Any]
     count: int
 
     def bytes(self) -> bytes:
         """The JSON, serialized value by value so that other threads can run in between."""
         values = b",".join(map(json_bytes, self.values))
-        return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.beside)[1:])
+        return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.others)[1:])
 
 
 Handler = Callable[[Service, Request, Any], Awaitable[Listed]]

@@ -1,4 +1,4 @@
-"""The catalogue of tasks by name, each with its file format, labels, metrics and defaults.
+"""The tasks by name, each with its file format, labels, metrics and defaults.
 
 =====================  ==============  ==========================================================================
 name                   kind            files
@@ -65,7 +65,7 @@ class ColumnSettings:
 
 
 def task_name(name: str) -> str:
-    """The name as spelled in the catalogue; case, dashes and underscores do not matter.
+    """The name as spelled in the table of tasks; case, dashes and underscores do not matter.
 
     >>> task_name("SST2"), task_name("STS_B")
     ('sst-2', 'sts-b')
@@ -80,7 +80,7 @@ def task_name(name: str) -> str:
 
 
 def kind_of(name: str) -> str:
-    """The kind of a task in the catalogue.
+    """The kind of a named task.
 
     >>> kind_of("sts-b"), kind_of("pos"), kind_of("spam")
     ('regression', 'tagging', 'classification')
@@ -104,7 +104,7 @@ def read_examples(
     """The examples of a task in a file; skipped rows are listed on stderr.
 
     Args:
-        name: a task of the catalogue.
+        name: the name of a task.
         gold: labels are required; otherwise they are not read.
         training: read as training data (only the first answer to a question is kept).
 
@@ -276,7 +276,7 @@ def _tagging_spec(name: str, sentences: Sequence[TaggedExample], settings: TaskS
 
 
 def form_of(spec: TaskSpec) -> str:
-    """The catalogue task whose file format a model reads: its own, or the generic one of its kind."""
+    """The named task whose file format a model reads: its own, or the generic one of its kind."""
     if spec.name in TASK_NAMES:
         return spec.name
     if spec.multi_label:

@@ -62,7 +62,7 @@ class TaskSpec:
 
     Attributes:
         kind: classification, regression, choice, tagging or span; selects the class.
-        name: the name in the catalogue, such as "cola".
+        name: the name in `named_tasks.py`, such as "cola".
         labels: names of the outputs in the order of the head's rows; empty for regression, choice and span.
         pair: examples have a text B; None: unknown, for models of other tools.
         multi_label: an example may have several labels, or none.

@@ -4,13 +4,12 @@ The file has the format that BERT was published with: one piece per line; its id
 line end is stripped from a line; the Chinese vocabulary contains pieces that are white space.
 """
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.errors import InputError, VocabularyError
-from bertsmith.files import atomic_file
+from bertsmith.files import atomic_file, digest_bytes
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 CONTINUATION = "##"
@@ -50,7 +49,7 @@ class Vocabulary:
         _check(self.pieces, self.index, special, source)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self.index[piece] for piece in special)
         self.special_ids = frozenset(self.index[piece] for piece in special)
-        self.digest = f"sha256:{hashlib.sha256(self._file_bytes()).hexdigest()}"
+        self.digest = digest_bytes(self._file_bytes())
 
     def __len__(self) -> int:
         return len(self.pieces)

@@ -188,8 +188,8 @@ def final_places(path: Path, *, index: bool = False) -> list[Path]:
     Raises:
         ConfigError: the extension is not that of a known format.
     """
-    beside = writer_for(path)(path, 0).index_path if index else None
-    return [path, *([] if beside is None else [beside]), _record_path(path)]
+    columns = writer_for(path)(path, 0).index_path if index else None
+    return [path, *([] if columns is None else [columns]), _record_path(path)]
 
 
 def written_places(path: Path, *, index: bool = False) -> list[Path]:
@@ -205,15 +205,15 @@ def written_places(path: Path, *, index: bool = False) -> list[Path]:
 
 def stale_index(path: Path) -> Path | None:
     """The columns file named in the record of an earlier file at `path`; None if the record names none."""
-    beside, record = writer_for(path)(path, 0).index_path, _record_path(path)
-    if beside is None or not record.is_file():
+    columns, record = writer_for(path)(path, 0).index_path, _record_path(path)
+    if columns is None or not record.is_file():
         return None
     try:
         state = read_json(record)
     except InputError:
         return None
     position = state.get("position") if isinstance(state, dict) else None
-    return beside if isinstance(position, dict) and "token_bytes" in position else None
+    return columns if isinstance(position, dict) and "token_bytes" in position else None
 
 
 def _record_path(path: Path) -> Path:

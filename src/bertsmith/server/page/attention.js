@@ -148,7 +148,7 @@ function picture(seen) {
     update();
   }
 
-  /** Makes the pieces anew, in two columns or as a text. */
+  /** Rebuilds the pieces, in two columns or as a text. */
   function build() {
     state.hovered = null;
     sources = pieces.map(pieceButton);

@@ -1,4 +1,4 @@
-// Texts to start from, one small set for each ability. The first of a set stands in the fields at the start.
+// Texts to start from, one small set for each ability. The fields start with the first of a set.
 
 const sample = (name, values) => ({ name, values });
 const text = (name, content) => sample(name, { text: content ?? name });

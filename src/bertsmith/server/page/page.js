@@ -113,7 +113,7 @@ theme.addEventListener("click", () => {
   const next = isDark() ? "light" : "dark";
   document.documentElement.dataset.theme = next;
   try {
-    // What the system asks for anyway needs no memory, and goes on following the system.
+    // The choice that equals the system's is not stored, so that it keeps following the system.
     if ((next === "dark") === prefersDark.matches) localStorage.removeItem("theme");
     else localStorage.setItem("theme", next);
   } catch {

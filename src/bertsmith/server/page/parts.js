@@ -43,7 +43,7 @@ export function percents(shares) {
   });
 }
 
-/** A number with so many decimals; never a zero with a minus. */
+/** A number with that many decimals; never a negative zero. */
 export function decimal(value, digits = 3) {
   const options = { minimumFractionDigits: digits, maximumFractionDigits: digits, signDisplay: "negative" };
   return new Intl.NumberFormat(undefined, options).format(value);
