@@ -11,13 +11,15 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from bertsmith.checkpoints.architectures import ARCHITECTURES, architecture_of
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
+from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, VocabularyError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.heads import Head
+from bertsmith.model.roberta import RobertaConfig
 from bertsmith.text.pack import pack_rows
 from tasks.architecture_samples import (
     CLASS_PREFIXES,
@@ -28,6 +30,7 @@ from tasks.architecture_samples import (
     tokenizer_of,
     write_peer,
 )
+from tasks.task_samples import TOKENIZER
 
 EVERY = pytest.mark.parametrize("architecture", OTHERS)
 EVERY_HEAD = pytest.mark.parametrize("head", HEADS)
@@ -295,3 +298,23 @@ def test_what_a_bare_encoder_lacks_is_named(architecture: str, tmp_path: Path) -
     # A bare DistilBERT has no pooler; that of a RoBERTa is never trained, but stored.
     assert loaded.new_heads == {"distilbert": ("mlm", "pooler"), "roberta": ("mlm",)}[architecture]
     assert not hasattr(loaded.model, "nsp")
+
+
+def test_a_roberta_with_word_pieces_reads_pairs_in_its_one_segment(tmp_path: Path) -> None:
+    config = RobertaConfig(
+        vocab_size=len(TOKENIZER.vocabulary),
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=48,
+        max_position_embeddings=40,
+    )
+    save_pretrained(tmp_path / "model", untrained(config, 0), TOKENIZER, ModelMetadata())
+    found = load_any(tmp_path / "model").require_tokenizer()
+    rows = pack_rows([[7, 8]], [[9]], template=found.template, max_length=16)
+    assert rows.segment_ids.tolist() == [0] * 6
+
+
+def test_positions_that_leave_no_room_for_a_token_are_refused() -> None:
+    with pytest.raises(ConfigError, match="max_position_embeddings above 2"):
+        RobertaConfig(max_position_embeddings=2)

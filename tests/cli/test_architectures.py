@@ -194,6 +194,9 @@ def test_pretraining_goes_on_where_the_corpus_and_the_heads_are_those_of_the_mod
         assert "no next-sentence head" in refused.err
         assert "--objective mlm" in refused.err
         assert not (tmp_path / "run").exists()
+    refused = run(*command, "left-to-right")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "cannot say left-to-right" in refused.err
     done = run(*command, "mlm")
     assert done.code == 0, done.err
     folder = load_any(tmp_path / "run" / "model")

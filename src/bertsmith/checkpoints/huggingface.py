@@ -70,6 +70,9 @@ def read_model_folder(
         notes += [padding] if padding else []
     else:
         notes.append("no vocabulary in the folder")
+    if tokenizer is not None and config.type_vocab_size == 1:
+        # All tokens are in the one segment, whatever the template of the tokenizer says.
+        tokenizer.template = dataclasses.replace(tokenizer.template, second_segment=0)
     stored = read_weights(folder)
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     names = architecture.names

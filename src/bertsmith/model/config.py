@@ -79,6 +79,12 @@ class EncoderConfig:
                 fix=f"correct {name}",
             )
         require(
+            self.max_tokens > 0,
+            expected=f"max_position_embeddings above {self.first_position}, the position of the first token",
+            found=self.max_position_embeddings,
+            fix="raise it",
+        )
+        require(
             self.hidden_size % self.num_attention_heads == 0,
             expected="hidden_size divisible by num_attention_heads",
             found=f"{self.hidden_size} and {self.num_attention_heads}",

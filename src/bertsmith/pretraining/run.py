@@ -242,6 +242,12 @@ def _check_fit(
         found=data.objective,
         fix="use --objective mlm",
     )
+    require(
+        not config.is_causal or "is_causal" not in config.omitted,
+        expected=f"a bidirectional objective for a {config.display_name}, whose config.json cannot say left-to-right",
+        found=data.objective,
+        fix="use --objective mlm",
+    )
     longest = max(data.max_length, settings.long_length or 0)
     require(
         longest <= config.max_tokens,
