@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/installed
 
 .PHONY: demo test test-slow check docs bench format clean
 
-# The whole chain on the documentation that is on this machine; ends with demo/report.html, made anew each time.
+# The whole chain on the documentation that is on this machine; ends with demo/report.html, which is replaced each time.
 demo: $(INSTALLED)
 	rm -rf demo
 	$(BIN)/bertsmith demo --out demo $(DEMO)
@@ -43,7 +43,7 @@ else
 	@for name in $(BENCHES); do echo "$$name"; $(BIN)/python benchmarks/$$name.py || exit 1; done
 endif
 
-# Rewrites what `make check` would refuse and a program can mend.
+# Rewrites what `make check` would refuse and a program can fix.
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -31,8 +31,8 @@ TaskOption = Annotated[
     typer.Option(
         "--task",
         metavar="NAME",
-        help="cola ... wnli, squad, squad2, swag, codah, ner, pos, classification, multi-label, regression, "
-        "spam, spam4, sentiment, claim, truth",
+        help="a GLUE task (cola, sst-2, mrpc, ... wnli), squad, squad2, swag, codah, choice, ner, pos, "
+        "classification, multi-label, regression, spam, spam4, sentiment, claim, truth",
     ),
 ]
 

@@ -136,7 +136,7 @@ class TextVectors(VectorJob):
                 f"{counts['cut_tokens']:,} tokens cut in total"
             )
         if counts["empty_texts"]:
-            notes.append(f"empty texts, embedded as [CLS] [SEP]: {counts['empty_texts']:,}")
+            notes.append(f"empty texts, embedded as special tokens only: {counts['empty_texts']:,}")
         return notes
 
 
