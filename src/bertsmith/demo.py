@@ -27,13 +27,14 @@ from bertsmith.corpus.words import count_files
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file
 from bertsmith.inference.loading import load_pretraining_heads
-from bertsmith.inference.pretraining_heads import MASK, PretrainedPredictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.pretraining.report import Samples, write_report
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import MASK
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult

@@ -14,6 +14,7 @@ from bertsmith.corpus.readers import Document, read_documents
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import ConfigError, CorpusError, InputError
 from corpus.samples import STORY, small_tokenizer, write
+from tasks.architecture_samples import tokenizer_of
 
 TOKENIZER = small_tokenizer()
 
@@ -199,6 +200,13 @@ def test_only_a_corpus_is_replaced_and_never_an_input(tmp_path: Path) -> None:
 def test_invalid_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ConfigError, match=r"expected .*; found .*; "):
         CorpusSettings(**wrong)
+
+
+def test_a_tokenizer_that_is_not_of_wordpieces_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", STORY)
+    with pytest.raises(ConfigError, match=r"expected a tokenizer of WordPieces.*; found .*; name a vocab\.txt"):
+        build_corpus([path], tokenizer_of("roberta"), tmp_path / "corpus")
+    assert not (tmp_path / "corpus").exists()
 
 
 def test_a_killed_process_is_an_error_with_a_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,11 +17,10 @@ from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import ConfigError
 from bertsmith.runtime import BATCH_TOLERANCE
-from bertsmith.text.encoded import OffsetEncoder
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.windows import windows
-from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.text.wordpiece import OffsetEncoder, WordPieceTokenizer
 from bertsmith.vectors import token_features
 from bertsmith.vectors.loading import load_embedder, load_token_features
 from bertsmith.vectors.token_features import TokenFeatures, TokenVectors

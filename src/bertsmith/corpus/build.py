@@ -88,12 +88,18 @@ def build_corpus(
     Raises:
         InputError: a file cannot be read (see `read_documents`), there is no text at all, or `out` exists, or is or
             contains one of the inputs.
-        ConfigError: `workers` is not positive.
+        ConfigError: `workers` is not positive, or the tokenizer is not one of WordPieces.
     """
     out = Path(out)
     settings = settings or CorpusSettings()
     if held_out is not None:
         settings = dataclasses.replace(settings, held_out=held_out)
+    require(
+        tokenizer.settings == to_dict(tokenizer.rules),
+        expected="a tokenizer of WordPieces, which a vocabulary and text rules define, for a corpus",
+        found=f"a tokenizer of {tokenizer.kind}",
+        fix="name a vocab.txt, or a model with one",
+    )
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
     given = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(given, list):

@@ -25,6 +25,7 @@ import pyarrow as pa
 from bertsmith.errors import BertsmithError, CorpusError
 from bertsmith.files import digest_file, read_json
 from bertsmith.settings import from_dict
+from bertsmith.text.encoded import offsets_of
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
@@ -133,8 +134,7 @@ class ShardWriter:
 
 
 def _lists(rows: Sequence[npt.NDArray[Any]], dtype: type[Any], kind: pa.DataType) -> pa.Array:
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum([len(row) for row in rows], out=offsets[1:])
+    offsets = offsets_of([len(row) for row in rows])
     values = np.concatenate(rows).astype(dtype, copy=False)
     return pa.LargeListArray.from_arrays(pa.array(offsets), pa.array(values), type=kind)
 
@@ -252,10 +252,7 @@ class Corpus:
     def document_sentences(self, index: int, /) -> Ints:
         """Where its sentences start, and where the last one ends: offsets into its tokens, int64 [sentences + 1]."""
         batch, row = self._place(index)
-        lengths = batch.sentence_lengths[batch.sentence_offsets[row] : batch.sentence_offsets[row + 1]]
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths, out=offsets[1:])
-        return offsets
+        return offsets_of(batch.sentence_lengths[batch.sentence_offsets[row] : batch.sentence_offsets[row + 1]])
 
     def document_source(self, index: int, /) -> str:
         """The name of the file (or module) that a document came from."""

@@ -10,7 +10,6 @@ is the only place that turns rows into vectors.
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code.
 """
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 
@@ -19,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, computed, rows_by_first
+from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, computed, rows_by_first, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
@@ -140,7 +139,7 @@ class FrozenEncoder:
         Raises:
             ConfigError: the vectors take too much memory.
         """
-        features = dataclasses.replace(rows_by_first(rows), read=read)
+        features = separate_rows(rows, read)
         width = (choice.width(self.hidden_size),)
         return self._vectors(
             features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True

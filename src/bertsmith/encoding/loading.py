@@ -33,6 +33,7 @@ def load_frozen_encoder(
     if weights.is_file():
         base_digest = functools.partial(digest_file, weights)
     else:
+        # Computed at once: to wait would keep a second copy of the weights in memory.
         base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
     has_pooler = "pooler" not in loaded.new_parts
     kept = folder.metadata.kept_layers(folder.path)

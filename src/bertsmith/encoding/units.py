@@ -148,11 +148,16 @@ def computed(
 
 def rows_by_first(rows: PackedRows) -> EncodedExamples:
     """Rows as separate units, with only [CLS] read."""
+    return separate_rows(rows, rows.offsets[:-1])
+
+
+def separate_rows(rows: PackedRows, read: Ints | None) -> EncodedExamples:
+    """Rows as separate units without gold; see `EncodedExamples` for `read`."""
     return EncodedExamples(
         rows=rows,
         rows_per_unit=np.ones(len(rows), dtype=np.int64),
         example_of_row=np.arange(len(rows)),
-        read=rows.offsets[:-1],
+        read=read,
         targets=None,
         targets_per=PER_ROW,
     )
@@ -169,15 +174,7 @@ def _different(features: EncodedExamples) -> tuple[EncodedExamples, Ints]:
     else:
         shift = np.repeat(rows.offsets[which] - features.rows.offsets[:-1], features.read_per_row)
         read, place = np.unique(features.read + shift, return_inverse=True)
-    different = EncodedExamples(
-        rows=rows,
-        rows_per_unit=np.ones(len(rows), dtype=np.int64),
-        example_of_row=np.arange(len(rows)),
-        read=read,
-        targets=None,
-        targets_per=PER_ROW,
-    )
-    return different, place
+    return separate_rows(rows, read), place
 
 
 def micro_batches(

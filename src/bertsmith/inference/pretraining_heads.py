@@ -22,8 +22,8 @@ from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import MASK
 
-MASK = "[MASK]"
 _MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
 
 

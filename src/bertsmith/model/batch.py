@@ -16,6 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bertsmith.text.encoded import places_of
+
 
 class Run(NamedTuple):
     """Consecutive sequences of one shape: the same length and the same number of queries."""
@@ -195,7 +197,7 @@ def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) 
     """
     starts = np.cumsum(lengths, dtype=np.int64) - lengths
     counts = np.asarray(lengths, dtype=np.int64)[rows]
-    return np.repeat(starts[rows] - (np.cumsum(counts) - counts), counts) + np.arange(counts.sum())
+    return places_of(starts[rows], counts)
 
 
 def cut_by_tokens(

@@ -22,7 +22,7 @@ from bertsmith.corpus.checks import entropy
 from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.model.heads import EncoderForPreTraining, PreTrainingOutput
-from bertsmith.model.noise import noise_for
+from bertsmith.model.noise import Noise, noise_for
 from bertsmith.model.our_names import part_of
 from bertsmith.pretraining.objectives import OBJECTIVES, Objective
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -159,15 +159,7 @@ class Pretraining(Workload):
         """A micro-batch's contribution to the loss of its step, and sums for the log."""
         rows = micro_batch.batch.row_ids
         noise = noise_for(self.data.seed, micro_batch.step, rows, self.runtime.torch_device)
-        output = model(
-            micro_batch.batch,
-            read=micro_batch.read,
-            masked=micro_batch.predicted,
-            first=micro_batch.first,
-            noise=noise,
-            dtype=self.runtime.dtype,
-        )
-        return _losses(self.objective, output, micro_batch)
+        return self._losses(model, micro_batch, noise)
 
     def summarize(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a log line, from the sums of a step or an evaluation; losses in nats."""
@@ -198,17 +190,30 @@ class Pretraining(Workload):
         sums: dict[str, float] = {}
         with Progress("evaluating", total=len(rows.lengths), unit="rows") as progress:
             for micro_batch in self._micro_batches(rows, find_targets, 0, 0, 1):
-                output = model(
-                    micro_batch.batch,
-                    read=micro_batch.read,
-                    masked=micro_batch.predicted,
-                    first=micro_batch.first,
-                    dtype=self.runtime.dtype,
-                )
-                for name, value in _losses(self.objective, output, micro_batch)[1].items():
+                for name, value in self._losses(model, micro_batch, noise=None)[1].items():
                     sums[name] = sums.get(name, 0.0) + float(value)
                 progress.advance(micro_batch.batch.num_rows)
         return sums
+
+    def _losses(
+        self, model: nn.Module, batch: PretrainingBatch, noise: Noise | None
+    ) -> tuple[Tensor, dict[str, Tensor]]:
+        """A micro-batch's contribution to the loss of its step, and its sums for the log; no dropout without noise."""
+        output: PreTrainingOutput = model(
+            batch.batch,
+            read=batch.read,
+            masked=batch.predicted,
+            first=batch.first,
+            noise=noise,
+            dtype=self.runtime.dtype,
+        )
+        loss = torch.zeros((), device=batch.batch.token_ids.device)
+        sums: dict[str, Tensor] = {}
+        for term in self.objective.terms:
+            logits, targets = term.logits(output), term.targets(batch)
+            if logits is not None and targets is not None:
+                loss = loss + _negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
+        return loss, sums
 
     def _phase(self, step: int) -> tuple[Phase, int]:
         """The phase of a step, and the index of the step within it."""
@@ -285,19 +290,6 @@ def _unigram_loss(counts: npt.NDArray[np.int64], documents: Documents) -> float:
         seen += np.bincount(documents.document_tokens(document), minlength=len(counts))
     shares = (counts + 1) / (counts + 1).sum()
     return float(-(seen * np.log(shares)).sum() / seen.sum())
-
-
-def _losses(
-    objective: Objective, output: PreTrainingOutput, batch: PretrainingBatch
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """A micro-batch's contribution to the loss of its step, and its sums for the log."""
-    loss = torch.zeros((), device=batch.batch.token_ids.device)
-    sums: dict[str, Tensor] = {}
-    for term in objective.terms:
-        logits, targets = term.logits(output), term.targets(batch)
-        if logits is not None and targets is not None:
-            loss = loss + _negative_log_likelihood(logits, targets, term.name, sums) / term.step_count(batch)
-    return loss, sums
 
 
 def _negative_log_likelihood(logits: Tensor, targets: Tensor, name: str, sums: dict[str, Tensor]) -> Tensor:

@@ -187,7 +187,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
     choice = encoder.choice(layers)
     limit = encoder.model.max_tokens
     room = room_for_text(limit, encoder.tokenizer.template, texts=1, model_limit=limit)
-    texts, spans = [], []
+    texts, spans, start = [], [], len(encoder.tokenizer.template.start)
     for occurrence in occurrences:
         pieces = encoder.tokenizer.encode_with_offsets(occurrence.sentence)
         inside = np.flatnonzero((pieces.starts < occurrence.end) & (pieces.ends > occurrence.start))
@@ -198,7 +198,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
             )
         begin = max(0, min((first + last - room) // 2, len(pieces) - room))
         texts.append(pieces.ids[begin : begin + room])
-        spans.append((first - begin + 1, last - begin + 1, len(pieces) > room))
+        spans.append((first - begin + start, last - begin + start, len(pieces) > room))
     if cut := sum(span[2] for span in spans):
         tell(f"sentences longer than {limit} tokens, truncated around the word: {cut:,}")
     vectors = np.empty((len(texts), choice.width(encoder.hidden_size)), dtype=np.float32)

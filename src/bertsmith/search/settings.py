@@ -1,34 +1,36 @@
-"""How passages are searched: the settings of one search."""
+"""The settings of a search."""
 
 import dataclasses
 
 from bertsmith.settings import help_field, require
 
 VECTORS, BY_WORDS, HYBRID = SYSTEMS = ("vectors", "bm25", "hybrid")
-DEPTH = 100  # passages that a first search hands on, and that recall@100 looks at
+DEPTH = 100  # passages that are fused or re-ranked by default, and those that recall@100 counts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How passages are searched.
+    """The settings of a search.
 
     Raises:
-        ConfigError: a value is impossible.
+        ConfigError: a value is invalid.
     """
 
-    model: str | None = help_field(None, "makes the vectors; not needed to search by words alone")
+    model: str | None = help_field(None, "model for the vectors; not needed to search by words alone")
     system: str = help_field(VECTORS, "vectors, bm25 or hybrid")
-    rerank: str | None = help_field(None, "a fine-tuned model of pairs, which reads the best passages again")
-    depth: int = help_field(DEPTH, "passages that are fused or read again")
-    index: str | None = help_field(None, "the file that keeps the vectors of the passages for the next search")
-    changes: str | None = help_field(None, "changes of all vectors, as `bertsmith vectors --save-changes` kept them")
-    approximate: bool = help_field(False, "search by a graph, for millions of passages (needs usearch)")
-    bm25_words: str = help_field("words", "what the words of BM25 are: words, or pieces of the model's vocabulary")
-    k1: float = help_field(0.9, "of BM25: how much it counts that a word comes again")
-    b: float = help_field(0.4, "of BM25: how much the length of a passage counts, 0 to 1")
-    text_column: str | None = help_field(None, "column of the passages, where it has no usual name")
-    query_column: str | None = help_field(None, "the same of the file of queries")
-    pooling: str | None = help_field(None, "mean, cls, pooler or max; what the model says if not given")
+    rerank: str | None = help_field(None, "re-rank the best `depth` passages with this fine-tuned model of pairs")
+    depth: int = help_field(DEPTH, "passages to fuse or re-rank")
+    index: str | None = help_field(None, "store the passage vectors in this file and reuse them in later searches")
+    changes: str | None = help_field(None, "apply changes saved by `bertsmith vectors --save-changes` to all vectors")
+    approximate: bool = help_field(
+        False, "approximate search with a graph index, for millions of passages (needs usearch)"
+    )
+    bm25_words: str = help_field("words", "terms for BM25: words, or pieces of the model's vocabulary")
+    k1: float = help_field(0.9, "BM25: how much repeated words count")
+    b: float = help_field(0.4, "BM25: how much passage length counts, 0 to 1")
+    text_column: str | None = help_field(None, "column with the text, if it has no common name")
+    query_column: str | None = help_field(None, "the same for the file of queries")
+    pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("fp32", "fp32, bf16, int8 and the like")
 

@@ -24,7 +24,7 @@ from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
 from bertsmith.settings import require
 from bertsmith.tasks.task import Prediction, Task, TaskSettings
-from bertsmith.text.encoded import Encoded, places_of
+from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -199,7 +199,7 @@ def _require_whole_texts(settings: TaskSettings) -> None:
 def _taken(texts: Encoded, chosen: Ints) -> Encoded:
     """The chosen texts, in that order, with repetitions."""
     lengths = texts.lengths[chosen]
-    return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], np.concatenate([[0], np.cumsum(lengths)]))
+    return Encoded(texts.ids[places_of(texts.offsets[chosen], lengths)], offsets_of(lengths))
 
 
 def _refuse_long(

@@ -28,7 +28,7 @@ from bertsmith.model.heads import Head
 from bertsmith.progress import counted
 from bertsmith.settings import require
 from bertsmith.tasks.task import Prediction, Task, TaskSettings
-from bertsmith.text.encoded import Encoded, places_of
+from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizer import Tokenizer
@@ -145,8 +145,8 @@ class TaggingTask(Task):
         settings = self.spec.settings
         _require_no_cutting(settings)
         sentences = _tagged(examples)
-        words = _encoded_words(sentences, tokenizer)
-        borders = words.offsets[_borders([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
+        words = tokenizer.encode_repeated_words([word for sentence in sentences for word in sentence.words])
+        borders = words.offsets[offsets_of([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
         room = room_for_text(settings.max_length, tokenizer.template, texts=1)
         if settings.long_text == "error":
             _refuse_long(sentences, np.diff(borders), room)
@@ -162,7 +162,7 @@ class TaggingTask(Task):
                 begins, ends, document_begins[sentence_of_row], document_ends[sentence_of_row], words.offsets, room
             )
         rows = pack_rows(
-            Encoded(words.ids[places_of(begins, ends - begins)], _borders(ends - begins)),
+            Encoded(words.ids[places_of(begins, ends - begins)], offsets_of(ends - begins)),
             template=tokenizer.template,
             max_length=settings.max_length,
             truncation="error",
@@ -203,7 +203,7 @@ class TaggingTask(Task):
     ) -> list[TagsPrediction]:
         """The most likely tag of each word, independently of the others; see `Task.decode`."""
         sentences = _tagged(examples)
-        words = _borders([len(sentence.words) for sentence in sentences])
+        words = offsets_of([len(sentence.words) for sentence in sentences])
         assert len(logits) == words[-1], "one row of logits per word"
         scaled = logits.astype(np.float64) / self.spec.temperature
         tags = [self.spec.labels[number] for number in scaled.argmax(axis=-1).tolist()]
@@ -325,26 +325,6 @@ def _with_context(
     wider_ends = word_borders[np.searchsorted(word_borders, ends + after, side="right") - 1]
     # A full window may begin or end inside a word.
     return np.where(before > 0, wider_begins, begins), np.where(after > 0, wider_ends, ends)
-
-
-def _encoded_words(sentences: Sequence[TaggedExample], tokenizer: Tokenizer) -> Encoded:
-    """The pieces of all W words, [UNK] for a word without pieces; repeated words are encoded once."""
-    numbers: dict[str, int] = {}
-    word_numbers = np.array(
-        [numbers.setdefault(word, len(numbers)) for sentence in sentences for word in sentence.words], dtype=np.int64
-    )
-    different = tokenizer.encode_words(list(numbers))
-    ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
-    starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))[word_numbers]
-    counts = np.maximum(different.lengths, 1)[word_numbers]
-    return Encoded(ids[places_of(starts, counts)], _borders(counts))
-
-
-def _borders(counts: Sequence[int] | Ints) -> Ints:
-    """The cumulative sum of counts, starting with 0, int64 [len(counts) + 1]."""
-    borders = np.zeros(len(counts) + 1, dtype=np.int64)
-    np.cumsum(counts, out=borders[1:])
-    return borders
 
 
 def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:

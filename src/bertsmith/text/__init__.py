@@ -1,5 +1,5 @@
 """Text to token ids, and back.
 
-`normalize` cleans text and splits it into words, `wordpiece` looks them up, `learn` trains a vocabulary, `pack` builds
-the rows that a model reads. Nothing here imports torch.
+`tokenizer` is the interface. `normalize` cleans text and splits it into words, `wordpiece` looks them up, `pipeline`
+runs the tokenizers of other models, `pack` builds the rows that a model reads. Nothing here imports torch.
 """

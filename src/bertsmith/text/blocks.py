@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from bertsmith.text.encoded import Offsets
+from bertsmith.text.encoded import Offsets, offsets_of
 from bertsmith.text.keys import Bytes
 
 # The arrays for a block of this size fit into the cache of one core.
@@ -73,9 +73,7 @@ def _buffer_of(texts: Strings) -> tuple[Bytes, Offsets]:
         except UnicodeEncodeError:
             # Python strings may contain lone surrogates, which are not valid text; the text rules handle them.
             parts = [text.encode("utf-8", "surrogatepass") for text in texts]
-            offsets = np.zeros(len(parts) + 1, dtype=np.int64)
-            np.cumsum([len(part) for part in parts], out=offsets[1:])
-            return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets
+            return np.frombuffer(b"".join(parts), dtype=np.uint8), offsets_of([len(part) for part in parts])
     if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type)):
         texts = texts.cast(pa.large_string())
     if texts.null_count:

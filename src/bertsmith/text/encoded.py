@@ -1,7 +1,7 @@
 """What a tokenizer returns: flat arrays of ids, divided into texts by offsets."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -82,9 +82,15 @@ def places_of(starts: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> n
     return np.repeat(starts - before, counts) + np.arange(int(counts.sum()))
 
 
-_LONGEST_REMEMBERED = 64  # characters; longer chunks rarely recur
+def offsets_of(lengths: Sequence[int] | npt.NDArray[np.integer]) -> Offsets:
+    """The start of each part and the end of the last, int64 [N + 1], from the lengths of N parts.
 
-Places = npt.NDArray[np.int64]
+    >>> offsets_of([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
 
 
 class EncodedWithOffsets(NamedTuple):
@@ -97,51 +103,5 @@ class EncodedWithOffsets(NamedTuple):
     """
 
     encoded: Encoded
-    starts: Places
-    ends: Places
-
-
-class OffsetEncoder:
-    """Encodes many texts with character offsets and caches the chunks between spaces, which recur.
-
-    Valid only if no rule of the tokenizer looks across a space, so that a chunk has the same pieces everywhere.
-
-    Args:
-        encode: returns the pieces of one chunk.
-        most_entries: maximum number of cached chunks.
-    """
-
-    def __init__(self, encode: Callable[[str], Pieces], most_entries: int) -> None:
-        self._pieces, self._most_entries = encode, most_entries
-        self._memo: dict[str, tuple[list[int], list[int], list[int]]] = {}
-
-    def encode(self, texts: Sequence[str]) -> EncodedWithOffsets:
-        """The ids of all texts, with the first character of each piece and one past its last, int64 [P]."""
-        ids: list[int] = []
-        starts: list[int] = []
-        ends: list[int] = []
-        shifts, counts, lengths = [], [], [0]
-        for text in texts:
-            position = 0
-            for part in text.split(" "):
-                if part:
-                    found = self._memo.get(part) or self._encode(part)
-                    ids += found[0]
-                    starts += found[1]
-                    ends += found[2]
-                    counts.append(len(found[0]))
-                    shifts.append(position)
-                position += len(part) + 1
-            lengths.append(len(ids))
-        shift = np.repeat(np.array(shifts, np.int64), counts)
-        encoded = Encoded(np.array(ids, np.int32), np.array(lengths, np.int64))
-        return EncodedWithOffsets(encoded, np.array(starts, np.int64) + shift, np.array(ends, np.int64) + shift)
-
-    def _encode(self, part: str) -> tuple[list[int], list[int], list[int]]:
-        pieces = self._pieces(part)
-        found = pieces.ids.tolist(), pieces.starts.tolist(), pieces.ends.tolist()
-        if len(self._memo) >= self._most_entries:
-            self._memo.clear()
-        if len(part) <= _LONGEST_REMEMBERED:
-            self._memo[part] = found
-        return found
+    starts: Offsets
+    ends: Offsets

@@ -4,7 +4,7 @@
 2. Every unit is looked up in a cache of units, as 8-byte numbers (`keys.py`). Most are found: the cache starts out with
    the vocabulary.
 3. The units that are not in the cache are encoded, each distinct one once: words of ASCII letters in one batch
-   (`batch_greedy.py`), all others after the plain Python code has split them into words. The results are cached.
+   (`greedy.py`), all others after the plain Python code has split them into words. The results are cached.
 4. The ids of the units are concatenated.
 
 Steps 1, 2 and 4 run on several threads, since NumPy releases the GIL.

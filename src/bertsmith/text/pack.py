@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.settings import require
-from bertsmith.text.encoded import Encoded, Ids, places_of
+from bertsmith.text.encoded import Encoded, Ids, offsets_of, places_of
 from bertsmith.text.template import Template
 
 Truncation = Literal["longest_first", "head", "tail", "head_tail", "error"]
@@ -55,7 +55,7 @@ class PackedRows:
     @functools.cached_property
     def offsets(self) -> Counts:
         """The start of each row, int64 [N + 1]; row i is `token_ids[offsets[i]:offsets[i + 1]]`."""
-        return _offsets(self.lengths)
+        return offsets_of(self.lengths)
 
     @property
     def truncated(self) -> int:
@@ -207,12 +207,6 @@ def _encoded(texts: Encoded | Sequence[npt.ArrayLike]) -> Encoded:
     return texts if isinstance(texts, Encoded) else Encoded.from_rows(texts)
 
 
-def _offsets(lengths: npt.NDArray[np.integer]) -> Counts:
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
 def _fronts(cuts: list[Counts], kept: list[Counts], truncation: str) -> list[Counts]:
     """How many tokens are cut (`tail`) or kept (`head_tail`) at the front of each text."""
     if truncation == "tail":
@@ -233,7 +227,7 @@ def _assemble(
     cut_by_row: Counts,
 ) -> PackedRows:
     lengths = np.sum(kept, axis=0) + template.num_special(len(texts))
-    offsets = _offsets(lengths)
+    offsets = offsets_of(lengths)
     token_ids = np.empty(int(offsets[-1]), dtype=np.int32)
     segment_ids = np.zeros(len(token_ids), dtype=np.int32)
     begin = offsets[:-1].copy()
@@ -247,7 +241,7 @@ def _assemble(
     add_special(template.start, 0)
     for number, (text, keep, front, cut) in enumerate(zip(texts, kept, fronts, cuts, strict=True)):
         segment = template.second_segment if number else 0
-        within = _offsets(keep)
+        within = offsets_of(keep)
         step = np.arange(int(within[-1])) - np.repeat(within[:-1], keep)
         source = np.repeat(text.offsets[:-1], keep) + step
         if truncation == "head_tail":

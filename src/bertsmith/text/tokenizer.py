@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.text.blocks import Strings
-from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces
+from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces, offsets_of, places_of
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.template import Template
 from bertsmith.text.vocabulary import Vocabulary
@@ -65,6 +65,20 @@ class Tokenizer(abc.ABC):
         Args:
             spaced: whether there is a space before each word; by default there is.
         """
+
+    def encode_repeated_words(self, words: Sequence[str]) -> Encoded:
+        """The ids of many words, as in `encode_words`, with [UNK] for a word without pieces.
+
+        Words that occur several times are encoded once.
+        """
+        numbers: dict[str, int] = {}
+        chosen = np.array([numbers.setdefault(word, len(numbers)) for word in words], dtype=np.int64)
+        different = self.encode_words(list(numbers))
+        # Words without pieces point to the [UNK] appended after all others.
+        ids = np.append(different.ids, np.int32(self.vocabulary.unk_id))
+        starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))[chosen]
+        counts = np.maximum(different.lengths, 1)[chosen]
+        return Encoded(ids[places_of(starts, counts)], offsets_of(counts))
 
     @abc.abstractmethod
     def encode_with_offsets(self, text: str, *, special_tokens: SpecialTokens = False) -> Pieces:

@@ -1,6 +1,6 @@
-"""Training of any model: optimizers, schedules, the training loop, run folders, distributed training, reports.
+"""Training of any model: optimizers, schedules, the training loop, run folders, distributed training.
 
-This package knows nothing about BERT or text. `report` is imported separately, because it needs matplotlib.
+This package knows nothing about BERT or text.
 """
 
 from bertsmith.training.distributed import process_group

@@ -65,9 +65,10 @@ class Embedder:
         encoder.require_pooling(pooling, self.choice)
         limit = encoder.model.max_tokens
         self.max_length = limit if max_length is None else max_length
+        shortest = encoder.tokenizer.template.num_special(1) + 1
         require(
-            3 <= self.max_length <= limit,
-            expected=f"max_length from 3 to {limit}, the model's number of positions",
+            shortest <= self.max_length <= limit,
+            expected=f"max_length from {shortest} to {limit}, the model's number of positions",
             found=self.max_length,
             fix="choose a value in that range",
         )
@@ -109,13 +110,12 @@ class Embedder:
             max_length=self.max_length,
             model_limit=encoder.model.max_tokens,
         )
-        cut = rows.cut_by_row.astype(np.int64)
         self.texts += len(texts)
-        self.cut_texts += int(np.count_nonzero(cut))
-        self.cut_tokens += int(cut.sum())
+        self.cut_texts += rows.truncated
+        self.cut_tokens += rows.cut_tokens
         self.empty_texts += int(np.count_nonzero(encoded.lengths == 0))
         vectors = encoder.row_vectors(rows, self.choice, self.pooling)
-        return (unit(vectors) if self.normalize else vectors), cut
+        return (unit(vectors) if self.normalize else vectors), rows.cut_by_row.astype(np.int64)
 
     def stream(self, texts: Iterable[str], block: int = BLOCK) -> Iterator[Vectors]:
         """The vectors of any number of texts, float32 [e, width] per block of texts, in order."""

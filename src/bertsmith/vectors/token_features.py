@@ -4,8 +4,8 @@ Letters: P pieces of all texts, R output vectors, w words of one sentence, D wid
 
 A text longer than a row is read in windows, each starting half a row after the previous one. Every piece is taken from
 the window where it has the most context: at least a quarter of a row on each side, or all that the text has. So no word
-is lost. Words are split by the model's own rules, at white space and punctuation. Equal rows in a chunk are computed
-once.
+is lost. A word starts where the tokenizer starts one: at white space and punctuation for WordPiece, at spaces for
+byte-level BPE. Equal rows in a chunk are computed once.
 
 Source: Devlin et al. (2019), section 5.3; extract_features.py of the original code, for the vectors of pieces.
 """
@@ -22,7 +22,7 @@ from torch import Tensor
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.settings import require
-from bertsmith.text.encoded import Encoded
+from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.windows import windows
 
@@ -106,21 +106,11 @@ class TokenFeatures:
             ConfigError: the unit is pieces, or the vectors need too much memory.
         """
         require(self.unit != "pieces", expected="words as the unit", found="pieces", fix="choose first or mean")
-        tokenizer = self.encoder.tokenizer
-        numbers: dict[str, int] = {}
-        words = np.array([numbers.setdefault(word, len(numbers)) for words in sentences for word in words], np.int64)
-        different = tokenizer.encode_words(list(numbers))
-        counts = np.append(np.maximum(different.lengths, 1), 1)
-        # Words without pieces point to the [UNK] appended after all others.
-        starts = np.where(different.lengths > 0, different.offsets[:-1], len(different.ids))
-        ids = np.append(different.ids, np.int32(tokenizer.vocabulary.unk_id))
-        pieces_of_word = counts[words]
-        ends = np.cumsum(pieces_of_word)
-        flat = np.repeat(starts[words] - (ends - pieces_of_word), pieces_of_word) + np.arange(pieces_of_word.sum())
-        is_first = np.zeros(len(flat), dtype=np.bool_)
-        is_first[ends - pieces_of_word] = True
-        borders = np.cumsum([0, *(len(words) for words in sentences)])
-        texts = Encoded(ids[flat], np.concatenate([[0], ends])[borders])
+        words = self.encoder.tokenizer.encode_repeated_words([word for words in sentences for word in words])
+        is_first = np.zeros(len(words.ids), dtype=np.bool_)
+        is_first[words.offsets[:-1]] = True
+        borders = offsets_of([len(words) for words in sentences])
+        texts = Encoded(words.ids, words.offsets[borders])
         found = [vectors for _, vectors in self._vectors(texts, is_first)]
         whole = torch.from_numpy(np.concatenate([np.empty((0, self.width), np.float32), *found]))
         return [whole[begin:end] for begin, end in itertools.pairwise(borders.tolist())]
@@ -167,10 +157,10 @@ class TokenFeatures:
                 # A word may continue in the next chunk; its pieces are carried over.
                 vectors = np.concatenate([held_vectors, vectors]) if held else vectors
                 starts = np.flatnonzero(is_first[begin - held : end])
-                goes_on = end < len(is_first) and not is_first[end]
-                held = end - begin + held - starts[-1] if goes_on else 0
+                continues = end < len(is_first) and not is_first[end]
+                held = end - begin + held - starts[-1] if continues else 0
                 held_vectors = vectors[len(vectors) - held :].copy()
-                vectors, starts = vectors[: len(vectors) - held], starts[:-1] if goes_on else starts
+                vectors, starts = vectors[: len(vectors) - held], starts[:-1] if continues else starts
                 if not len(starts):
                     continue
                 counts = np.diff(np.append(starts, len(vectors)))[:, None]
@@ -202,7 +192,7 @@ class TokenFeatures:
             )
             own = rows.own_end[part] - rows.own_begin[part]
             start = len(self.encoder.tokenizer.template.start)
-            pieces = np.repeat(rows.own_begin[part] - (np.cumsum(own) - own), own) + np.arange(own.sum())
+            pieces = places_of(rows.own_begin[part], own)
             places = (pieces + np.repeat(packed.offsets[:-1] + start - rows.begin[part], own))[wanted[pieces]]
             yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
             begin = end

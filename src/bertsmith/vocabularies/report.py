@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from bertsmith.text.encoded import places_of
 from bertsmith.text.greedy import Segmenter
 from bertsmith.text.keys import Integers
 from bertsmith.text.normalize import TextRules
@@ -179,9 +180,7 @@ class _Cuts:
     def uses(self, words: Integers) -> Integers:
         """The positions in `pieces` of the pieces of some words."""
         lengths = self._lengths[words]
-        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        places: Integers = np.repeat(self._begins[words], lengths) + within
-        return places
+        return places_of(self._begins[words], lengths)
 
     def figures(self, name: str, counts: WordCounts, words: Integers) -> TextFigures:
         """The figures of a text with `counts` of the words whose indices are `words`."""

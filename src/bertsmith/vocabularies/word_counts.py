@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bertsmith.text.blocks import Block, blocks_of
+from bertsmith.text.encoded import places_of
 from bertsmith.text.keys import LONGEST, Bytes, Integers, Keys, KeyTable, distinct, every_window, keys_at, strings_of
 from bertsmith.text.normalize import TextRules, basic_tokens
 from bertsmith.text.units import UnitFinder
@@ -259,9 +260,8 @@ class _Units:
         """(the numbers of the words of these units, their counts), with repetitions."""
         ends = np.frombuffer(self._ends, dtype=np.int64)
         lengths = ends[units + 1] - ends[units]
-        within = np.arange(int(lengths.sum())) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         flat = np.frombuffer(self._flat, dtype=np.int64)
-        return flat[np.repeat(ends[units], lengths) + within], np.repeat(counts, lengths)
+        return flat[places_of(ends[units], lengths)], np.repeat(counts, lengths)
 
     def _register(self, strings: Sequence[bytes]) -> Integers:
         first = len(self._ends) - 1
