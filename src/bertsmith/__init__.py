@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bertsmith.corpus.shards import Corpus
     from bertsmith.demo import run_demo
     from bertsmith.library.component import WordEncoder
+    from bertsmith.library.documents import ask_document, rank_sentences
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
     from bertsmith.library.formats import convert
     from bertsmith.library.labelled import evaluate, quantize
@@ -57,6 +58,7 @@ _LAZY = {
     "Vocabulary": "bertsmith.text.vocabulary",
     "WordEncoder": "bertsmith.library.component",
     "WordPieceTokenizer": "bertsmith.text.wordpiece",
+    "ask_document": "bertsmith.library.documents",
     "build_corpus": "bertsmith.corpus.build",
     "check_corpus": "bertsmith.corpus.checks",
     "convert": "bertsmith.library.formats",
@@ -70,6 +72,7 @@ _LAZY = {
     "pretrain": "bertsmith.library.training",
     "quantize": "bertsmith.library.labelled",
     "quiet": "bertsmith.progress",
+    "rank_sentences": "bertsmith.library.documents",
     "run_demo": "bertsmith.demo",
     "score_searches": "bertsmith.library.retrieval",
     "search_passages": "bertsmith.library.retrieval",
@@ -96,6 +99,7 @@ __all__ = [
     "WordEncoder",
     "WordPieceTokenizer",
     "__version__",
+    "ask_document",
     "build_corpus",
     "check_corpus",
     "convert",
@@ -109,6 +113,7 @@ __all__ = [
     "pretrain",
     "quantize",
     "quiet",
+    "rank_sentences",
     "run_demo",
     "score_searches",
     "search_passages",

@@ -14,6 +14,7 @@ from bertsmith import __version__
 from bertsmith.cli import (
     convert,
     corpus,
+    documents,
     finetuning,
     inference,
     pretraining,
@@ -106,6 +107,18 @@ COMMANDS = (
         "predict",
         "echo 'Buy these pills' | bertsmith predict --model my-spam-run/model",
         misplaced="pass the lines on stdin: bertsmith predict --model DIR < FILE",
+    ),
+    Command(
+        documents.ask,
+        "ask",
+        "bertsmith ask my-answer-run/model my-text/village.txt 'What was mended?' --top 3",
+        not_run="it needs a model fine-tuned on questions; the page on fine-tuning runs it",
+    ),
+    Command(
+        documents.rank,
+        "rank",
+        "bertsmith rank my-spam-run/model my-text/village.txt --label Spam --top 3",
+        misplaced="give one file, or a folder of files",
     ),
     Command(finetuning.glue, "glue", "bertsmith glue my-cola.json my-mrpc.json"),
     Command(vectors.embed, "embed", "bertsmith embed my-text/village.txt --model my-run/model --out my-vectors.npy"),

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sklearn.cluster import AgglomerativeClustering, KMeans
 from sklearn.metrics import silhouette_score
 
-from bertsmith.corpus.readers import ReadReport, read_documents
+from bertsmith.corpus.readers import ReadingSettings, ReadReport, read_documents
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import InputError, nearest
 from bertsmith.metrics.vectors import unit
@@ -99,10 +99,10 @@ class Senses:
         return list(found.values())[:most]
 
 
-def read_sentences(path: Path) -> Iterator[str]:
+def read_sentences(path: Path, settings: ReadingSettings | None = None) -> Iterator[str]:
     """Yields the sentences of a text file or a folder of text files; reports at the end what was skipped."""
     report = ReadReport()
-    for document in read_documents([path], report=report):
+    for document in read_documents([path], settings, report=report):
         yield from document.sentences
     if report.encoding_errors or report.cut_lines or report.skipped_files:
         tell(

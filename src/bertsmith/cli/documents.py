@@ -1,0 +1,71 @@
+"""Commands that read a whole document: ask it questions, and rank its sentences by a label."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bertsmith.cli.options import DeviceOption, JsonOption, PrecisionOption, print_json, print_table
+
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint or hub id")]
+
+
+def ask(
+    model: ModelArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="a text file in UTF-8 (also .gz, .zst)")],
+    questions: Annotated[list[str], typer.Argument(metavar="QUESTION", help="one or more questions")],
+    top: Annotated[int, typer.Option(min=1, help="maximum number of answers to a question")] = 1,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Answer questions from a document of any length, with the place of each answer.
+
+    MODEL was fine-tuned on questions (--task squad or squad2). Long documents are read in overlapping windows. Lines
+    and characters are counted from 1, and no two answers overlap. A model for SQuAD 2.0 may find no answer, which is
+    printed; --json still lists the withheld ones.
+    """
+    from bertsmith.library.documents import ask_document
+
+    found = ask_document(model, file, questions, top=top, device=device, precision=precision)
+    for one in found:
+        if json:
+            print_json(one.to_dict())
+        else:
+            if len(found) > 1:
+                typer.echo(one.question)
+            for line in one.lines():
+                typer.echo(line)
+        if one.cut_tokens:
+            typer.echo(f"bertsmith: tokens truncated from {one.question[:40]!r}: {one.cut_tokens}", err=True)
+
+
+def rank(
+    model: ModelArgument,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help=".txt, .jsonl or .parquet (also .gz, .zst), a folder, or - for stdin"),
+    ],
+    label: Annotated[str | None, typer.Option(metavar="NAME", help="the label to rank by; see MODEL's card")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="maximum number of sentences [all]")] = None,
+    form: Annotated[
+        str, typer.Option(help="layout of .txt files: auto, lines, prose, wrapped or paragraphs, as in `corpus`")
+    ] = "auto",
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Print the sentences of a document by the probability of a label, highest first.
+
+    With a model fine-tuned on --task claim, `--label Claim` lists what is worth checking in an article. The probability
+    says how claim-like a sentence is, never whether it is true. Columns: probability, number of the sentence, sentence.
+    """
+    from bertsmith.library.documents import rank_sentences
+
+    found = rank_sentences(model, file, label, top=top, form=form, device=device, precision=precision)
+    if json:
+        for one in found:
+            print_json(one.to_dict())
+        return
+    rows = [(f"{one.probability:.4f}", one.sentence, one.text) for one in found]
+    print_table(("probability", "number", "sentence"), rows)

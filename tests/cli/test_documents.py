@@ -1,0 +1,176 @@
+"""ask and rank as a user types them: places in the file, no answer, the order of sentences."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from bertsmith import ask_document, load, rank_sentences
+from bertsmith.inference.predictor import Predictor
+from bertsmith.tasks.span import AnswerPrediction
+from cli.test_predicting import write_model
+
+LINES = ["The plot of Anna's film , in Rome .", "", "Bert was  great , and", "Carl was it ; good film , bad plot ."]
+LONG = "\n".join([*LINES, *["the film was and plot of in one" for _ in range(30)], "Oslo , who was fine ."])
+QUESTION = "where was Anna ?"
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "document.txt"
+    path.write_text(LONG + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "reader", "answer")
+
+
+@pytest.fixture
+def doubter(tmp_path: Path) -> Path:
+    """A model that may find no answer."""
+    return write_model(tmp_path / "doubter", "answer or none")
+
+
+def set_threshold(model: Path, threshold: float) -> None:
+    metadata = json.loads((model / "bertsmith.json").read_text(encoding="utf-8"))
+    metadata["spec"]["threshold"] = threshold
+    (model / "bertsmith.json").write_text(json.dumps(metadata), encoding="utf-8")
+
+
+def test_every_answer_is_at_its_line_and_characters_of_the_file(run, reader: Path, document: Path) -> None:
+    result = run("ask", reader, document, QUESTION, "--top", 5, "--json")
+    assert result.code == 0, result.err
+    found = json.loads(result.out)
+    assert (found["question"], found["has_answer"], found["no_answer_probability"]) == (QUESTION, True, None)
+    text = document.read_text(encoding="utf-8")
+    assert 1 < len(found["answers"]) <= 5
+    for answer in found["answers"]:
+        assert " ".join(text[answer["begin"] : answer["end"]].split()) == answer["text"]
+        line = text.split("\n")[answer["line"] - 1]
+        assert line[answer["column"] - 1 :].startswith(answer["text"].split()[0])
+        assert answer["context"]["word"] == text[answer["begin"] : answer["end"]]
+    spans = sorted((answer["begin"], answer["end"]) for answer in found["answers"])
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans)), "none overlap"
+    shares = [answer["probability"] for answer in found["answers"]]
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_the_first_answer_is_that_of_the_library_over_the_whole_text(reader: Path, document: Path) -> None:
+    expected = load(reader).answer([(QUESTION, document.read_text(encoding="utf-8"))])[0]
+    (found,) = ask_document(reader, document, [QUESTION])
+    assert len(found.answers) == 1
+    best = found.answers[0]
+    assert (best.text, best.begin, best.end) == (expected.text, expected.start, expected.end)
+    assert best.probability == pytest.approx(expected.probability, abs=1e-6)
+
+
+def test_people_read_the_answer_its_place_and_its_context(run, reader: Path, document: Path) -> None:
+    answer = json.loads(run("ask", reader, document, QUESTION, "--json").out)["answers"][0]
+    first, second = run("ask", reader, document, QUESTION).out.splitlines()
+    assert first == f"{answer['probability']:.0%}  {answer['text']}"
+    last = answer["column"] + answer["end"] - answer["begin"] - 1
+    assert second.startswith(f"  line {answer['line']}, characters {answer['column']} to {last}: ")
+    assert f"[{answer['text']}]" in second
+    several = run("ask", reader, document, QUESTION, "who was it ?").out.splitlines()
+    assert (several[0], several[3]) == (QUESTION, "who was it ?")
+    assert several[1:3] == [first, second]
+
+
+def test_no_answer_is_said_and_the_withheld_ones_are_in_the_json(run, doubter: Path, document: Path) -> None:
+    set_threshold(doubter, -1e9)
+    result = run("ask", doubter, document, QUESTION, "--top", 2)
+    (line,) = result.out.splitlines()
+    assert line.endswith("%  (no answer)")
+    found = json.loads(run("ask", doubter, document, QUESTION, "--top", 2, "--json").out)
+    assert found["has_answer"] is False
+    assert 0 <= found["no_answer_probability"] <= 1
+    assert len(found["answers"]) == 2
+    assert all(answer["text"] for answer in found["answers"])
+    set_threshold(doubter, 1e9)
+    assert "(no answer)" not in run("ask", doubter, document, QUESTION).out
+
+
+def test_an_answer_over_two_lines_is_counted_from_its_first_character(
+    reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "ab\ncd ef\ngh\n"
+    (tmp_path / "two.txt").write_text(text, encoding="utf-8")
+    candidates = (("ef gh", 6, 11, 0.5), ("gh", 9, 11, 0.3), ("", 0, 0, 0.1), ("ab", 0, 2, 0.1))
+    answer = AnswerPrediction(
+        text="ef gh", start=6, end=11, probability=0.5, n_best=candidates, null_score_diff=None, has_answer=True
+    )
+    monkeypatch.setattr(Predictor, "stream", lambda _, examples, total: [(one, answer) for one in examples])
+    (found,) = ask_document(reader, tmp_path / "two.txt", ["?"], top=9)
+    assert [(one.text, one.line, one.column) for one in found.answers] == [("ef gh", 2, 4), ("ab", 1, 1)]
+
+
+def test_what_cannot_be_asked_is_refused_in_one_line(run, reader: Path, tmp_path: Path, document: Path) -> None:
+    judge = write_model(tmp_path / "judge", "single")
+    (tmp_path / "empty.txt").write_text(" \n", encoding="utf-8")
+    for expected, *command in (
+        ("expected a model that answers questions; found", judge, document, QUESTION),
+        ("expected a question in question 2; found an empty one", reader, document, QUESTION, " "),
+        ("found an empty file", reader, tmp_path / "empty.txt", QUESTION),
+        (
+            "expected at most 20 answers, the candidates that the model keeps; found 21",
+            reader,
+            document,
+            "?",
+            "--top=21",
+        ),
+    ):
+        result = run("ask", *command)
+        assert (result.code, result.out) == (1, "")
+        assert expected in result.err
+        assert result.err.count("\n") == 1
+
+
+def test_sentences_are_ranked_by_the_label_that_is_named(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "single")
+    article = tmp_path / "article.txt"
+    article.write_text("The film was good. Bert was in Rome.\nAnna was it! And the plot? Bad film.\n", encoding="utf-8")
+    result = run("rank", model, article, "--label", "positive", "--json")
+    assert result.code == 0, result.err
+    found = [json.loads(line) for line in result.out.splitlines()]
+    sentences = ["The film was good.", "Bert was in Rome.", "Anna was it!", "And the plot?", "Bad film."]
+    assert sorted(one["sentence"] for one in found) == [1, 2, 3, 4, 5]
+    assert [one["text"] for one in sorted(found, key=lambda one: one["sentence"])] == sentences
+    expected = [one.probabilities[1] for one in load(model).classify(sentences)]
+    for one in found:
+        assert one["probability"] == pytest.approx(expected[one["sentence"] - 1], abs=1e-5)
+    shares = [one["probability"] for one in found]
+    assert shares == sorted(shares, reverse=True)
+    opposite = [one.sentence for one in rank_sentences(model, article, "negative")]
+    assert opposite == [one["sentence"] for one in reversed(found)]
+    assert [one.to_dict() for one in rank_sentences(model, article, "positive", top=2)] == found[:2]
+    lines = run("rank", model, article, "--label", "positive", "--top", 2).out.splitlines()
+    assert lines[0].split() == ["probability", "number", "sentence"]
+    assert lines[1].split()[:2] == [f"{found[0]['probability']:.4f}", str(found[0]["sentence"])]
+    assert lines[1].endswith(found[0]["text"])
+    assert len(lines) == 3
+
+
+def test_the_layout_of_an_article_can_be_named(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "several labels")
+    (tmp_path / "article.txt").write_text("the film was\ngood . it was\n", encoding="utf-8")
+    as_lines = run("rank", model, tmp_path / "article.txt", "--label", "person", "--form", "lines", "--json")
+    assert {json.loads(line)["text"] for line in as_lines.out.splitlines()} == {"the film was", "good . it was"}
+
+
+def test_what_cannot_be_ranked_is_refused_in_one_line(run, reader: Path, tmp_path: Path, document: Path) -> None:
+    model = write_model(tmp_path / "model", "single")
+    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
+    for expected, *command in (
+        ("expected a model that classifies texts; found", reader, document),
+        ("expected a model that classifies single texts; found", write_model(tmp_path / "pairs", "pair"), document),
+        ("expected the label to rank by, one of negative, positive; found none; give --label", model, document),
+        ("one of negative, positive; found 'positiv'; did you mean 'positive'?", model, document, "--label=positiv"),
+        ("expected sentences in", model, tmp_path / "empty.txt", "--label=positive"),
+    ):
+        result = run("rank", *command)
+        assert (result.code, result.out) == (1, ""), command
+        assert expected in result.err
+        assert result.err.count("\n") == 1
