@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from bertsmith.library.training import finetune, pretrain, write_report
     from bertsmith.library.vector_files import embed_file, embed_words_of_file
     from bertsmith.library.vocabulary import learn_vocabulary
-    from bertsmith.library.word_senses import find_senses
+    from bertsmith.library.word_senses import compare_contexts, find_senses
     from bertsmith.model.heads import OwnHead
     from bertsmith.progress import quiet
     from bertsmith.text.normalize import TextRules
@@ -61,6 +61,7 @@ _LAZY = {
     "ask_document": "bertsmith.library.documents",
     "build_corpus": "bertsmith.corpus.build",
     "check_corpus": "bertsmith.corpus.checks",
+    "compare_contexts": "bertsmith.library.word_senses",
     "convert": "bertsmith.library.formats",
     "embed_file": "bertsmith.library.vector_files",
     "embed_words_of_file": "bertsmith.library.vector_files",
@@ -102,6 +103,7 @@ __all__ = [
     "ask_document",
     "build_corpus",
     "check_corpus",
+    "compare_contexts",
     "convert",
     "embed_file",
     "embed_words_of_file",

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith import load
 from bertsmith.randomness import generator
 from bertsmith.search.index import PassageIndex
 from bertsmith.vectors.embedder import Embedder
@@ -188,6 +189,51 @@ def test_contexts_of_a_word_are_grouped_and_drawn(run, model: Path, tmp_path: Pa
         assert run(*command, "--out", tmp_path / name, "--replace").code == 0
         assert (tmp_path / name).read_bytes() == again, "equal points give equal pictures"
     assert (tmp_path / "senses.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_word_in_two_sentences_is_compared_with_its_static_vector(run, model: Path, tmp_path: Path) -> None:
+    first, second = "the man went to the store", "he bought a man , a tweet"
+    found = run("contexts", "man", first, second, "--model", model, "--json")
+    assert found.code == 0, found.err
+    answer = json.loads(found.out)
+    assert answer["static"] == pytest.approx(1, abs=1e-6)
+    assert answer["cosine"] < 0.999
+    assert answer["contexts"][1] == {"left": "he bought a ", "word": "man", "right": " , a tweet", "nearest": []}
+    words = load(model).features([first.split(), second.split()])
+    one, other = words[0][1], words[1][3]
+    assert answer["cosine"] == pytest.approx(float(one @ other / one.norm() / other.norm()), abs=1e-5)
+    alike = json.loads(run("contexts", "man", first, first, "--model", model, "--json").out)
+    assert alike["cosine"] == pytest.approx(1, abs=1e-6)
+
+
+def test_the_nearest_contexts_of_each_sentence_are_found_in_a_text(run, model: Path, tmp_path: Path) -> None:
+    first, second = "The man went to the store.", "He bought a man, a tweet."
+    text = tmp_path / "text.txt"
+    text.write_text(f"{second}\n{first}\n{first}\nA b c d e man!\n\nHe went.\n", encoding="utf-8")
+    command = ["contexts", "man", first, second, "--model", model, "--text", text]
+    answer = json.loads(run(*command, "--top", 2, "--json").out)
+    for sentence, context in zip((first, second), answer["contexts"], strict=True):
+        best, other = context["nearest"]
+        assert best["cosine"] == pytest.approx(1, abs=1e-6)
+        assert best["left"] + best["word"] + best["right"] == sentence
+        assert other["left"] + other["word"] + other["right"] != sentence, "equal sentences count once"
+        assert other["cosine"] < best["cosine"]
+    lines = run(*command).out.splitlines()
+    assert lines[0].startswith(f"cosine of 'man' in the two contexts: {answer['cosine']:.2f} (static vectors: 1.00)")
+    assert lines[1] == "The [man] went to the store."
+    assert lines[-1] == "nearest contexts in common: 3 of 3 (static vectors: 3 of 3)"
+    assert len(lines) == 10
+
+
+def test_a_word_missing_from_a_sentence_is_one_line(run, model: Path) -> None:
+    absent = run("contexts", "man", "the man went", "he went", "--model", model)
+    assert (absent.code, absent.err.count("\n")) == (1, 1)
+    assert "expected the word 'man' in the text" in absent.err
+    idle = run("contexts", "man", "the man", "a man", "--model", model, "--top", 2)
+    assert idle.code == 2
+    assert "--top has no effect without --text" in idle.err
+    twice = run("contexts", "man", "a man , the man", "a man", "--model", model)
+    assert twice.code == 0
 
 
 def test_a_missing_word_and_an_unknown_picture_format_are_one_line(run, model: Path, passages: Path) -> None:

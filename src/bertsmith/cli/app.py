@@ -134,6 +134,13 @@ COMMANDS = (
         misplaced="pass the query with --query, and the passages as the only argument",
     ),
     Command(search.senses, "senses", "bertsmith senses letter my-text --model my-run/model --out my-senses.html"),
+    Command(
+        search.contexts,
+        "contexts",
+        "bertsmith contexts letter 'A sailor wanted the long letter.' 'The letter was an A.' --model my-run/model "
+        "--text my-text",
+        misplaced="quote each sentence",
+    ),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
     Command(
         serve.serve,

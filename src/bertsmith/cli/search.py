@@ -215,6 +215,55 @@ def senses(
         typer.echo(f"picture: {out}", err=True)
 
 
+def contexts(
+    word: Annotated[str, typer.Argument(metavar="WORD", help="a word or a sequence of words")],
+    first: Annotated[str, typer.Argument(metavar="A", help="a sentence with the word")],
+    second: Annotated[str, typer.Argument(metavar="B", help="another sentence with the word")],
+    model: ModelOption,
+    text: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="print the nearest contexts of a text: .txt, .jsonl, .parquet, or a folder"),
+    ] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="with --text: contexts to print for each sentence [3]")] = None,
+    layers: Annotated[
+        str, typer.Option(help="last, second-to-last, sum-last-4, ..., or numbers such as -1,-2 (concatenated)")
+    ] = "last",
+    most: Annotated[
+        int | None, typer.Option(min=1, help="with --text: maximum number of occurrences to use [2000]")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="random seed")] = 0,
+    json: JsonOption = False,
+    device: DeviceOption = "auto",
+    precision: PrecisionOption = "fp32",
+) -> None:
+    """Compare a word in two sentences: the cosine of its vectors, and the contexts nearest to each.
+
+    A static vector is the same in every sentence, so its cosine is 1 and its nearest contexts are the same; the vectors
+    of the model depend on the sentence.
+    """
+    from bertsmith.library.word_senses import compare_contexts
+
+    _refuse_idle("without --text", text is None, top=top, most=most)
+    found = compare_contexts(
+        word,
+        first,
+        second,
+        model,
+        text=text,
+        top=top or 3,
+        layers=layers,
+        most=most or 2000,
+        seed=seed,
+        device=device,
+        precision=precision,
+    )
+    if json:
+        print_json(found.to_dict())
+        return
+    for line in found.lines():
+        typer.echo(line)
+
+
 def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
     """Returns if no option was given that has no effect.
 

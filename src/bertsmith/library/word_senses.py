@@ -1,16 +1,22 @@
-"""Word senses: cluster the occurrences of a word by their vectors, with contexts and a picture."""
+"""Word senses: cluster the occurrences of a word by their vectors, or compare two of them."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.library.inputs import checked_text, require_count
 from bertsmith.metrics.vectors import unit
-from bertsmith.progress import counted
+from bertsmith.progress import counted, tell
 from bertsmith.reports.html import section, table
 from bertsmith.reports.pictures import scatter, write_picture
 from bertsmith.search.senses import (
+    Floats,
+    Occurrence,
     Senses,
     Vectors,
     find_words,
@@ -18,6 +24,7 @@ from bertsmith.search.senses import (
     occurrence_vectors,
     plane_beside,
     read_sentences,
+    static_vectors,
 )
 
 AROUND = 60  # characters of context on each side of a word
@@ -39,7 +46,7 @@ class SenseGroup:
 
     def lines(self) -> list[str]:
         """The contexts as lines of text."""
-        return [f"{one['left']}[{one['word']}]{one['right']}" for one in self.contexts]
+        return [_marked(one) for one in self.contexts]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -151,3 +158,145 @@ def find_senses(
         for group in range(len(senses.centres))
     )
     return WordSenses(word=word, beside=beside, groups=groups, senses=senses, vectors=vectors, others=others)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NearContext:
+    """An occurrence of a word in a text, and the cosine of its vector with that of the word in a given context.
+
+    Attributes:
+        cosine: from -1 to 1.
+        context: the occurrence as left, word and right.
+    """
+
+    cosine: float
+    context: Mapping[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {"cosine": self.cosine, **self.context}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ComparedContexts:
+    """A word in two contexts.
+
+    Attributes:
+        word: the word.
+        contexts: the two contexts, each as left, word and right.
+        cosine: of the word's vectors in the two contexts.
+        static: of its rows in the table of word embeddings: 1 if the word is spelled alike, whatever is around it.
+        nearest: for each of the two, the most similar occurrences in a text, best first; empty without a text.
+    """
+
+    word: str
+    contexts: tuple[Mapping[str, str], Mapping[str, str]]
+    cosine: float
+    static: float
+    nearest: tuple[tuple[NearContext, ...], tuple[NearContext, ...]] = ((), ())
+
+    @property
+    def shared(self) -> int:
+        """How many of the nearest occurrences are the same for both contexts."""
+        first, second = ({tuple(one.context.items()) for one in near} for near in self.nearest)
+        return len(first & second)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "word": self.word,
+            "cosine": self.cosine,
+            "static": self.static,
+            "contexts": [
+                {**context, "nearest": [one.to_dict() for one in near]}
+                for context, near in zip(self.contexts, self.nearest, strict=True)
+            ],
+            "shared": self.shared,
+        }
+
+    def lines(self) -> list[str]:
+        """The cosines, and the contexts with their nearest ones, as lines of text."""
+        lines = [f"cosine of {self.word!r} in the two contexts: {self.cosine:.2f} (static vectors: {self.static:.2f})"]
+        for context, near in zip(self.contexts, self.nearest, strict=True):
+            lines.append(_marked(context))
+            lines += [f"  {one.cosine:.2f}  {_marked(one.context)}" for one in near]
+        if any(self.nearest):
+            most = max(map(len, self.nearest))
+            lines.append(f"nearest contexts in common: {self.shared} of {most} (static vectors: {most} of {most})")
+        return lines
+
+
+def compare_contexts(
+    word: str,
+    first: str,
+    second: str,
+    model: str | Path,
+    *,
+    text: str | Path | None = None,
+    top: int = 3,
+    layers: str = "last",
+    most: int = 2000,
+    seed: int = 0,
+    device: str = "auto",
+    precision: str = "fp32",
+) -> ComparedContexts:
+    """How similar a word is in two sentences, and which sentences of a text use it most like each of them.
+
+    Args:
+        word: a word or a sequence of words; its first occurrence in each sentence is compared.
+        first, second: the sentences.
+        model: anything that `load` accepts.
+        text: .txt, .jsonl or .parquet, or a folder of them, in which to look for similar occurrences.
+        top: maximum number of similar occurrences, at most one from a sentence.
+        layers: a choice of `layer_mix`.
+        most, seed: maximum number of occurrences to use, and the seed of the sample if there are more.
+        device, precision: as in `load`.
+
+    Raises:
+        InputError: the word does not occur in a sentence or in the text.
+        ConfigError: the layers are unknown.
+    """
+    require_count(top, "top")
+    encoder = load_frozen_encoder(model, device=device, precision=precision)
+    pair = [
+        _first_of(word, checked_text(sentence, place), place, encoder)
+        for sentence, place in ((first, "the first sentence"), (second, "the second sentence"))
+    ]
+    vectors = unit(occurrence_vectors(encoder, pair, layers).astype(np.float64))
+    static = unit(static_vectors(encoder, pair).astype(np.float64))
+    near: tuple[tuple[NearContext, ...], ...] = ((), ())
+    if text is not None:
+        (found,) = find_words(read_sentences(Path(text)), [word], encoder.tokenizer.rules, most=most, seed=seed)
+        others = unit(occurrence_vectors(encoder, found, layers).astype(np.float64))
+        near = tuple(_nearest(found, others @ vector, top) for vector in vectors)
+    return ComparedContexts(
+        word=word,
+        contexts=(pair[0].context(AROUND), pair[1].context(AROUND)),
+        cosine=float(vectors[0] @ vectors[1]),
+        static=float(static[0] @ static[1]),
+        nearest=(near[0], near[1]),
+    )
+
+
+def _first_of(word: str, sentence: str, place: str, encoder: FrozenEncoder) -> Occurrence:
+    """The first occurrence of a word in a sentence; a notice says if there are more."""
+    (found,) = find_words([sentence], [word], encoder.tokenizer.rules)
+    if len(found) > 1:
+        tell(f"{word!r} occurs {len(found)} times in {place}; the first is used")
+    return found[0]
+
+
+def _nearest(found: Sequence[Occurrence], cosines: Floats, top: int) -> tuple[NearContext, ...]:
+    """The occurrences with the highest cosines, at most one from equal sentences."""
+    best: dict[str, NearContext] = {}
+    for place in np.argsort(-cosines, kind="stable").tolist():
+        one = found[place]
+        if len(best) == top:
+            break
+        best.setdefault(one.sentence, NearContext(cosine=float(cosines[place]), context=one.context(AROUND)))
+    return tuple(best.values())
+
+
+def _marked(context: Mapping[str, str]) -> str:
+    """A context in one line, with the word in brackets."""
+    return f"{context['left']}[{context['word']}]{context['right']}"

@@ -26,7 +26,7 @@ from bertsmith.metrics.vectors import unit
 from bertsmith.progress import Progress, counted, tell
 from bertsmith.randomness import derive, generator
 from bertsmith.settings import require
-from bertsmith.text.encoded import places_of
+from bertsmith.text.encoded import Ids, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_offsets
 from bertsmith.text.pack import pack_rows, room_for_text
 
@@ -189,16 +189,14 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
     room = room_for_text(limit, encoder.tokenizer.template, texts=1, model_limit=limit)
     texts, spans, start = [], [], len(encoder.tokenizer.template.start)
     for occurrence in occurrences:
-        pieces = encoder.tokenizer.encode_with_offsets(occurrence.sentence)
-        inside = np.flatnonzero((pieces.starts < occurrence.end) & (pieces.ends > occurrence.start))
-        first, last = int(inside[0]), int(inside[-1]) + 1
+        ids, first, last = _pieces_of(occurrence, encoder)
         if last - first > room:
             raise InputError(
                 expected=f"a word of at most {room} pieces", found=f"{last - first}", fix="name another word"
             )
-        begin = max(0, min((first + last - room) // 2, len(pieces) - room))
-        texts.append(pieces.ids[begin : begin + room])
-        spans.append((first - begin + start, last - begin + start, len(pieces) > room))
+        begin = max(0, min((first + last - room) // 2, len(ids) - room))
+        texts.append(ids[begin : begin + room])
+        spans.append((first - begin + start, last - begin + start, len(ids) > room))
     if cut := sum(span[2] for span in spans):
         tell(f"sentences longer than {limit} tokens, truncated around the word: {cut:,}")
     vectors = np.empty((len(texts), choice.width(encoder.hidden_size)), dtype=np.float32)
@@ -212,6 +210,24 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
             vectors[part] = np.add.reduceat(read, np.cumsum(counts) - counts) / counts[:, None]
             progress.advance(len(rows))
     return vectors
+
+
+def static_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]) -> Vectors:
+    """The mean of the word's rows in the table of word embeddings, float32 [O, D], whatever its sentence is.
+
+    Equal pieces have equal vectors: two occurrences differ only if they are spelled differently.
+    """
+    table = encoder.model.word_table.detach().float().cpu().numpy()
+    found = [_pieces_of(occurrence, encoder) for occurrence in occurrences]
+    means = [table[ids[first:last]].mean(axis=0) for ids, first, last in found]
+    return np.stack(means) if means else np.empty((0, table.shape[1]), np.float32)
+
+
+def _pieces_of(occurrence: Occurrence, encoder: FrozenEncoder) -> tuple[Ids, int, int]:
+    """The pieces of the sentence, and the first and one past the last piece of the word."""
+    pieces = encoder.tokenizer.encode_with_offsets(occurrence.sentence)
+    inside = np.flatnonzero((pieces.starts < occurrence.end) & (pieces.ends > occurrence.start))
+    return pieces.ids, int(inside[0]), int(inside[-1]) + 1
 
 
 def group_senses(
