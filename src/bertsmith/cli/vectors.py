@@ -94,7 +94,7 @@ def embed(
 def features(
     file: FileArgument,
     model: ModelOption,
-    out: OutOption,
+    out: Annotated[Path, typer.Option(metavar="X", help="the file to write, .npy, .parquet or .jsonl")],
     layers: LayersOption = "last",
     words: Annotated[
         str, typer.Option(help="vector of a word: first (that of its first piece) or mean (of all its pieces)")
@@ -114,6 +114,9 @@ def features(
     A .parquet file has lines and offsets in columns; with X.npy they go to X.tokens.jsonl, row by row. Long lines are
     read in overlapping windows, so no word is lost. Equal lines in the same batch, of 512 consecutive lines, are
     computed once. --resume continues after Ctrl-C, a crash or a full disk; the result is byte-identical.
+
+    X.jsonl has the format of the original extract_features.py: for each line all pieces with [CLS] and [SEP], and their
+    vectors in each of the --layers, counted from the end (-1). A line "A ||| B" is a pair. Long lines are truncated.
     """
     from bertsmith.library.vector_files import embed_words_of_file
 

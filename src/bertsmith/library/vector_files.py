@@ -21,7 +21,8 @@ from bertsmith.vectors.changes import (
 )
 from bertsmith.vectors.files import require_place
 from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorSummary, write_vectors
-from bertsmith.vectors.loading import load_embedder, load_token_features
+from bertsmith.vectors.json_lines import SUFFIX, TokenLines, require_free, write_token_lines
+from bertsmith.vectors.loading import load_embedder, load_encoder, load_token_features
 
 
 def embed_file(
@@ -97,15 +98,31 @@ def embed_words_of_file(
     """A summary of the vectors written to `out`, one per word or piece, with its line and character offsets.
 
     Args:
+        out: .npy, .parquet, or .jsonl: pieces in the format of the original extract_features.py, where a line
+            `A ||| B` is a pair and each of the `layers` is listed; see `bertsmith.vectors.json_lines`.
         unit: for words, the vector of the "first" piece or the "mean" of all pieces; or "pieces".
         layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
-        file, model, out, max_length, column, float16, resume, replace, device, precision: as in `embed_file`.
+        file, model, max_length, column, float16, resume, replace, device, precision: as in `embed_file`.
 
     Raises:
         BertsmithError: file, model, options or place do not fit; the message says which.
     """
     out = Path(out)
     _require_one(resume, replace)
+    if out.suffix.lower() == SUFFIX:
+        for is_given, what in ((resume, "resuming"), (float16, "float16"), (unit == "mean", "means of words")):
+            require(
+                not is_given,
+                expected=f"a .npy or .parquet output for {what}",
+                found=f"'{out}'",
+                fix="leave that out, or name another output",
+            )
+        require_free(out, replace=replace)
+        source = TextLines(file, column)
+        encoder, _ = load_encoder(model, pooled=False, device=device, precision=precision)
+        return write_token_lines(
+            TokenLines(encoder, layers=layers, max_length=max_length), source, out, replace=replace
+        )
     require_place(out, resume=resume, replace=replace)
     source = TextLines(file, column)
     features = load_token_features(
