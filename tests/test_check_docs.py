@@ -53,6 +53,13 @@ def test_command_lines_are_found_with_their_changes_and_reasons(tmp_path: Path) 
     ]
 
 
+def test_blocks_between_a_comment_and_a_later_mark_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    blocks = "```console\n$ first\n```\n\ntext\n\n<!-- run with: a => b -->\n```console\n$ second a\n```\n"
+    page.write_text(f"<!-- continues: other.md -->\n# Page\n\n{blocks}", encoding="utf-8")
+    assert [line.text for line in check_docs.command_lines(page)] == ["first", "second b"]
+
+
 def test_a_replacement_that_matches_nothing_is_refused(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- run with: a => b -->\n```console\n$ true\n```\n", encoding="utf-8")

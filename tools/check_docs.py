@@ -34,7 +34,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
 SECONDS_A_COMMAND = 900
-BLOCK = re.compile(r"((?:^<!--.*?-->\n+)*)^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"((?:^<!--(?:(?!-->).)*-->\n+)*)^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SERVES = re.compile(r"bertsmith serve .*--port (\d+)")
 MARK = re.compile(r"<!-- (not run|run with): (.*?) -->")
 CONTINUES = re.compile(r"^<!-- continues: (\S+) -->$", re.MULTILINE)
