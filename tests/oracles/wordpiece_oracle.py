@@ -1,10 +1,14 @@
 """BERT's tokenizer in the slowest, most obvious way: one character at a time, straight from the specification.
 
-It uses nothing from the package, so that a mistake there is not repeated here.
+It uses nothing from the package, so that a mistake there is not repeated here. For the rules `huggingface` the Rust
+library `tokenizers` is the specification, so it is asked.
 """
 
 import unicodedata
 from collections.abc import Collection
+
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
 
 
 def basic_tokens(
@@ -15,10 +19,17 @@ def basic_tokens(
     split_cjk: bool = True,
     control_rule: str = "huggingface",
 ) -> list[str]:
+    if control_rule == "huggingface":
+        normalizer = BertNormalizer(
+            clean_text=True, handle_chinese_chars=split_cjk, strip_accents=strip_accents, lowercase=lowercase
+        )
+        # Rust has no surrogates; the first original code dropped them.
+        text = "".join(character for character in text if not "\ud800" <= character <= "\udfff")
+        return [word for word, _ in BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(text))]
     strips = lowercase if strip_accents is None else strip_accents
     cleaned = ""
     for character in text:
-        if ord(character) == 0 or ord(character) == 0xFFFD or _is_control(character, control_rule):
+        if ord(character) == 0 or ord(character) == 0xFFFD or _is_control(character):
             continue
         if _is_whitespace(character):
             cleaned += " "
@@ -64,13 +75,10 @@ def _is_whitespace(character: str) -> bool:
     return character in (" ", "\t", "\n", "\r") or unicodedata.category(character) == "Zs"
 
 
-def _is_control(character: str, rule: str) -> bool:
+def _is_control(character: str) -> bool:
     if character in ("\t", "\n", "\r"):
         return False
-    category = unicodedata.category(character)
-    if rule == "google":
-        return category in ("Cc", "Cf")
-    return category in ("Cc", "Cf", "Co", "Cs")
+    return unicodedata.category(character) in ("Cc", "Cf")
 
 
 def _is_punctuation(character: str) -> bool:

@@ -5,6 +5,7 @@ import json
 import resource
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,17 @@ def test_a_new_run_records_settings_versions_machine_and_digests(tmp_path):
     record = json.loads((tmp_path / "run" / "settings.json").read_text())
     assert record["settings"] == settings
     assert record["digests"] == {"corpus": "sha256:12"}
-    assert record["versions"]["torch"] == torch.__version__
+    assert record["versions"]["torch"] == metadata.version("torch")
     assert record["machine"]["threads"] >= 1
+
+
+def test_a_build_that_only_the_module_names_is_not_another_version(tmp_path, monkeypatch, capsys):
+    """Some builds of torch call themselves 2.15.0+cu132 while pip knows them as 2.15.0."""
+    RunFolder.create(tmp_path, {})
+    monkeypatch.setattr(torch, "__version__", f"{torch.__version__.split('+')[0]}+cu132")
+    run = RunFolder.resume(tmp_path, {})
+    assert run.record["versions"]["torch"] == metadata.version("torch")
+    assert "other versions" not in capsys.readouterr().err
 
 
 def test_a_run_in_its_place_is_not_overwritten(tmp_path):
@@ -86,7 +96,7 @@ def test_going_on_with_another_version_is_told(tmp_path, capsys):
     run.record["versions"]["torch"] = "1.0"
     run.resolve({})
     RunFolder.resume(tmp_path, {})
-    assert f"torch {torch.__version__} (was 1.0)" in capsys.readouterr().err
+    assert f"torch {metadata.version('torch')} (was 1.0)" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "state.json"])

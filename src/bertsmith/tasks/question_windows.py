@@ -17,8 +17,8 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Answer, QuestionExample
 from bertsmith.encoding.units import PER_ROW, EncodedExamples, Ints
 from bertsmith.tasks.task import TaskSettings
+from bertsmith.text.characters import PYTHON
 from bertsmith.text.encoded import Encoded, Ids, places_of
-from bertsmith.text.normalize import is_cjk
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.windows import Windows, windows
@@ -226,6 +226,6 @@ def _pieces_before(answer: Answer, text: str, context: Context, tokenizer: Token
         return 0
     first, last = context.words_of(answer.start, answer.start + len(answer.text))
     begin, end = int(context.words[first, 0]), int(context.words[last, 1])
-    if text[begin:end].isascii() or not any(map(is_cjk, text[begin:end])):
+    if text[begin:end].isascii() or not any(map(PYTHON.is_cjk, text[begin:end])):
         return 0
     return len(tokenizer.encode(text[begin : answer.start]))

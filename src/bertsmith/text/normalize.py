@@ -4,42 +4,33 @@ The steps, in this order: drop control and invalid characters, turn white space 
 characters, lower-case, strip accents, split at punctuation, split at white space. None of them looks across white space
 or a Chinese character, so a text may be cut there and processed in parts; `units.py` relies on that.
 
-Python's Unicode tables determine the category of a character. The characters on which the Rust library `tokenizers`
-differs (its category tables are older) are listed in docs/decisions/0009-unicode-tables.md.
+`characters.py` says what each character is: the rules `huggingface` have tables of their own, and give the ids that the
+Rust library `tokenizers` gives; the rules `google` ask the tables of the running Python, as the original code does.
 
 Source: `BasicTokenizer` in the original tokenization.py, before and after its change of 2019-03-28.
 """
 
 import dataclasses
+import functools
 import re
 import unicodedata
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from bertsmith.settings import help_field, require
+from bertsmith.text.characters import HUGGINGFACE, PYTHON, Characters, characters_of
 
-# The blocks that the original code treats as Chinese: ideographs, but neither kana nor Hangul.
-CJK_RANGES = (
-    (0x3400, 0x4DBF),
-    (0x4E00, 0x9FFF),
-    (0xF900, 0xFAFF),
-    (0x20000, 0x2A6DF),
-    (0x2A700, 0x2B73F),
-    (0x2B740, 0x2B81F),
-    (0x2B820, 0x2CEAF),
-    (0x2F800, 0x2FA1F),
-)
-# The first code dropped every category C*. The Rust library, which reads our model folders, keeps unassigned ones (Cn).
-_DROPPED_CATEGORIES = {"huggingface": ("Cc", "Cf", "Co", "Cs"), "google": ("Cc", "Cf")}
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 # Whitespace for Python, control characters for BERT: they are dropped, which joins the characters around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_REORDERED = "\0"  # stands for a mark; no cleaned text contains it
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextRules:
     """How text is cleaned and split before its words are looked up.
 
-    The defaults are those of the Hugging Face tokenizers, so that a model folder behaves the same there.
+    The defaults are those of the Hugging Face tokenizers, so that a model folder gives the same ids there.
 
     Raises:
         ConfigError: the control rule is unknown or the word limit is below 1.
@@ -49,7 +40,9 @@ class TextRules:
     strip_accents: bool | None = help_field(None, "remove accents; by default only if the text is lower-cased")
     split_cjk: bool = help_field(True, "treat every Chinese character as a separate word")
     control_rule: Literal["huggingface", "google"] = help_field(
-        "huggingface", "dropped categories: Cc, Cf, Co and Cs (huggingface) or only Cc and Cf (google, since 2019)"
+        "huggingface",
+        "what a character is: as in Hugging Face's tokenizers, which drop private use (huggingface), or as in the "
+        "original code since 2019, with Python's Unicode tables (google)",
     )
     max_word_characters: int = help_field(
         100, "a longer word becomes [UNK] (100 in the first release and in Hugging Face, 200 in the later one)"
@@ -91,48 +84,6 @@ class BasicToken(NamedTuple):
     ends: list[int]
 
 
-def is_whitespace(character: str) -> bool:
-    r"""True for space, tab, line feed, carriage return and category Zs.
-
-    >>> is_whitespace("\u00a0"), is_whitespace("\u200b"), is_whitespace("\x0b")
-    (True, False, False)
-    """
-    return character in " \t\n\r" or unicodedata.category(character) == "Zs"
-
-
-def is_dropped(character: str, rules: TextRules) -> bool:
-    r"""True for characters that cleaning removes: U+0000, U+FFFD and control characters by `rules.control_rule`.
-
-    >>> [is_dropped(c, TextRules()) for c in "\x05\ue000a"], is_dropped("\ue000", TextRules.google())
-    ([True, True, False], False)
-    """
-    if character in "\t\n\r":
-        return False
-    return unicodedata.category(character) in _DROPPED_CATEGORIES[rules.control_rule] or character == "\ufffd"
-
-
-def is_punctuation(character: str) -> bool:
-    """True for ASCII signs (including those that Unicode calls symbols, such as $) and every category P*.
-
-    >>> [is_punctuation(c) for c in "$`-.¿’€a "]
-    [True, True, True, True, True, True, False, False, False]
-    """
-    code = ord(character)
-    if code < 128:
-        return 33 <= code <= 47 or 58 <= code <= 64 or 91 <= code <= 96 or 123 <= code <= 126
-    return unicodedata.category(character)[0] == "P"
-
-
-def is_cjk(character: str) -> bool:
-    """True for Chinese characters, which do not include kana and Hangul.
-
-    >>> [is_cjk(c) for c in "博か한"]
-    [True, False, False]
-    """
-    code = ord(character)
-    return code >= 0x3400 and any(first <= code <= last for first, last in CJK_RANGES)
-
-
 def basic_tokens(text: str, rules: TextRules) -> list[str]:
     r"""The words and punctuation characters of a text.
 
@@ -146,12 +97,25 @@ def basic_tokens(text: str, rules: TextRules) -> list[str]:
     if text.isascii():
         text = _DROPPED_ASCII.sub("", text)
         return _ASCII_WORD_OR_SIGN.findall(text.lower() if rules.lowercase else text)
-    text = text.translate(_cleaning(rules))
-    if rules.lowercase:
-        text = text.lower()
-    if rules.strips_accents:
-        text = unicodedata.normalize("NFD", text)
-    return text.translate(_STRIP_AND_SPLIT if rules.strips_accents else _SPLIT).split()
+    if rules.control_rule == "google":
+        text = text.translate(_cleaning(rules.control_rule, rules.split_cjk))
+        if rules.lowercase:
+            text = text.lower()
+        if rules.strips_accents:
+            text = unicodedata.normalize("NFD", text)
+        return text.translate(_splitting(rules.strips_accents)).split()
+    whole = _whole(rules.lowercase, rules.strips_accents, rules.split_cjk)
+    tokens = text.translate(whole)
+    if _REORDERED not in tokens:
+        return tokens.split()
+    ordered: list[str] = []
+    for part in text.split(" "):
+        plain = part.translate(whole)
+        if _REORDERED in plain:
+            ordered += [token.text for token in basic_tokens_with_offsets(part, rules)]
+        else:
+            ordered += plain.split()
+    return ordered
 
 
 def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
@@ -162,7 +126,8 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     >>> basic_tokens_with_offsets("İs", TextRules())
     [BasicToken(text='is', starts=[0, 1], ends=[1, 2])]
     """
-    cleaning = _cleaning(rules)
+    known = characters_of(rules.control_rule)
+    cleaning = _cleaning(rules.control_rule, rules.split_cjk)
     characters: list[str] = []
     origins: list[int] = []
     for position, character in enumerate(text):
@@ -171,11 +136,11 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
             origins.append(position)
     if rules.lowercase:
         # The final sigma depends on its neighbours, but they never change how many characters it becomes.
-        origins = [o for c, o in zip(characters, origins, strict=True) for _ in c.lower()]
-        characters = list("".join(characters).lower())
+        origins = [o for c, o in zip(characters, origins, strict=True) for _ in known.lower(c)]
+        characters = list(known.lower("".join(characters)))
         assert len(characters) == len(origins)
     if rules.strips_accents:
-        characters, origins = _decompose(characters, origins)
+        characters, origins = _decompose(characters, origins, known)
     tokens: list[BasicToken] = []
     begin = 0  # of the open word
 
@@ -185,7 +150,7 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
             tokens.append(BasicToken("".join(characters[begin:end]), starts, [origin + 1 for origin in starts]))
 
     for place, character in enumerate(characters):
-        is_sign = is_punctuation(character)
+        is_sign = known.is_punctuation(character)
         if is_sign or character.isspace():
             close(place)
             if is_sign:
@@ -195,57 +160,80 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
     return tokens
 
 
-def _decompose(characters: list[str], origins: list[int]) -> tuple[list[str], list[int]]:
+def _decompose(characters: list[str], origins: list[int], known: Characters) -> tuple[list[str], list[int]]:
     """NFD with accents (category Mn) removed, and the origins; marks are in canonical order, as in NFD."""
     pairs = [
         (part, origin)
         for character, origin in zip(characters, origins, strict=True)
-        for part in unicodedata.normalize("NFD", character)
+        for part in known.decompose(character)
     ]
     first = 0
     while first < len(pairs):
         last = first
-        while last < len(pairs) and unicodedata.combining(pairs[last][0]):
+        while last < len(pairs) and known.combining(pairs[last][0]):
             last += 1
-        pairs[first:last] = sorted(pairs[first:last], key=lambda pair: unicodedata.combining(pair[0]))
+        pairs[first:last] = sorted(pairs[first:last], key=lambda pair: known.combining(pair[0]))
         first = last + 1
-    kept = [(part, origin) for part, origin in pairs if unicodedata.category(part) != "Mn"]
+    kept = [(part, origin) for part, origin in pairs if not known.is_accent(part)]
     return [part for part, _ in kept], [origin for _, origin in kept]
 
 
-class _Translation(dict[int, str | None]):
+class _Translation(dict[int, str]):
     """A table for `str.translate` that computes the entry of a character on first use."""
 
-    def __init__(self, *, cleans: TextRules | None = None, strips: bool = False) -> None:
+    def __init__(self, entry: Callable[[str], str]) -> None:
         super().__init__()
-        self.cleans, self.strips = cleans, strips
+        self._entry = entry
 
-    def __missing__(self, code: int) -> str | None:
-        character = chr(code)
-        result: str | None = character
-        if self.cleans is None:
-            if self.strips and unicodedata.category(character) == "Mn":
-                result = None
-            elif is_punctuation(character):
-                result = f" {character} "
-        elif is_dropped(character, self.cleans):
-            result = None
-        elif is_whitespace(character):
-            result = " "
-        elif self.cleans.split_cjk and is_cjk(character):
-            result = f" {character} "
-        self[code] = result
-        return result
+    def __missing__(self, code: int) -> str:
+        self[code] = self._entry(chr(code))
+        return self[code]
 
 
-_CLEANING: dict[tuple[str, bool], _Translation] = {
-    (control, split): _Translation(cleans=TextRules(control_rule=control, split_cjk=split))
-    for control in ("huggingface", "google")
-    for split in (True, False)
-}
-_SPLIT = _Translation()
-_STRIP_AND_SPLIT = _Translation(strips=True)
+@functools.cache
+def _cleaning(control_rule: str, split_cjk: bool) -> _Translation:
+    """The first steps: what is dropped, white space, Chinese characters."""
+    known = characters_of(control_rule)
+
+    def entry(character: str) -> str:
+        if known.is_dropped(character):
+            return ""
+        if known.is_whitespace(character):
+            return " "
+        return f" {character} " if split_cjk and known.is_cjk(character) else character
+
+    return _Translation(entry)
 
 
-def _cleaning(rules: TextRules) -> _Translation:
-    return _CLEANING[rules.control_rule, rules.split_cjk]
+@functools.cache
+def _splitting(strips: bool) -> _Translation:
+    """The last steps of the rules `google`: accents are removed, signs get spaces around them."""
+
+    def entry(character: str) -> str:
+        if strips and PYTHON.is_accent(character):
+            return ""
+        return f" {character} " if PYTHON.is_punctuation(character) else character
+
+    return _Translation(entry)
+
+
+@functools.cache
+def _whole(lowercase: bool, strips: bool, split_cjk: bool) -> _Translation:
+    """All steps of the rules `huggingface`, which look at each character alone, but for the order of marks.
+
+    A mark that stays although accents are removed, and that NFD may move, becomes `_REORDERED`.
+    """
+    cleaning = _cleaning("huggingface", split_cjk)
+    known = HUGGINGFACE
+
+    def entry(character: str) -> str:
+        text = cleaning[ord(character)]
+        if lowercase:
+            text = known.lower(text)
+        if strips:
+            text = "".join(part for one in text for part in known.decompose(one) if not known.is_accent(part))
+            if any(map(known.combining, text)):
+                return _REORDERED
+        return "".join(f" {one} " if known.is_punctuation(one) else one for one in text)
+
+    return _Translation(entry)

@@ -2,8 +2,8 @@
 
 A unit is a run of letters, digits and anything else that is neither white space nor a sign; or one punctuation
 character; or one Chinese character. The basic tokens of a text are the basic tokens of its units in order, because no
-rule of `normalize.py` looks across those borders, with one exception: Σ becomes ς or σ depending on its context, even
-beyond a full stop. If Σ is to be lower-cased, everything up to the next white space is one unit.
+rule of `normalize.py` looks across those borders, with one exception: with the rules `google`, Σ becomes ς or σ
+depending on its context, even beyond a full stop. There, everything up to the next white space is one unit.
 
 Everything works on whole arrays of bytes. ASCII letters are lower-cased along the way, which affects no later step.
 """
@@ -13,9 +13,10 @@ import dataclasses
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.text.characters import characters_of
 from bertsmith.text.encoded import places_of
 from bertsmith.text.keys import PADDING, Bytes, Integers
-from bertsmith.text.normalize import TextRules, is_cjk, is_dropped, is_punctuation
+from bertsmith.text.normalize import TextRules
 
 Flags = npt.NDArray[np.bool_]
 
@@ -46,6 +47,7 @@ class UnitFinder:
 
     def __init__(self, rules: TextRules) -> None:
         self.rules = rules
+        self._known = characters_of(rules.control_rule)
         self._kinds = np.full(0x110000, _NOT_LOOKED_UP, dtype=np.uint8)
 
     def find(self, data: Bytes, borders: Integers) -> Units:
@@ -117,13 +119,14 @@ class UnitFinder:
         return kinds
 
     def _kind(self, character: str) -> int:
-        if is_dropped(character, self.rules):
+        if self._known.is_dropped(character):
             return _PART
         if character.isspace():
             return _GAP
-        if is_punctuation(character) or (self.rules.split_cjk and is_cjk(character)):
+        if self._known.is_punctuation(character) or (self.rules.split_cjk and self._known.is_cjk(character)):
             return _SOLO
-        return _SIGMA if character == "Σ" and self.rules.lowercase else _PART
+        looks_around = self.rules.lowercase and self.rules.control_rule == "google"
+        return _SIGMA if character == "Σ" and looks_around else _PART
 
 
 def _decode(buffer: Bytes, leads: Integers) -> tuple[npt.NDArray[np.int32], Integers]:
