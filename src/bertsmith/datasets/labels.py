@@ -10,11 +10,12 @@ from bertsmith.metrics.entities import entity_spans, scheme_errors, scheme_of
 from bertsmith.progress import counted, warn
 
 MOST_LABELS = 1000
+LONGEST_LABEL = 1000  # characters; a longer value is a text
 _MOST_NAMED = 10  # labels that a message lists individually
 
 
 def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
-    """The labels of the training examples, sorted by name (numbers by value).
+    """The labels of the training examples, sorted by name (numbers by value, then by name).
 
     Raises:
         InputError: there is only one label, or too many for classes.
@@ -30,7 +31,13 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
             fix="check the label column (--label-column)",
         )
     _warn_of_case(names)
-    return tuple(sorted(names, key=int)) if all(name.isdecimal() for name in names) else tuple(sorted(names))
+    if "-" in names and "+" not in names:
+        warn(
+            "'-' is learned as a class; if it marks rows without a label, remove them (in a column gold_label, it does)"
+        )
+    # `1` and `01` have one value but are two labels: the text breaks the tie, so the order depends on the names alone.
+    by_value = all(name.isdecimal() and len(name) <= LONGEST_LABEL for name in names)
+    return tuple(sorted(names, key=lambda name: (int(name) if by_value else 0, name)))
 
 
 def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
