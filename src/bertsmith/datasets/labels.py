@@ -91,13 +91,16 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
-def check_known(examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label") -> None:
+def check_known(
+    examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label", fixed: str = ""
+) -> None:
     """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
 
     Args:
         labels: the known labels.
         training: the examples are training examples.
         what: the word for a label in messages.
+        fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
 
     Raises:
         InputError: a training example has an unknown label, or no example has a known one.
@@ -117,7 +120,12 @@ def check_known(examples: Sequence[Example], labels: Sequence[str], *, training:
         raise InputError(
             expected=f"a known {what} in {places[first]}",
             found=repr(first) if times.total() == 1 else _listed(f"{name!r} {_often(n)}" for name, n in times.items()),
-            fix=nearest(first, labels) + f"; {what}s come from the training file",
+            fix=f"{nearest(first, labels)}; "
+            + (
+                f"the {what}s of {fixed} are fixed: for others, use --task classification"
+                if fixed
+                else f"{what}s come from the training file"
+            ),
         )
     named = _listed(
         f"{name!r} ({_often(count)}, {'in' if count == 1 else 'first in'} {places[name]})"

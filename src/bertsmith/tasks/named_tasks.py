@@ -47,6 +47,7 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "claim": ("Not Claim", "Claim"),
     "truth": ("False", "True"),
 }
+FIXED_LABELS = (*GLUE, *PRESETS)
 GENERAL = ("classification", "multi-label", "regression")
 CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
