@@ -1,5 +1,6 @@
 """Model cards describe the model, with a header that the hub can read and commands that run."""
 
+import dataclasses
 import re
 import shlex
 import subprocess
@@ -103,6 +104,18 @@ def test_the_card_of_a_pretrained_model_describes_its_training(tmp_path):
     assert "| held_out_mlm_loss | 3.2500 |" in text
     assert "- steps: 12,000\n- objective: mlm+nsp" in text
     assert "2 layers, width 32, 4 attention heads" in text
+
+
+def test_the_card_of_a_left_to_right_model_shows_what_it_can_do(tmp_path):
+    model = untrained(dataclasses.replace(CONFIG, is_causal=True), seed=3)
+    info = {"task": "pretraining", "objective": "left-to-right"}
+    save_pretrained(tmp_path / "base", model, TOKENIZER, ModelMetadata.from_dict(info))
+    header, text = parts(tmp_path / "base")
+    assert header["pipeline_tag"] == "feature-extraction"
+    assert "bertsmith fill" not in text
+    assert "fill(" not in text
+    assert "bertsmith embed texts.txt" in text
+    assert "- Direction: left to right" in text
 
 
 def test_users_may_extend_a_card_but_not_change_the_weights(tmp_path):

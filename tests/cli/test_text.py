@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 from pathlib import Path
 
@@ -153,6 +154,18 @@ def test_an_input_that_is_too_long_is_truncated_with_a_warning(run, vocabulary: 
     result = run("inputs", "--vocab", vocabulary, "a b c d e", "--max-length", 5)
     assert len(result.out.splitlines()) == 1 + 5
     assert "tokens truncated to fit into 5: 2\n" in result.err
+
+
+def test_an_input_has_the_length_that_the_model_reads(run, model: Path, vocabulary: Path) -> None:
+    result = run("inputs", "--model", model, "a " * 100)
+    assert len(result.out.splitlines()) == 1 + 32
+    assert "tokens truncated to fit into 32: 70\n" in result.err
+    assert run("inputs", "--model", model, "a", "--max-length", 33).code == 1
+    assert len(run("inputs", "--vocab", vocabulary, "a " * 600).out.splitlines()) == 1 + 512
+    about = json.loads((model / "bertsmith.json").read_text(encoding="utf-8"))
+    about |= {"spec": {"settings": {"max_length": 12}}}
+    (model / "bertsmith.json").write_text(json.dumps(about), encoding="utf-8")
+    assert len(run("inputs", "--model", model, "a " * 100).out.splitlines()) == 1 + 12
 
 
 def test_the_lines_of_a_redirected_file_are_counted_in_advance(tmp_path: Path) -> None:

@@ -85,6 +85,25 @@ def test_one_document_without_boundaries_is_found(tmp_path: Path) -> None:
     assert [line for line in report.advice() if "there is only one document" in line]
 
 
+def test_advice_on_documents_names_what_is_left_to_do(tmp_path: Path) -> None:
+    def advice(text: str, form: str) -> str:
+        path = write(tmp_path / "text.txt", text)
+        settings = CorpusSettings(held_out=0, form=form)
+        build_corpus([path], small_tokenizer(), tmp_path / "corpus", settings=settings, replace=True)
+        return " ".join(check_corpus(tmp_path / "corpus").advice())
+
+    prose = "The boat came home. Nobody was in it.\n\nA new story. It rained.\n"
+    assert "if its blank lines divide documents, read it with --form texts" in advice(prose, "auto")
+    assert "blank lines" not in advice(prose, "texts")
+    assert "Put blank lines between documents, or add text" in advice(prose.replace("\n\n", "\n"), "lines")
+    marked = f"<doc id='1'>\n{prose}</doc>\n"
+    assert "blank lines" not in advice(marked, "auto")
+    assert "come from the same text. Add text" in advice(marked, "auto")
+    long = "boat " * 600
+    assert "Read it with --form prose" in advice(long, "lines")
+    assert "--form prose" not in advice(f"{long}\n\nboat.\n\nhome.\n\nboat.", "prose")
+
+
 def test_sentences_are_counted_by_their_length(tmp_path: Path) -> None:
     lengths = [1, 2, 3, 4, 7, 8, 512, 600]
     report = check(tmp_path, "\n".join("boat " * length for length in lengths))

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.corpus import readers, sources
+from bertsmith.corpus.parsing import TextBlock
 from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks, read_documents
 from bertsmith.corpus.sources import Cuts, Skipped, Source, SourceStream, find_sources, text_blocks
 from bertsmith.errors import ConfigError, InputError
@@ -49,6 +50,52 @@ def test_a_given_form_is_not_detected(tmp_path: Path) -> None:
     assert read(path, form="lines") == [["The boat came home. Nobody was in it."], ["A new story. It rained."]]
     with pytest.raises(ConfigError, match="expected a text layout"):
         ReadingSettings(form="verse")
+
+
+ARTICLES = (
+    "Boats\nThe boat came home. Nobody was in it.\n\nRain\nA new story. It rained.\n \n\nEnd\nIt ended. It did.\n"
+)
+
+
+def test_blank_lines_between_texts_of_several_paragraphs_divide_documents(tmp_path: Path) -> None:
+    expected = [["Boats", *STORIES[0]], ["Rain", *STORIES[1]], ["End", "It ended.", "It did."]]
+    assert read(write(tmp_path / "a.txt", ARTICLES)) == expected
+    assert read(write(tmp_path / "b.txt", ARTICLES.replace("\n", "\r\n")), form="prose") == expected
+
+
+def test_blank_lines_divide_the_documents_of_texts(tmp_path: Path) -> None:
+    lines = write(tmp_path / "a.txt", "The boat came home. Nobody was in it.\n\nA new story. It rained.")
+    assert read(lines, form="texts") == STORIES
+    assert read(write(tmp_path / "b.txt", PROSE), form="texts") == STORIES
+
+
+WIKI = (
+    '<doc id="12" url="https://x.org/?id=12" title="Boats">\nBoats\n\nThe boat came home. Nobody was in it.\n\n</doc>\n'
+    '<doc id="39" url="https://x.org/?id=39" title="Rain">\nRain\n\nA new story. It rained.\n\n</doc>\n'
+)
+
+
+@pytest.mark.parametrize("form", ["auto", "prose", "texts", "wrapped", "paragraphs"])
+def test_marks_of_wikiextractor_divide_documents_and_are_not_text(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path / "wiki.txt", WIKI)
+    assert read(path, form=form) == [["Boats", *STORIES[0]], ["Rain", *STORIES[1]]]
+    assert read(path, form="lines") == [["Boats", " ".join(STORIES[0])], ["Rain", " ".join(STORIES[1])]]
+    assert read(write(tmp_path / "b.txt", "It rained.\n<doc>\n"), form="lines") == [["It rained.", "<doc>"]]
+
+
+@given(st.sampled_from([ARTICLES, WIKI, PROSE, STORY]), st.sampled_from(["auto", "prose", "texts"]), st.integers(1, 60))
+def test_documents_do_not_depend_on_the_size_of_blocks(
+    tmp_path_factory: pytest.TempPathFactory, text: str, form: str, size: int
+) -> None:
+    path = write(tmp_path_factory.mktemp("blocks") / "a.txt", text)
+    whole = read(path, form=form)
+    settings = ReadingSettings(form=form)
+    found = next(item for item in read_blocks([path], settings) if isinstance(item, TextBlock))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "BLOCK_BYTES", size)
+        patch.setattr(readers, "_form", lambda *_: (found.form, found.division))
+        patch.setattr(readers, "_head", lambda stream: stream.read(size))
+        assert sentences_of(read_documents([path], settings)) == whole
 
 
 def test_the_detected_form_is_reported(tmp_path: Path) -> None:

@@ -91,6 +91,11 @@ def test_a_start_phrase_without_its_sentences_is_the_context(tmp_path: Path) -> 
     assert (example.context, example.endings) == ("He sat. He", ("got up.", "fell."))
 
 
+def test_halves_of_surrogate_pairs_do_not_survive_in_endings(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"context": "c", "endings": ["a\\ud83d", "b"], "label": 0}')
+    assert read_choices(path).examples[0].endings == ("a\ufffd", "b")
+
+
 def test_a_question_with_an_empty_ending_is_skipped_and_listed(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "context,ending0,ending1,label\nc,a,,0\nc,a,b,1\n")
     file = read_choices(path)
@@ -105,6 +110,7 @@ BAD_FILES = {
     "a label beyond the endings": ("a.csv", "context,ending0,ending1,label\nc,a,b,2\n", "0 to 1, as label in line 2"),
     "a label that is no number": ("a.csv", "context,ending0,ending1,label\nc,a,b,one\n", "found 'one'"),
     "a negative label": ("a.csv", "context,ending0,ending1,label\nc,a,b,-1\n", "found '-1'"),
+    "a label of thousands of digits": ("a.csv", f"context,ending0,ending1,label\nc,a,b,{'1' * 5000}\n", "found '1111"),
     "no label": ("a.tsv", "o\tc\ta\tb\t\n", "as label in line 1"),
     "no endings": (
         "a.csv",

@@ -164,6 +164,7 @@ def test_an_empty_text_is_skipped_in_training_and_kept_for_the_server(tmp_path: 
         ("sts-b", "5.5", "a number from 0 to 5 in line 2"),
         ("sts-b", "nan", "a number from 0 to 5 in line 2"),
         ("sts-b", "good", "found 'good'"),
+        ("sts-b", "0_1", "found '0_1'"),
     ],
 )
 def test_a_label_of_another_task_is_an_error(tmp_path: Path, key: str, label: str, found: str) -> None:

@@ -1,12 +1,15 @@
 """Gold labels unknown to the model: each counts as a miss, in the scores, their intervals and on the page."""
 
 import dataclasses
+import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from bertsmith.datasets.examples import TextExample
-from bertsmith.datasets.labels import check_known
+from bertsmith.datasets.labels import check_known, class_labels
 from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import score_rows
@@ -51,6 +54,37 @@ def test_an_unknown_label_is_a_class_of_its_own_that_is_never_given() -> None:
     page = details("classification", SPEC.to_dict(), lines)
     assert "eggs" in page
     assert "toast" in page
+
+
+def test_labels_are_in_the_order_of_their_values_then_of_their_names() -> None:
+    names = ["010", "001", "10", "1", "01", "2", "\u0661"]
+    for order in (names, names[::-1], sorted(names)):
+        assert class_labels([text(name) for name in order]) == ("001", "01", "1", "\u0661", "2", "010", "10")
+    mixed = class_labels([text(name) for name in ("b", "10", "2")])
+    assert mixed == ("10", "2", "b")
+    assert class_labels([text("1" * 5000), text("2")]) == ("1" * 5000, "2")
+
+
+def test_the_order_of_labels_is_the_same_in_every_process() -> None:
+    program = (
+        "from bertsmith.datasets.examples import TextExample as T; from bertsmith.datasets.labels import class_labels;"
+        "print(class_labels([T(id='', first='', label='0' * n + '1') for n in range(20)]))"
+    )
+    seeds = ("0", "1", "2", "3")
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in seeds
+    }
+    assert len(found) == 1
+
+
+def test_a_dash_among_the_labels_is_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    class_labels([text("+"), text("-")])
+    assert capsys.readouterr().err == ""
+    class_labels([text("a"), text("b"), text("-")])
+    assert "'-' is learned as a class" in capsys.readouterr().err
 
 
 def test_the_temperature_is_fitted_without_labels_that_have_no_probability() -> None:

@@ -181,6 +181,10 @@ BAD_FILES = {
         '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "7", "question": "q", "answers": ["c"]}]}]}]}',
         "'text' of the SQuAD format in question '7' of",
     ),
+    "an id with half a surrogate pair": (
+        '{"data": [{"paragraphs": [{"context": "c", "qas": [{"id": "\\ud800", "question": "q"}]}]}]}',
+        "expected an id of whole characters in question 0 of paragraph 0 of article 0 of 'PATH'",
+    ),
     "no questions": ('{"data": []}', "found none usable"),
     "an empty file": ("", "found an empty file"),
     "binary": ("\x00\x01", "found binary data"),
@@ -197,6 +201,23 @@ def test_a_bad_file_is_one_clear_error(tmp_path: Path, name: str) -> None:
     assert str(path) in str(error.value)
     assert "\n" not in str(error.value)
     assert len(str(error.value)) < 600
+
+
+@pytest.mark.parametrize("value", ["false", "true", 0, 1, None, []])
+def test_only_true_and_false_say_whether_a_question_is_impossible(tmp_path: Path, value: object) -> None:
+    path = write(tmp_path / "a.json", question("q7", answer("Bob", 15), is_impossible=value))
+    with pytest.raises(InputError, match=f"'is_impossible' of the SQuAD format in question 'q7' of '{path}'; found"):
+        read_squad(path)
+
+
+@pytest.mark.parametrize("start", ["15", True, 15.0, [15]])
+def test_an_offset_that_is_not_a_whole_number_is_refused(tmp_path: Path, start: object) -> None:
+    path = write(tmp_path / "a.json", question("q7", {"text": "Bob", "answer_start": start}))
+    with pytest.raises(InputError, match=f"'answer_start' of the SQuAD format in question 'q7' of '{path}'; found"):
+        read_squad(path)
+    bad = write(tmp_path / "b.json", question("q", answer("Bob", 15)) | {"id": True})
+    with pytest.raises(InputError, match="'id' of the SQuAD format"):
+        read_squad(bad)
 
 
 def test_real_files_have_their_exact_counts(real_data: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.tables import read_table, read_texts
+from bertsmith.datasets.tables import first_double, read_table, read_texts
+from bertsmith.datasets.text_lines import TextLines
 from bertsmith.errors import InputError
 
 RECORDS = [{"text": 'He said, "go".', "label": "spam"}, {"text": "two\nlines", "label": "ham"}]
@@ -194,6 +195,65 @@ def test_labels_of_json_and_parquet_may_be_numbers(tmp_path: Path) -> None:
         ("a", "true"),
         ("b \ufffd", "3"),
     ]
+
+
+def test_a_pair_of_snli_without_a_gold_label_is_skipped_and_listed(tmp_path: Path) -> None:
+    rows = "gold_label\tsentence1\tsentence2\n-\ta\tb\nneutral\tc\td\n - \te\tf\n"
+    file = read_texts(write(tmp_path / "a.tsv", rows))
+    assert [example.label for example in file.examples] == ["neutral"]
+    assert [place.split(" of ")[0] for place, _ in file.skipped] == ["line 2", "line 4"]
+    assert {reason for _, reason in file.skipped} == {"the label '-', on which the annotators did not agree"}
+    assert len(read_texts(tmp_path / "a.tsv", target=None).examples) == 3
+    signs = write(tmp_path / "b.tsv", "text\tlabel\na\t-\nb\t+\n")
+    assert [example.label for example in read_texts(signs).examples] == ["-", "+"]
+
+
+def test_a_label_of_thousands_of_characters_is_an_error_where_it_is_read(tmp_path: Path) -> None:
+    for cell, target in (("1" * 5000, "label"), (f"b|{'a' * 1001}", "labels")):
+        path = write(tmp_path / "a.tsv", f"text\tlabel\na\tb\nc\t{cell}\n")
+        with pytest.raises(InputError, match=r"at most 1,000 characters in line 3 of .*,\d{3} characters; check"):
+            read_texts(path, target=target)
+    whole = write(tmp_path / "b.tsv", f"text\tlabel\na\t{'a' * 1000}\n")
+    assert len(read_texts(whole).examples) == 1
+
+
+def test_halves_of_surrogate_pairs_do_not_survive_in_lists(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", '{"text": "t", "labels": ["a\\ud83d", "b"]}')
+    assert read_texts(path, target="labels").examples[0].label == ("a\ufffd", "b")
+    cell = write(tmp_path / "a.tsv", 'text\tlabels\nt\t["\\udc00"]\n')
+    assert read_texts(cell, target="labels").examples[0].label == ("\ufffd",)
+
+
+class Counted(str):
+    """A name that counts the comparisons with it."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    comparisons = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return str(self) == str(other)
+
+
+def test_doubled_names_of_columns_are_found_with_few_comparisons() -> None:
+    names = [Counted(f"c{number}") for number in range(3000)]
+    assert first_double([*names, Counted("c7"), Counted("c5")]) == "c5"
+    assert Counted.comparisons < 10 * len(names)
+
+
+def test_messages_about_very_many_columns_are_short(tmp_path: Path) -> None:
+    header = "\t".join(f"c{number}" for number in range(100_000))
+    path = write(tmp_path / "a.tsv", f"{header}\n{header}\n")
+    for read in (
+        lambda: read_texts(path, text_column="x"),
+        lambda: list(TextLines(path, "x")),
+        lambda: read_texts(path),
+    ):
+        with pytest.raises(InputError) as error:
+            read()
+        assert len(str(error.value)) < 600
+    assert len(list(read_table(path))) == 1
 
 
 def test_a_row_with_an_empty_text_is_skipped_and_listed(tmp_path: Path) -> None:

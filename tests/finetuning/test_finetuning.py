@@ -271,5 +271,5 @@ def test_the_best_score_comes_with_its_interval() -> None:
     }
     assert summary_lines(report) == [
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
-        "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, resampling the dev examples); 1,234 tokens/s",
+        "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, over the dev examples); 1,234 tokens/s",
     ]

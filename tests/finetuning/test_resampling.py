@@ -10,6 +10,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals, score_rows
 from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.randomness import generator
 from bertsmith.tasks.kinds import task_for
 from model.examples import shake
 from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
@@ -30,6 +31,7 @@ def answered(tmp_path_factory):
         shake(model)
         features = task.encode(examples, TOKENIZER)
         logits = task_logits(model, features, choose("cpu", "fp32"), 512)
+        logits = logits + generator(1, "noise").normal(size=logits.shape)  # so that no model gives one answer to all
         predictions = task.decode(examples, features, logits, TOKENIZER)
         lines = [json.loads(json.dumps(line)) for line in example_lines(task, examples, predictions)]
         found[kind] = lines, task.score(examples, predictions)
@@ -62,6 +64,18 @@ def test_more_examples_make_the_interval_narrower(answered):
     assert 0 < scores["accuracy"] < 1
     few, many = (intervals("classification", {"accuracy": 0}, lines * times)["accuracy"] for times in (1, 16))
     assert many[1] - many[0] == pytest.approx((few[1] - few[0]) / 4, rel=0.3)
+
+
+def test_eight_of_eight_right_is_not_certain():
+    chances = {"a": 0.75, "b": 0.25}
+    lines = [
+        {"gold": label, "score": 1.0, "prediction": {"label": label, "probabilities": chances}} for label in "abababab"
+    ]
+    found = intervals("classification", ("accuracy", "f1", "matthews"), lines)
+    assert list(found) == ["accuracy"]  # all draws of the others are 1.0
+    assert found["accuracy"] == pytest.approx([0.6306, 1.0], abs=1e-4)
+    answered = [{"gold": [{"text": "x"}], "score": 0.0, "prediction": {"text": "y"}}] * 8
+    assert intervals("span", ("exact", "f1"), answered) == {"exact": pytest.approx([0.0, 36.94], abs=0.01)}
 
 
 def test_scores_that_are_not_per_example_have_no_interval(answered):

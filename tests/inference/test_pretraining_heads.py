@@ -130,3 +130,12 @@ def test_an_encoder_is_initialized_the_same_alone_and_under_its_heads():
     alone, whole = BertModel(CONFIG, seed=4), untrained(CONFIG, seed=4)
     for name, value in alone.state_dict().items():
         assert torch.equal(value, whole.encoder.state_dict()[name]), name
+
+
+def test_a_model_of_sentence_order_says_that_it_judges_order(tmp_path, predictor):
+    assert predictor.next_sentence("the man", ["went"])[0].to_dict()["relation"] == "follows"
+    info = {"task": "pretraining", "objective": "mlm+sop"}
+    tokenizer = WordPieceTokenizer(VOCABULARY, TextRules())
+    save_pretrained(tmp_path / "m", untrained(CONFIG, seed=4), tokenizer, ModelMetadata.from_dict(info))
+    found = load_pretraining_heads(str(tmp_path / "m"), device="cpu").next_sentence("the man", ["went"])
+    assert found[0].to_dict()["relation"] == "in order"

@@ -6,13 +6,21 @@ import scipy.stats
 
 from bertsmith.errors import InputError
 from bertsmith.metrics.labels import matthews
-from bertsmith.metrics.uncertainty import Spread, bootstrap_interval, paired_test, spread
+from bertsmith.metrics.uncertainty import Spread, bootstrap_interval, paired_test, proportion_interval, spread
 from bertsmith.randomness import generator
 
 
 def test_the_spread_of_restarts_uses_the_sample_deviation() -> None:
     assert spread([84.0, 88.0]) == Spread(86.0, pytest.approx(8**0.5), (84.0, 88.0))
     assert spread([3.0]) == Spread(3.0, 0.0, (3.0,))
+
+
+@pytest.mark.parametrize(("right", "total"), [(8, 8), (0, 8), (5, 8), (1, 1), (640, 1000)])
+def test_the_interval_of_a_proportion_is_that_of_the_exact_binomial_test(right: int, total: int) -> None:
+    exact = scipy.stats.binomtest(right, total).proportion_ci(0.95, method="exact")
+    assert proportion_interval(right, total) == pytest.approx((exact.low, exact.high))
+    with pytest.raises(InputError, match="at least 1 value; found 0"):
+        proportion_interval(0, 0)
 
 
 def test_equal_systems_do_not_differ() -> None:

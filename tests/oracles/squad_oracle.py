@@ -121,18 +121,9 @@ def answers_of(
     unanswerable: bool,
 ) -> tuple[list[tuple[str, float]], float | None]:
     """((answer, score) in descending order, score of no answer minus that of the best answer)."""
-    spans, null = [], None
-    for window, row in zip(windows, logits, strict=True):
-        null = row[0][0] + row[0][1] if null is None else min(null, row[0][0] + row[0][1])
-        starts = sorted(range(len(row)), key=lambda place: -row[place][0])[:n_best]
-        ends = sorted(range(len(row)), key=lambda place: -row[place][1])[:n_best]
-        for start in starts:
-            for end in ends:
-                if start not in window.piece_at or end not in window.piece_at or start not in window.best:
-                    continue
-                if end < start or end - start + 1 > max_answer:
-                    continue
-                spans.append((row[start][0] + row[end][1], window, start, end))
+    null = min(row[0][0] + row[0][1] for row in logits)
+    # Unlike in the original, only positions where an answer may start or end are among the best.
+    spans = _spans(windows, logits, n_best, max_answer) or _spans(windows, logits, None, max_answer)
     if unanswerable:
         spans.append((null, None, 0, 0))
     spans.sort(key=lambda span: -span[0])
@@ -153,6 +144,23 @@ def answers_of(
     if not unanswerable:
         return ranked, None
     return ranked, null - next((score for text, score in ranked if text), 0.0)
+
+
+def _spans(
+    windows: list[Window], logits: list[list[tuple[float, float]]], n_best: int | None, max_answer: int
+) -> list[tuple[float, Window | None, int, int]]:
+    """(score, window, start, end) of the valid spans of the best starts and ends of each window; None: of all."""
+    spans = []
+    for window, row in zip(windows, logits, strict=True):
+        starts = sorted(window.best, key=lambda place: (-row[place][0], place))[:n_best]
+        ends = sorted(window.piece_at, key=lambda place: (-row[place][1], place))[:n_best]
+        spans += [
+            (row[start][0] + row[end][1], window, start, end)
+            for start in starts
+            for end in ends
+            if start <= end < start + max_answer
+        ]
+    return spans
 
 
 def final_text(pieces: list[str], original: str, basic: Cut) -> str:

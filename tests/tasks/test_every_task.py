@@ -12,8 +12,9 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks import named_tasks
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings
-from tasks.task_samples import write_base_model
+from tasks.task_samples import TOKENIZER, write_base_model
 
 COUNT = 8
 TEXTS = ("the good film", "a bad plot", "it was great", "one poor film")
@@ -133,3 +134,16 @@ def test_the_diagnostic_set_is_for_prediction_only(tmp_path: Path) -> None:
     assert [example.second for example in named_tasks.read_test("ax", path)] == ["the plot"]
     with pytest.raises(InputError, match="which is test data only"):
         named_tasks.read_task("ax", path, path)
+
+
+@pytest.mark.parametrize("second", ["", "\tb b b"])
+def test_a_text_that_is_too_long_is_named_with_its_line(tmp_path: Path, second: str) -> None:
+    path, long = tmp_path / "a.tsv", "a " * 40
+    names = "text\ttext2\tlabel" if second else "text\tlabel"
+    rows = [f"a{second}\tx", f"b{second}\ty", f"{long}{second}\tx", f"{long}{second}\ty"]
+    path.write_text("\n".join([names, *rows]) + "\n", encoding="utf-8")
+    settings = TaskSettings(max_length=32, long_text="error")
+    spec, data = named_tasks.read_task("classification", path, path, settings=settings)
+    expected = f"at most 32 tokens in line 4 of '{path}', .*the first of 2 such examples"
+    with pytest.raises(InputError, match=expected):
+        task_for(spec).encode(data.train, TOKENIZER)

@@ -147,3 +147,17 @@ def test_a_question_without_an_answer_is_skipped_and_listed_in_train_and_dev(
             f"warning: {path}: 1 row skipped\nwarning: question '2' of '{path}': no answer\n"
         )
     assert len(named_tasks.read_examples("squad", path, gold=False).examples) == 2
+
+
+def test_rows_skipped_for_several_reasons_are_counted_by_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "snli.tsv"
+    rows = ["-\ta\tb", "neutral\tc\td", "-\te\tf", "neutral\t\tg"]
+    path.write_text("\n".join(["gold_label\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
+    assert len(named_tasks.read_examples("classification", path).examples) == 1
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == (
+        f"warning: {path}: 3 rows skipped: 2 with the label '-', on which the annotators did not agree; "
+        "1 with empty text in column 'sentence1'"
+    )

@@ -285,6 +285,40 @@ def test_no_answer_is_predicted_only_above_the_threshold() -> None:
         assert [found.text for found in other.decode(asked, features, logits, TOKENIZER)] == texts
 
 
+def test_a_long_question_does_not_crowd_its_context_out() -> None:
+    asked = [question("c d e", text="a b a b a b a b")]
+    one = task(max_question=8, n_best=2)
+    features = one.encode(asked, TOKENIZER)
+    logits = np.zeros((features.num_read, 2), np.float32)
+    logits[:9] = 5  # [CLS] and the question
+    logits[11, 0], logits[12, 1] = 1, 1
+    (found,) = one.decode(asked, features, logits, TOKENIZER)
+    assert (found.text, found.has_answer) == ("d e", True)
+    some = task(max_question=8, n_best=2, unanswerable=True)
+    (found,) = some.decode(asked, features, logits, TOKENIZER)
+    assert (found.text, found.best_answer, found.null_score_diff) == ("", "d e", 8.0)
+
+
+def test_best_ends_before_the_best_starts_leave_the_best_of_all_other_spans() -> None:
+    asked = [question("a b c d e f")]
+    one = task(n_best=2)
+    features = one.encode(asked, TOKENIZER)
+    logits = np.zeros((features.num_read, 2), np.float32)
+    logits[[8, 9], 0], logits[[4, 5], 1] = [3, 4], [2, 1]  # the context starts at 4
+    (found,) = one.decode(asked, features, logits, TOKENIZER)
+    assert [text for text, *_ in found.n_best] == ["f", "e"]
+    assert (found.text, found.has_answer) == ("f", True)
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 5]))
+def test_a_question_of_a_model_without_no_answer_is_always_answered(seed: int, n_best: int) -> None:
+    asked = [question("a b c d e f g h", text="a b c d"), question("b", text="a b c d")]
+    one = task(n_best=n_best, max_answer=2)
+    features = one.encode(asked, TOKENIZER)
+    logits = np.random.default_rng(seed).normal(size=(features.num_read, 2)).astype(np.float32)
+    assert all(found.has_answer and found.text for found in one.decode(asked, features, logits, TOKENIZER))
+
+
 def test_at_equal_scores_an_answer_comes_before_no_answer() -> None:
     one, asked = task(unanswerable=True, n_best=20), [question("a b")]
     features = one.encode(asked, TOKENIZER)

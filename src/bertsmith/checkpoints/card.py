@@ -77,7 +77,7 @@ def write_card(
         _what(config, tensors, tokenizer, metadata),
         *_scores(metadata),
         *_training(metadata),
-        _use(tensors, metadata, library),
+        _use(config, tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
         "The licence, the language, what the model should and should not be used for, and who would be harmed by its "
         "mistakes: add them here before you share it. A model reproduces its training texts, including their biases.",
@@ -115,7 +115,7 @@ def _parts(card: str) -> tuple[list[str], str]:
 def _header(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     pipeline = _PIPELINES.get(metadata.task or "")
     if pipeline is None:
-        pipeline = "fill-mask" if _has(tensors, "mlm") else "feature-extraction"
+        pipeline = "fill-mask" if _fills(config, tensors) else "feature-extraction"
     return f"---\nlibrary_name: {library}\npipeline_tag: {pipeline}\ntags:\n- {config.model_type}\n- bertsmith\n---"
 
 
@@ -139,6 +139,8 @@ def _what(
         kept = "lower-cased" if tokenizer.rules.lowercase else "case-sensitive"
         lines.append(f"- Text: {kept}, with a vocabulary of {len(tokenizer.vocabulary):,} {tokenizer.kind}.")
     lines.append(f"- {_reads(config, metadata)}")
+    if config.is_causal:
+        lines.append("- Direction: left to right; each token sees only itself and those before it.")
     if metadata.labels:
         lines.append(f"- Labels: {', '.join(f'`{label}`' for label in metadata.labels)}.")
     return "\n".join(lines)
@@ -185,7 +187,7 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
         yield "## Training\n\n" + "\n".join(known)
 
 
-def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
+def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     if library == "onnx":
         return f"## Use\n\n```python\n{_SESSION}```\n\n{LIBRARIES[library]} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
@@ -199,7 +201,7 @@ def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -
             command += f" --head my_head.py:{name}"
             load = f'bertsmith.load(".", head={name})'
             imports += f"\nfrom my_head import {name}  # the class that this model was fine-tuned with"
-    elif _has(tensors, "mlm"):
+    elif _fills(config, tensors):
         command, call = 'bertsmith fill --model . "A [MASK] ."', 'fill(["A [MASK] ."])'
     else:
         command, call = "bertsmith embed texts.txt --model . --out vectors.npy", 'embed(["A text."])'
@@ -208,6 +210,11 @@ def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -
         f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```\n\n"
         f"{LIBRARIES[library]} {_PROGRAMS}"
     )
+
+
+def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
+    return _has(tensors, "mlm") and not config.is_causal
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

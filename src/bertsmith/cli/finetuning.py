@@ -130,8 +130,10 @@ def evaluate(
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
 
-    The 95% confidence intervals come from resampling the examples with replacement (2,000 draws). A model from another
-    tool does not record what it was trained on: name its task with --task to get the official scores.
+    The 95% confidence interval of a proportion, such as accuracy, is exact (Clopper-Pearson). Those of other scores
+    come from resampling the examples with replacement (2,000 draws), and are left out if all draws give the same score.
+    A model from another tool does not record what it was trained on: name its task with --task to get the official
+    scores.
     """
     from bertsmith.library.labelled import evaluate as evaluate_on
 

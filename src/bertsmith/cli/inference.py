@@ -44,10 +44,19 @@ def next_sentence(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
 ) -> None:
-    """Print the probability that each B follows A, in order."""
+    """Print the probability that each B follows A, in order.
+
+    For a model that was trained on sentence order, which never saw a random B, it is the probability that A and B,
+    taken as neighbours, are in order rather than swapped.
+    """
     from bertsmith.library.lines import judge_continuations
 
-    for found in judge_continuations(model, first, seconds, device=device, precision=precision):
+    judged = judge_continuations(model, first, seconds, device=device, precision=precision)
+    if not json and judged[0].relation != "follows":
+        typer.echo(
+            "bertsmith: a model of sentence order: the probability that A and B are in order, not swapped", err=True
+        )
+    for found in judged:
         if json:
             print_json(found.to_dict())
         else:

@@ -52,19 +52,25 @@ def inputs(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
-    max_length: Annotated[int, typer.Option(help="maximum tokens, special ones included")] = 512,
+    max_length: Annotated[
+        int | None,
+        typer.Option(help="maximum tokens, special ones included; default: what the model reads, without --model 512"),
+    ] = None,
 ) -> None:
     """Print the model's input for a text or a pair: the token, segment and position of each piece."""
-    from bertsmith.text.pack import pack_rows
+    from bertsmith.text.pack import MODEL_LIMIT, pack_rows
 
     tokenizer = tokenizer_from(vocab, model, cased)
     _warn_of_casing(tokenizer)
+    longest = MODEL_LIMIT if model is None else _longest_row(model)
+    max_length = longest if max_length is None else max_length
     pieces = tokenizer.vocabulary.pieces
     rows = pack_rows(
         [tokenizer.encode(first, special_tokens=True)],
         None if second is None else [tokenizer.encode(second, special_tokens=True)],
         template=tokenizer.template,
         max_length=max_length,
+        model_limit=longest,
     )
     table = [
         (pieces[token], token, segment, position)
@@ -119,6 +125,23 @@ def _tokenizer_of(model: str) -> "Tokenizer":
 
         raise no_vocabulary(model)
     return tokenizer
+
+
+def _longest_row(model: str) -> int:
+    """The maximum number of tokens that a model reads at once: of its encoder, or less if it was fine-tuned on less."""
+    from bertsmith.checkpoints.architectures import read_config
+    from bertsmith.checkpoints.load import load_any
+    from bertsmith.checkpoints.metadata import read_metadata
+    from bertsmith.files import read_json
+
+    folder = Path(model)
+    if (folder / "config.json").exists():
+        config, metadata = read_config(read_json(folder / "config.json")), read_metadata(folder)
+    else:
+        loaded = load_any(model)
+        config, metadata = loaded.config, loaded.metadata
+    settings = (metadata.spec or {}).get("settings") or {}
+    return min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
 
 
 def count_lines(stream: BinaryIO) -> int | None:

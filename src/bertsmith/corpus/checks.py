@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
@@ -22,6 +23,7 @@ from bertsmith.text.vocabulary import casing_mismatch
 LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Smallest sentence length, in tokens, of each bin of the histogram."""
 
+_SPLIT = ("prose", "texts", "wrapped", "paragraphs")  # forms whose text is split into sentences
 _SHOWN_REPEATS = 5
 _SHOWN_CHARACTERS = 60
 
@@ -43,6 +45,7 @@ class DoctorReport:
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
         read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
+        form: the setting `form` with which the files were read.
     """
 
     folder: str
@@ -66,6 +69,7 @@ class DoctorReport:
     held_out: dict[str, Any]
     read: dict[str, Any]
     casing: str
+    form: str
 
     def to_dict(self) -> dict[str, Any]:
         """All numbers and the advice, as plain values for JSON."""
@@ -122,8 +126,8 @@ class DoctorReport:
         yield (
             asked > 0 and not asked / 2 <= kept <= 2 * asked,
             f"{100 * kept:.2g} % of the text is held out instead of the requested {100 * asked:g} %, because whole"
-            " documents are drawn, and there are few of them or their lengths differ widely. Add more text, put blank"
-            " lines between documents, or try another --held-out",
+            " documents are drawn, and there are few of them or their lengths differ widely."
+            f" {self._more_documents()}, or try another --held-out",
         )
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
@@ -133,22 +137,31 @@ class DoctorReport:
         yield self.repeated_documents > 0, "some documents occur more than once; remove the copies"
         yield (
             self.one_sentence_documents > 0.5 * self.documents,
-            "most documents are a single sentence, so there is no next sentence to predict. Put blank lines only"
-            " between documents, or train without next-sentence prediction",
+            "most documents are a single sentence, so there is no next sentence to predict. "
+            + (
+                "Put blank lines only between documents"
+                if BY_BLANK_LINES in self._divisions
+                else "Use longer documents"
+            )
+            + ", or train without next-sentence prediction",
         )
         yield (
             self.documents == 1,
-            "there is only one document, so random next sentences come from the same text. Put blank lines between"
-            " documents",
+            f"there is only one document, so random next sentences come from the same text. {self._more_documents()}",
         )
         yield (
             long > 0.01 * self.sentences,
-            "many sentences are longer than 512 tokens; the text was probably not split into sentences. Read it with"
-            " --form prose",
+            "many sentences are longer than 512 tokens; "
+            + (
+                "look for lists, tables and text without punctuation"
+                if self.form in _SPLIT
+                else "the text was probably not split into sentences. Read it with --form prose"
+            ),
         )
         yield (
             short > 0.5 * self.sentences,
-            "most sentences are shorter than 4 tokens, perhaps wrapped lines or tables. Read prose with --form prose",
+            "most sentences are shorter than 4 tokens, perhaps "
+            + ("lists or tables" if self.form in _SPLIT else "wrapped lines or tables. Read prose with --form prose"),
         )
         yield (
             self.unknown_tokens > 0.01 * self.tokens,
@@ -179,6 +192,19 @@ class DoctorReport:
             self.read.get("cut_lines", 0) + self.read.get("cut_documents", 0) > 0,
             "lines or documents were too long and were cut; see inputs.jsonl for the files",
         )
+
+    @property
+    def _divisions(self) -> dict[str, int]:
+        """Text files by what divides them into documents; folders written by earlier versions do not record it."""
+        return dict(self.read.get("divisions", {BY_BLANK_LINES: 1}))
+
+    def _more_documents(self) -> str:
+        """How to get more documents from the text, as the files were read."""
+        if self._divisions.get(BY_FILES):
+            return "A file of prose is one document: if its blank lines divide documents, read it with --form texts"
+        if self._divisions.get(BY_BLANK_LINES):
+            return "Put blank lines between documents, or add text"
+        return "Add text"
 
 
 def check_corpus(
@@ -241,6 +267,7 @@ def check_corpus(
         overlaps=tuple(one.result() for one in sets),
         held_out=dict(corpus.manifest.get("held_out", {})),
         read=corpus.manifest["read"],
+        form=str(corpus.manifest["settings"].get("form", "auto")),
         casing=casing_mismatch(corpus.vocabulary, lowercase=corpus.rules.lowercase) or "",
     )
 

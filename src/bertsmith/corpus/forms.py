@@ -7,18 +7,30 @@
 The rule ignores blank lines. If one line in five continues on the next one (it has no final punctuation, and the next
 line begins with a lowercase letter), the text is wrapped. Otherwise, if one in five contains more than one sentence,
 each line is a paragraph. Otherwise each line is a sentence. The setting `form` overrides the rule.
+
+What divides a file into documents is found as well:
+
+* `marks`: lines `<doc ...>` and `</doc>` around each document, as WikiExtractor writes them. They are not text.
+* `blank lines`: in `lines` form; in `paragraphs` form if at least half of the runs of lines between blank lines have
+  several lines, since a blank line then does not divide paragraphs, which lines already do; and for `texts`, which is
+  prose whose blank lines divide documents.
+* `files`: otherwise, a file is one document.
 """
 
 import re
 
 from bertsmith.corpus.sentences import split_sentences
 
-FORMS = ("auto", "lines", "prose", "wrapped", "paragraphs", "jsonl")
+FORMS = ("auto", "lines", "prose", "texts", "wrapped", "paragraphs", "jsonl")
 SAMPLE_CHARACTERS = 2**18
+
+BY_MARKS, BY_BLANK_LINES, BY_FILES = "marks", "blank lines", "files"
 
 _SHARE = 0.2
 _FINAL = re.compile(r"[.!?…。！？।॥؟۔:;][\"'”’»)\]」』）*_]*$")
 _BLANK_LINES = re.compile(r"\n\s*\n")
+_BLANK_LINE = re.compile(r"^[^\S\n]*\n", re.MULTILINE)
+_MARK = re.compile(r"^[^\S\n]*(?:<doc\b[^>\n]*>|</doc>)[^\S\n]*(?:\n|\Z)", re.MULTILINE)
 
 
 def find_form(text: str, form: str = "auto") -> str:
@@ -26,7 +38,7 @@ def find_form(text: str, form: str = "auto") -> str:
 
     Args:
         text: with `\n` as line end; the last line may be cut off.
-        form: `auto`, or `prose` if a line is known not to be a sentence.
+        form: `auto`, or `prose` or `texts` if a line is known not to be a sentence.
 
     >>> find_form("The boat came home.\nNobody was in it.\n\nA new story.\n")
     'lines'
@@ -35,16 +47,53 @@ def find_form(text: str, form: str = "auto") -> str:
     >>> find_form("The boat came home. Nobody was in it.\nIt rained.\n")
     'paragraphs'
     """
-    sample = text[:SAMPLE_CHARACTERS]
+    sample = _MARK.sub("\n", text[:SAMPLE_CHARACTERS])
     if _share_that_goes_on(sample) >= _SHARE:
         return "wrapped"
-    if form == "prose":
+    if form in ("prose", "texts"):
         return "paragraphs"
     lines = [line for line in sample.split("\n") if line.strip()]
     if len(sample) < len(text) and len(lines) > 1:
         lines.pop()
     several = sum(len(split_sentences(line)) > 1 for line in lines)
     return "paragraphs" if lines and several >= _SHARE * len(lines) else "lines"
+
+
+def find_division(text: str, form: str, wanted: str = "auto") -> str:
+    r"""What divides a file into documents: `marks`, `blank lines` or `files`, detected from its beginning.
+
+    Args:
+        text: with `\n` as line end; the last line may be cut off.
+        form: the form of the text, from `find_form` or the settings.
+        wanted: the form in the settings.
+
+    >>> find_division("The boat came home. Nobody was in it.\nIt rained.\n\nA new story. It rained.\nIt ended.\n",
+    ...     "paragraphs")
+    'blank lines'
+    >>> find_division("The boat came home. Nobody was in it.\n\nIt rained. It rained.\n", "paragraphs")
+    'files'
+    """
+    sample = text[:SAMPLE_CHARACTERS]
+    if _MARK.match(sample.lstrip()):
+        return BY_MARKS
+    if "texts" in (form, wanted) or form == "lines":
+        return BY_BLANK_LINES
+    runs = [run for run in _BLANK_LINES.split(sample.strip()) if run]
+    several = sum("\n" in run for run in runs)
+    return BY_BLANK_LINES if form == "paragraphs" and len(runs) > 1 and several >= len(runs) / 2 else BY_FILES
+
+
+def texts_of(text: str, division: str) -> list[str]:
+    r"""The documents in a text, or their parts in one block of a file; parts may be empty.
+
+    >>> texts_of("<doc id='1'>\nOne.\n\nTwo.\n</doc>\n", "marks")
+    ['', 'One.\n\nTwo.\n', '']
+    >>> texts_of("One.\nTwo.\n\nThree.\n", "blank lines")
+    ['One.\nTwo.\n', 'Three.\n']
+    """
+    if division == BY_FILES:
+        return [text]
+    return (_MARK if division == BY_MARKS else _BLANK_LINE).split(text)
 
 
 def paragraphs_of(text: str, form: str) -> list[str]:

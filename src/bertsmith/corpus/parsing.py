@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from bertsmith.corpus.forms import find_form, paragraphs_of
+from bertsmith.corpus.forms import BY_FILES, BY_MARKS, find_form, paragraphs_of, texts_of
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.sources import encoding_errors
 from bertsmith.errors import InputError
+
+_SHOWN_FIELDS = 12  # of a record, in a message
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +24,7 @@ class TextBlock:
         data: bytes; for records, values of the column; for documents, `Document` objects.
         line: the number of its first line or record, from 1.
         ends: whether a document that is still open at its end is complete.
+        division: what divides text into documents, see `forms`.
         column: the column of JSON Lines to read, or "" to detect it.
         split: whether text is split into sentences, or kept as it is (`lines`).
         read_bytes: the bytes read from disk for it; for documents, their characters.
@@ -32,6 +35,7 @@ class TextBlock:
     data: Any
     line: int
     ends: bool
+    division: str = BY_FILES
     column: str = ""
     split: bool = True
     read_bytes: int = 0
@@ -73,10 +77,9 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
         text = text.removeprefix("\ufeff")
     if block.form == "jsonl":
         return _json_lines(block, text, counts), counts
-    if block.form == "lines":
+    if block.form == "lines" and block.division != BY_MARKS:
         return _documents_of_lines(block, text, counts), counts
-    sentences = [sentence for paragraph in paragraphs_of(text, block.form) for sentence in split_sentences(paragraph)]
-    return [Part(block.source, sentences, block.ends)], counts
+    return _documents_of_prose(block, text), counts
 
 
 def _filled(sentences: Iterable[str]) -> list[str]:
@@ -98,6 +101,19 @@ def _documents_of_lines(block: TextBlock, text: str, counts: BlockCounts) -> lis
     if block.ends:
         parts.append(Part(block.source, [], ends=True))
     return parts
+
+
+def _documents_of_prose(block: TextBlock, text: str) -> list[Part]:
+    """The texts of the documents in a block, as sentences; the last one may continue in the next block."""
+    parts = []
+    for one in texts_of(text, block.division):
+        paragraphs = paragraphs_of(one, block.form)
+        if block.form == "lines":
+            sentences = _filled(paragraphs)
+        else:
+            sentences = [sentence for paragraph in paragraphs for sentence in split_sentences(paragraph)]
+        parts.append(Part(block.source, sentences, ends=True))
+    return [*parts[:-1], parts[-1]._replace(ends=block.ends)]
 
 
 def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
@@ -139,7 +155,7 @@ def _column(record: dict[str, Any], wanted: str, where: str) -> str:
             return name
     raise InputError(
         expected=f"a column {wanted or 'text'!r} in {where}",
-        found=f"{', '.join(map(repr, record)) or 'none'}",
+        found=", ".join(map(repr, list(record)[:_SHOWN_FIELDS])) or "none",
         fix="name the column with the text (--column)",
     )
 

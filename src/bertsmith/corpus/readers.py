@@ -4,9 +4,9 @@ Reading has two stages, so that several processes can share it. `read_blocks` fi
 which is quick and preserves the order; `parsing.parse` extracts the sentences of one block. `read_documents` does both
 in one process.
 
-In `lines` form, a document is the text between blank lines; in prose, the whole file; in JSON Lines and Parquet, one
-record. It ends at the end of its file. (In BERT's original code a document in `lines` form continues in the next file;
-`files_continue` enables that.)
+In `lines` form, a document is the text between blank lines; in prose, the whole file, unless blank lines or marks
+divide it (see `forms`); in JSON Lines and Parquet, one record. It ends at the end of its file. (In BERT's original code
+a document in `lines` form continues in the next file; `files_continue` enables that.)
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from bertsmith.corpus.forms import FORMS, find_form
+from bertsmith.corpus.forms import FORMS, find_division, find_form
 from bertsmith.corpus.parquet import parquet_blocks
 from bertsmith.corpus.parsing import BlockCounts, TextBlock, parse
 from bertsmith.corpus.sources import (
@@ -45,7 +45,7 @@ class ReadingSettings:
     form: str = help_field(
         "auto",
         "layout of .txt files: auto, lines (one sentence per line, a blank line between documents), "
-        "prose, wrapped, paragraphs or jsonl",
+        "prose, texts (prose, a blank line between documents), wrapped, paragraphs or jsonl",
     )
     column: str = help_field(
         "", "column of .jsonl and .parquet files with a text or a list of sentences; default: detected"
@@ -73,13 +73,14 @@ class Document:
 
 @dataclasses.dataclass(frozen=True)
 class FileRead:
-    """The record of a file that was read to its end."""
+    """The record of a file that was read to its end; `division` is what divides its text into documents."""
 
     name: str
     form: str
     bytes: int
     digest: str
     cuts: int
+    division: str = ""
 
 
 @dataclasses.dataclass
@@ -96,6 +97,9 @@ class ReadReport:
     cut_documents: int = dataclasses.field(
         default=0, metadata={"help": f"cuts of documents at {MOST_SENTENCES} sentences"}
     )
+    divisions: dict[str, int] = dataclasses.field(
+        default_factory=dict, metadata={"help": "text files by what divides them into documents"}
+    )
 
     def add_counts(self, counts: BlockCounts) -> None:
         """Adds the counts of one block."""
@@ -111,6 +115,8 @@ class ReadReport:
             self.files += 1
             self.bytes += file.bytes
             self.cut_lines += file.cuts
+            if file.division:
+                self.divisions[file.division] = self.divisions.get(file.division, 0) + 1
 
 
 def read_documents(
@@ -186,11 +192,11 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
     cuts = Cuts()
     with SourceStream(source) as stream:
         if source.kind == "parquet":
-            form = "records"
+            form, division = "records", ""
             blocks: Iterator[Any] = parquet_blocks(stream, settings.column)
         else:
             head = _head(stream)
-            form = _form(source, settings, head)
+            form, division = _form(source, settings, head)
             longest = LONGEST_RECORD if form == "jsonl" else LONGEST_LINE
             blocks = text_blocks(stream, cuts, head=head, by_paragraph=form == "wrapped", longest=longest)
         line, before = 1, 0
@@ -202,6 +208,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
                 data,
                 line,
                 ends=is_last and last_line_ends,
+                division=division,
                 column=settings.column,
                 split=settings.form != "lines",
                 read_bytes=stream.count - before,
@@ -212,7 +219,7 @@ def _file_blocks(source: Source, settings: ReadingSettings) -> Iterator[TextBloc
             raise UnreadableError("no records")
         if form == "jsonl" and cuts.count:
             raise UnreadableError(f"a JSON line of more than {LONGEST_RECORD} bytes")
-        yield FileRead(source.shown, form, stream.count, stream.digest, cuts.count)
+        yield FileRead(source.shown, form, stream.count, stream.digest, cuts.count, division)
 
 
 def _head(stream: SourceStream) -> bytes:
@@ -224,13 +231,13 @@ def _head(stream: SourceStream) -> bytes:
     return head
 
 
-def _form(source: Source, settings: ReadingSettings, head: bytes) -> str:
+def _form(source: Source, settings: ReadingSettings, head: bytes) -> tuple[str, str]:
+    """The form of a file, and what divides it into documents; "" for records."""
     if source.kind == "jsonl" or settings.form == "jsonl":
-        return "jsonl"
-    if settings.form in ("auto", "prose"):
-        text = head.decode("utf-8-sig", "ignore").replace("\r\n", "\n").replace("\r", "\n")
-        return find_form(text, settings.form)
-    return settings.form
+        return "jsonl", ""
+    text = head.decode("utf-8-sig", "ignore").replace("\r\n", "\n").replace("\r", "\n")
+    form = find_form(text, settings.form) if settings.form in ("auto", "prose", "texts") else settings.form
+    return form, find_division(text, form, settings.form)
 
 
 def _with_last(blocks: Iterable[Any]) -> Iterator[tuple[Any, bool]]:

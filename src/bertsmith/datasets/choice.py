@@ -11,13 +11,14 @@ from pathlib import Path
 
 from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ChoiceExample, ExampleFile
-from bertsmith.datasets.file_text import brief, file_text, line_of, looks_like_json, parse_json, suffix_of
+from bertsmith.datasets.file_text import brief, clean, file_text, line_of, looks_like_json, parse_json, suffix_of
 from bertsmith.datasets.tables import Row, read_table, show_columns, tsv_cells
 from bertsmith.errors import InputError
 from bertsmith.progress import counted
 
 CONTEXT_COLUMNS = ("sent1", "startphrase", "context", "prompt", "question")
 FEWEST_ENDINGS = 2
+LONGEST_NUMBER = 9  # digits of the number of an ending; Python refuses to read numbers of thousands of digits
 
 _ENDING = re.compile(r"ending_?(\d+)")
 _CODAH_OTHERS = 3  # category, context and label
@@ -129,13 +130,13 @@ def _endings(values: Mapping[str, str], numbered: Sequence[tuple[int, str]], pla
             found=brief(values["endings"]),
             fix='write ["...", "..."]',
         )
-    return endings
+    return [clean(ending) for ending in endings]
 
 
 def _gold(label: str, num_endings: int, place: str) -> int:
     """The number of the correct ending."""
     label = label.strip()
-    if not (label.isascii() and label.isdigit()) or int(label) >= num_endings:
+    if not (label.isascii() and label.isdigit() and len(label) <= LONGEST_NUMBER) or int(label) >= num_endings:
         raise InputError(
             expected=f"the number of an ending, 0 to {num_endings - 1}, as label in {place}",
             found=brief(label),

@@ -338,7 +338,7 @@ def _gold(task: GlueTask, cell: str, place: str) -> str | float:
         value = float(cell)
     except ValueError:
         value = math.nan
-    if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY:
+    if not LOWEST_SIMILARITY <= value <= HIGHEST_SIMILARITY or "_" in cell:
         raise InputError(
             expected=f"a number from 0 to 5 in {place}", found=brief(cell), fix="restore the official file"
         )

@@ -10,11 +10,12 @@ from bertsmith.metrics.entities import entity_spans, scheme_errors, scheme_of
 from bertsmith.progress import counted, warn
 
 MOST_LABELS = 1000
+LONGEST_LABEL = 1000  # characters; a longer value is a text
 _MOST_NAMED = 10  # labels that a message lists individually
 
 
 def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
-    """The labels of the training examples, sorted by name (numbers by value).
+    """The labels of the training examples, sorted by name (numbers by value, then by name).
 
     Raises:
         InputError: there is only one label, or too many for classes.
@@ -30,7 +31,13 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
             fix="check the label column (--label-column)",
         )
     _warn_of_case(names)
-    return tuple(sorted(names, key=int)) if all(name.isdecimal() for name in names) else tuple(sorted(names))
+    if "-" in names and "+" not in names:
+        warn(
+            "'-' is learned as a class; if it marks rows without a label, remove them (in a column gold_label, it does)"
+        )
+    # `1` and `01` have one value but are two labels: the text breaks the tie, so the order depends on the names alone.
+    by_value = all(name.isdecimal() and len(name) <= LONGEST_LABEL for name in names)
+    return tuple(sorted(names, key=lambda name: (int(name) if by_value else 0, name)))
 
 
 def tag_labels(sentences: Sequence[TaggedExample]) -> tuple[str, ...]:
@@ -84,13 +91,16 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
-def check_known(examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label") -> None:
+def check_known(
+    examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label", fixed: str = ""
+) -> None:
     """Returns if all gold labels can be learned or scored; in scoring alone, unknown labels count as misses.
 
     Args:
         labels: the known labels.
         training: the examples are training examples.
         what: the word for a label in messages.
+        fixed: the name of the task if its labels are fixed; otherwise they come from a training file.
 
     Raises:
         InputError: a training example has an unknown label, or no example has a known one.
@@ -110,7 +120,12 @@ def check_known(examples: Sequence[Example], labels: Sequence[str], *, training:
         raise InputError(
             expected=f"a known {what} in {places[first]}",
             found=repr(first) if times.total() == 1 else _listed(f"{name!r} {_often(n)}" for name, n in times.items()),
-            fix=nearest(first, labels) + f"; {what}s come from the training file",
+            fix=f"{nearest(first, labels)}; "
+            + (
+                f"the {what}s of {fixed} are fixed: for others, use --task classification"
+                if fixed
+                else f"{what}s come from the training file"
+            ),
         )
     named = _listed(
         f"{name!r} ({_often(count)}, {'in' if count == 1 else 'first in'} {places[name]})"

@@ -11,6 +11,8 @@ from bertsmith.datasets.file_text import brief, clean, file_text, parse_json, wa
 from bertsmith.errors import InputError
 from bertsmith.progress import counted
 
+_FIXES: dict[object, str] = {bool: "write true or false", int: "write a whole number"}
+
 
 def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> ExampleFile:
     """The questions of a v1.1 or v2.0 file, with or without answers.
@@ -34,22 +36,23 @@ def read_squad(path: Path, *, gold: bool = False, training: bool = False) -> Exa
     moved: list[tuple[str, str]] = []
     lost: list[tuple[str, str]] = []
     for context, record, where in _records(path, content):
-        name = str(_field(record, "id", (str, int), where))
+        name = _name(record, where)
         question = clean(_field(record, "question", str, where))
         place = f"question {name!r} of '{shown(str(path))}'"
-        is_impossible = bool(record.get("is_impossible", False))
+        is_impossible = "is_impossible" in record and _field(record, "is_impossible", bool, place)
         found: list[Answer] = []
         absent: list[str] = []
         for item in [] if is_impossible else _answers(record, place):
             if training and found:
                 break
             text = clean(_field(item, "text", str, place))
-            answer = _locate(context, text, item.get("answer_start"))
+            start = None if item.get("answer_start") is None else _field(item, "answer_start", int, place)
+            answer = _locate(context, text, start)
             if answer is None:
                 absent.append(text)
                 continue
-            if answer.start != item.get("answer_start"):
-                moved.append((place, f"{brief(text)} from {item.get('answer_start')} to {answer.start}"))
+            if answer.start != start:
+                moved.append((place, f"{brief(text)} from {start} to {answer.start}"))
             found.append(answer)
         kept = [] if training else [text for text in absent if text.strip()]
         if reason := _refusal(
@@ -121,33 +124,47 @@ def _answers(record: Mapping[str, Any], place: str) -> list[Any]:
     return _field(record, "answers", list, place) if "answers" in record else []
 
 
+def _name(record: Any, where: str) -> str:
+    """The id of a question, which becomes part of files that are UTF-8."""
+    name = str(_field(record, "id", (str, int), where))
+    if clean(name) != name:
+        raise InputError(
+            expected=f"an id of whole characters in {where}",
+            found=f"{brief(name)}, which has half of a surrogate pair",
+            fix="rename the question",
+        )
+    return name
+
+
 def _field(value: Any, name: str, kind: type | tuple[type, ...], where: str) -> Any:
-    """The value of a field of a record, which must be of this type."""
+    """The value of a field of a record, which must be of this type; true and false are no numbers."""
     if not isinstance(value, dict):
         found = f"{brief(value)} instead of a record"
     elif name not in value:
         found = f"only {', '.join(map(brief, list(value)[:8])) or 'an empty record'}"
-    elif not isinstance(value[name], kind):
+    elif not isinstance(value[name], kind) or (isinstance(value[name], bool) and kind is not bool):
         found = f"the value {brief(value[name])}"
     else:
         return value[name]
     raise InputError(
-        expected=f"the field {name!r} of the SQuAD format in {where}", found=found, fix="name a file of questions"
+        expected=f"the field {name!r} of the SQuAD format in {where}",
+        found=found,
+        fix=_FIXES.get(kind, "name a file of questions"),
     )
 
 
-def _locate(context: str, text: str, start: Any) -> Answer | None:
+def _locate(context: str, text: str, start: int | None) -> Answer | None:
     """The answer at `start`, or else its nearest occurrence; None if it does not occur in the context.
 
     Whitespace in the context may differ from that in the text, in kind and in length.
     """
-    if isinstance(start, int) and start >= 0 and text.strip() and context.startswith(text, start):
+    if start is not None and start >= 0 and text.strip() and context.startswith(text, start):
         return Answer(text, start)
     words = text.split()
     if not words:
         return None
     # Overlapping occurrences are found, too, because a look-ahead consumes no characters.
     pattern = re.compile("(?=(" + r"\s+".join(map(re.escape, words)) + "))")
-    wanted = start if isinstance(start, int) else 0
+    wanted = 0 if start is None else start
     match = min(pattern.finditer(context), key=lambda found: abs(found.start() - wanted), default=None)
     return None if match is None else Answer(match[1], match.start())

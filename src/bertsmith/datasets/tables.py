@@ -9,10 +9,10 @@ import dataclasses
 import io
 import itertools
 import json
-import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +30,7 @@ from bertsmith.datasets.file_text import (
     suffix_of,
     unpacked,
 )
+from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell
 from bertsmith.errors import InputError, nearest
 from bertsmith.progress import counted, tell, warn
 
@@ -60,7 +61,6 @@ LABEL_COLUMNS = "label labels class classes category categories gold_label targe
 NUMBER_COLUMNS = "score label rating similarity relatedness_score value target stars".split()
 ID_COLUMNS = "id guid index idx pair_id".split()
 
-Target = Literal["label", "labels", "number"]
 _WITH_HEADER = (".csv", ".tsv")
 _SHOWN_COLUMNS = 12
 _PARQUET_ROWS = 1024
@@ -120,6 +120,21 @@ def show_columns(names: Iterable[str]) -> str:
     return "columns " + ", ".join(listed[:_SHOWN_COLUMNS]) + rest
 
 
+def nearest_column(name: str, columns: Collection[str]) -> str:
+    """The fix for an unknown column: the nearest name, unless there are more columns than a message shows."""
+    return nearest(name, columns) if 0 < len(columns) <= _SHOWN_COLUMNS else "name one of the columns"
+
+
+def first_double(names: Sequence[str]) -> str:
+    """The first name that occurs again later, or "" if there is none; blank names may repeat.
+
+    >>> first_double(["a", "b", "", "b", "a", ""])
+    'a'
+    """
+    counts = Counter(names)
+    return next((name for name in names if name and counts[name] > 1), "")
+
+
 def read_texts(
     path: Path,
     *,
@@ -129,6 +144,8 @@ def read_texts(
     target: Target | None = "label",
 ) -> ExampleFile:
     """The texts, or pairs of texts, of a table. A row with an empty text is skipped and listed.
+
+    So is a row with `-` in a column `gold_label`, which is how SNLI marks pairs without a gold label.
 
     Args:
         text_column, pair_column, label_column: column names; if None, guessed from common names. A text column without
@@ -153,7 +170,11 @@ def read_texts(
     examples, skipped = [], []
     for number, row in enumerate(itertools.chain([first_row], rows)):
         cells = [_cell(row, name) for name in texts]
-        gold = _gold(_cell(row, label), row.place, target) if target and label else None
+        cell = _cell(row, label) if label else ""
+        if _plain(label) == "gold_label" and cell.strip() == NO_GOLD:
+            skipped.append((row.place, f"the label {NO_GOLD!r}, on which the annotators did not agree"))
+            continue
+        gold = gold_of_cell(cell, row.place, target) if target else None
         if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
             skipped.append((row.place, f"empty text in column {empty[0]!r}"))
             continue
@@ -169,7 +190,7 @@ def read_texts(
     if not examples:
         raise InputError(
             expected=f"rows with text in '{shown(str(path))}'",
-            found=f"{counted(len(skipped), 'row')}, none with text",
+            found=f"{counted(len(skipped), 'row')}, none with text" + (" and a gold label" if target else ""),
             fix="name another file or text_column",
         )
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
@@ -207,11 +228,11 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
     """The rows below the header, keyed by its names."""
     header_line, header = next(rows)
     header = [name.strip() for name in header]
-    doubled = [name for name in header if name and header.count(name) > 1]
+    doubled = first_double(header)
     if doubled or not any(header):
         raise InputError(
             expected=f"unique column names in {line_of(path, header_line)}",
-            found=f"{doubled[0]!r} twice" if doubled else "a blank line",
+            found=f"{brief(doubled)} twice" if doubled else "a blank line",
             fix="give each column a unique name",
         )
     is_empty = True
@@ -269,7 +290,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return clean(value)
-    return "" if value is None else json.dumps(value, ensure_ascii=False, default=str)
+    return "" if value is None else clean(json.dumps(value, ensure_ascii=False, default=str))
 
 
 def _plain(name: str) -> str:
@@ -324,7 +345,7 @@ def _require_column(path: Path, columns: Sequence[str], name: str) -> None:
         raise InputError(
             expected=f"the column {name!r} in '{shown(str(path))}'",
             found=show_columns(columns),
-            fix=nearest(name, columns) if len(columns) <= _SHOWN_COLUMNS else "name one of them",
+            fix=nearest_column(name, columns),
         )
 
 
@@ -345,32 +366,3 @@ def _only(
         fix=f"name it with --{option.replace('_', '-')}"
         + ("; the first line must name the columns" if suffix_of(path) in _WITH_HEADER and not found else ""),
     )
-
-
-def _gold(cell: str, place: str, target: Target) -> str | float | tuple[str, ...]:
-    """The label in a cell."""
-    cell = cell.strip()
-    if target == "labels":
-        return _several(cell, place)
-    if not cell:
-        raise InputError(expected=f"a label in {place}", found="an empty cell", fix="fill it in, or remove the row")
-    if target == "label":
-        return cell
-    try:
-        number = float(cell)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number) or "_" in cell:
-        raise InputError(expected=f"a number in {place}", found=brief(cell), fix="write it as 2.5")
-    return number
-
-
-def _several(cell: str, place: str) -> tuple[str, ...]:
-    """The distinct names in a cell, in order."""
-    if cell.startswith("["):
-        names = parse_json(cell, place)
-        if not all(isinstance(name, str | int) for name in names):
-            raise InputError(expected=f"a list of names in {place}", found=brief(cell), fix='write ["a", "b"] or a|b')
-    else:
-        names = cell.split("|")
-    return tuple(dict.fromkeys(name for name in (str(name).strip() for name in names) if name))

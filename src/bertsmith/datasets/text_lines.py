@@ -24,8 +24,8 @@ from bertsmith.corpus.sources import (
     shown,
 )
 from bertsmith.datasets.file_text import brief, clean, looks_like_json, suffix_of
-from bertsmith.datasets.tables import TEXT_COLUMNS, show_columns
-from bertsmith.errors import ConfigError, InputError, nearest
+from bertsmith.datasets.tables import TEXT_COLUMNS, nearest_column, show_columns
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.progress import counted
 
 TABLES = (".csv", ".tsv", ".jsonl", ".parquet")
@@ -151,7 +151,7 @@ class TextLines:
                 raise InputError(
                     expected=f"the column {column!r} in {place}",
                     found=show_columns(record),
-                    fix=nearest(column, record) if record else "correct this line",
+                    fix=nearest_column(column, record),
                 )
             yield _text(record[column], column, place)
 
@@ -218,7 +218,7 @@ class TextLines:
             raise InputError(
                 expected=f"the column {self.column!r} in '{shown(self.path)}'",
                 found=show_columns(names),
-                fix=nearest(self.column, names),
+                fix=nearest_column(self.column, names),
             )
         known = [name for name in names if name.lower() in TEXT_COLUMNS]
         found = ["text"] if "text" in names else known or list(names)

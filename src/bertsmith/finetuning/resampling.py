@@ -1,7 +1,8 @@
 """Resampling of scores: the per-example values from which a score can be recomputed for any subset of examples.
 
 Letter: E examples. Many scores are not means over examples (Matthews, F1 of classes or of entities, correlations), so
-the bootstrap draws rows of per-example values and computes the score from them.
+the bootstrap draws rows of per-example values and computes the score from them. A proportion of right examples has an
+exact interval, which needs no draws.
 """
 
 import functools
@@ -16,7 +17,7 @@ from bertsmith.metrics.answers import exact_match
 from bertsmith.metrics.entities import entity_spans
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.metrics.numbers import NUMBER_METRICS
-from bertsmith.metrics.uncertainty import bootstrap_interval
+from bertsmith.metrics.uncertainty import bootstrap_interval, proportion_interval
 
 DRAWS = 2_000
 
@@ -30,11 +31,13 @@ class ScoreRows:
     Attributes:
         rows: float [E] or [E, values per example].
         statistic: computes the score of drawn rows; None for their mean.
+        is_proportion: the score is the mean of rows that are each 0 or 1.
         unit: factor that the scorer applies; SQuAD's reports percentages.
     """
 
     rows: npt.NDArray[np.float64]
     statistic: Statistic | None = None
+    is_proportion: bool = False
     unit: float = 1.0
 
 
@@ -58,22 +61,26 @@ def score_rows(kind: str, metric: str, lines: Sequence[Line], scheme: str = "") 
         if metric == "micro_f1":
             return ScoreRows(rows=np.array([_label_counts(line) for line in lines]), statistic=_f1)
         if metric == "subset_accuracy":
-            return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
+            return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
         return None
     if kind in ("classification", "choice") and metric == "accuracy":
-        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]))
+        return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), is_proportion=True)
     if metric in table:
         rows = np.array(_golds_and_answers(kind, lines))
         return ScoreRows(rows=rows, statistic=functools.partial(_of_columns, table[metric]))
     if kind == "span" and metric == "exact":
-        return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), unit=100.0)
+        return ScoreRows(rows=np.array([float(_is_exact(line)) for line in lines]), is_proportion=True, unit=100.0)
     if kind == "span" and metric == "f1":
         return ScoreRows(rows=np.array([float(line["score"]) for line in lines]), unit=100.0)
     return None
 
 
 def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: str = "") -> dict[str, list[float]]:
-    """Both ends of the 95% confidence interval of each score that can be resampled, in the unit of the score.
+    """Both ends of the 95% confidence interval of each score that has one, in the unit of the score.
+
+    The interval of a proportion is exact, that of other scores comes from the bootstrap. If all draws of the bootstrap
+    give the same score, because every example is right for example, they say nothing about other examples, and the
+    score has no interval.
 
     Args:
         scores: names of scores.
@@ -83,8 +90,12 @@ def intervals(kind: str, scores: Iterable[str], lines: Sequence[Line], scheme: s
     for metric in scores if lines else ():
         made_of = score_rows(kind, metric, lines, scheme)
         if made_of is not None:
-            ends = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
-            found[metric] = [end * made_of.unit for end in ends]
+            if made_of.is_proportion:
+                low, high = proportion_interval(int(made_of.rows.sum()), len(made_of.rows))
+            else:
+                low, high = bootstrap_interval(made_of.rows, made_of.statistic, draws=DRAWS)
+            if low < high:
+                found[metric] = [low * made_of.unit, high * made_of.unit]
     return found
 
 

@@ -181,6 +181,6 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     if metric in report.get("intervals", {}):  # missing in older reports
         score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)
         low, high = report["intervals"][metric]
-        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, resampling the dev examples)"
+        best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
     lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
     return lines

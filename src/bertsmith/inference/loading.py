@@ -13,6 +13,7 @@ from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.model.heads import OwnHead
 from bertsmith.model.our_names import part_of
 from bertsmith.model.prepared import prepare
+from bertsmith.pretraining.objectives import FOLLOWS, OBJECTIVES
 from bertsmith.runtime import choose_inference
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import require_spec
@@ -62,7 +63,8 @@ def load_pretraining_heads(
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or lacks a required head.
     """
-    loaded = load_pretrained(load_any(source))
+    folder = load_any(source)
+    loaded = load_pretrained(folder)
     place = source.path if isinstance(source, ModelFolder) else source
     trained = {part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}
     for head in needs:
@@ -77,4 +79,6 @@ def load_pretraining_heads(
     runtime = choose_inference(device, precision)
     runtime.tell()
     prepare(loaded.model.to(runtime.torch_device), runtime)
-    return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime)
+    objective = OBJECTIVES.get(folder.metadata.objective or "")
+    relation = FOLLOWS if objective is None else objective.relation
+    return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime, relation)

@@ -18,6 +18,7 @@ from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.model.batch import cut_by_tokens, gather_rows
 from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.pretraining.objectives import FOLLOWS
 from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
@@ -63,15 +64,18 @@ class Continuation:
 
     Attributes:
         text: the second text.
-        probability: the probability that it follows, by the next-sentence head.
+        probability: the probability of the relation, by the next-sentence head.
         cut_tokens: tokens of the pair that were truncated.
         first: the first text.
+        relation: what is probable: that the second text `follows` the first rather than being a random one, or, for a
+            model of sentence order, that two neighbours are `in order` rather than swapped.
     """
 
     text: str
     probability: float
     cut_tokens: int
     first: str
+    relation: str = FOLLOWS
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -80,13 +84,21 @@ class Continuation:
             "second": self.text,
             "probability": self.probability,
             "cut_tokens": self.cut_tokens,
+            "relation": self.relation,
         }
 
 
 class PretrainedPredictor:
-    """A pre-trained model that fills masks and scores sentence pairs."""
+    """A pre-trained model that fills masks and scores sentence pairs.
 
-    def __init__(self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime) -> None:
+    Args:
+        relation: what the next-sentence head was trained to judge, see `Continuation`.
+    """
+
+    def __init__(
+        self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime, relation: str = FOLLOWS
+    ) -> None:
+        self.relation = relation
         self.model = model.to(runtime.torch_device)
         self.tokenizer, self.runtime = tokenizer, runtime
 
@@ -217,7 +229,7 @@ class PretrainedPredictor:
             device=self.runtime.device,
         )
         return [
-            Continuation(second, chance, cut, first)
+            Continuation(second, chance, cut, first, self.relation)
             for first, second, chance, cut in zip(
                 firsts, seconds, chances.tolist(), rows.cut_by_row.tolist(), strict=True
             )

@@ -31,7 +31,8 @@ class Evaluation:
         examples: number of examples.
         precision: in which the model was computed.
         scores: by name; fractions, coefficients, or (SQuAD) percentages; also the counts that a scorer returns.
-        intervals: the 95% bootstrap confidence interval of each score, over examples resampled with replacement.
+        intervals: the 95% confidence interval of each score that has one: exact for proportions such as accuracy,
+            from the bootstrap for others; see `finetuning.resampling.intervals`.
         cut_texts, cut_tokens: number of truncated examples, and the tokens they lost in total.
     """
 

@@ -2,8 +2,12 @@
 
 Letter: E examples. The bootstrap draws E examples with replacement, many times, and measures how much the score varies.
 
-Sources: Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13 and 15; Noreen,
-"Computer-Intensive Methods for Testing Hypotheses" (1989), for approximate randomization.
+A proportion, such as accuracy, has an exact interval instead: when all of a few examples are right, all draws are
+equal, as if the score were certain.
+
+Sources: Clopper and Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial" (1934);
+Efron and Tibshirani, "An Introduction to the Bootstrap" (1993), chapters 13 and 15; Noreen, "Computer-Intensive Methods
+for Testing Hypotheses" (1989), for approximate randomization.
 """
 
 import dataclasses
@@ -152,6 +156,29 @@ def bootstrap_interval(
     parts = _draw(len(rows), draws, seed, "bootstrap interval")
     scores = np.array([float(score(rows[chosen])) for part in parts for chosen in part])
     return _middle(scores, confidence)
+
+
+def proportion_interval(right: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The exact (Clopper-Pearson) confidence interval of a proportion: `right` of `total` independent examples.
+
+    Its ends are the proportions under which as many right examples, or as few, have a probability of
+    (1 - confidence) / 2.
+
+    >>> low, high = proportion_interval(8, 8)
+    >>> round(low, 2), high
+    (0.63, 1.0)
+
+    Raises:
+        InputError: there are no examples.
+    """
+    from scipy.special import betaincinv  # the import takes a moment, which predictions need not wait for
+
+    assert 0 <= right <= total, (right, total)
+    _require_examples(np.zeros(total), least=1)
+    tail = (1.0 - confidence) / 2
+    low = 0.0 if right == 0 else float(betaincinv(right, total - right + 1, tail))
+    high = 1.0 if right == total else float(betaincinv(right + 1, total - right, 1.0 - tail))
+    return low, high
 
 
 def _draw(num_examples: int, draws: int, seed: int, purpose: str) -> Iterator[npt.NDArray[np.int64]]:

@@ -66,6 +66,8 @@ PAIRS = LossTerm(
     step_count=attrgetter("step_rows"),
 )
 
+FOLLOWS, IN_ORDER = "follows", "in order"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
@@ -77,6 +79,8 @@ class Objective:
         walk: splits a document into the spans of rows.
         shortest_document: the minimum number of tokens for a document to make a row.
         positive_pairs: the name for pairs with label 1; None if a row has one part.
+        relation: what the head of pairs judges about the second part: that it follows the first, or that both are in
+            order.
         find_targets: returns the function that finds the predicted positions and their gold pieces.
         masks: whether that function masks words, so that the masking settings apply.
         is_causal: whether each token attends only to itself and those to its left.
@@ -88,6 +92,7 @@ class Objective:
     walk: Walk
     shortest_document: int = 1
     positive_pairs: str | None = None
+    relation: str = FOLLOWS
     find_targets: "Callable[[Vocabulary, PretrainingDataSettings], FindTargets]"
     masks: bool = False
     is_causal: bool = False
@@ -170,6 +175,7 @@ OBJECTIVES: dict[str, Objective] = {
             # A pair from one document needs two tokens.
             shortest_document=2,
             positive_pairs="swapped pairs",
+            relation=IN_ORDER,
             find_targets=_masked,
             masks=True,
             terms=(PIECES, PAIRS),

@@ -257,12 +257,13 @@ class FillReply(Reply):
 
 
 class Follows(BaseModel):
-    """The probability that the second text follows the first."""
+    """The probability that the second text follows the first, or that both are in order."""
 
     first: str
     second: str
     probability: float | None
     cut_tokens: int
+    relation: str = Field("follows", description="`in order` for a model of sentence order, otherwise `follows`")
 
 
 class NextReply(Reply):

@@ -2,8 +2,9 @@
 
 Letters: E questions, N windows, T tokens of all windows, B best positions of a window, C candidates.
 
-Source: `write_predictions` in the original run_squad.py. Unlike there, rows have no padding, so no padding position can
-be among the best.
+Source: `write_predictions` in the original run_squad.py. Unlike there, the best starts and ends are chosen among the
+positions where an answer may start and end, so that a question cannot crowd its context out: with a long question, all
+of the best positions of a row may be in it.
 """
 
 import dataclasses
@@ -121,45 +122,61 @@ def candidate_spans(
     """The valid spans among the `n_best` best starts and ends of each window.
 
     A valid span is inside the context, has at most `max_answer` pieces, and its window is the one with the most context
-    for its first piece. Ties are broken by the earlier window, then by the better start.
+    for its first piece. If no window of a question has one, for example because all of the best ends precede the best
+    starts, all of its valid spans are candidates. Ties are broken by the earlier window, then by the better start.
     """
-    found: list[tuple[npt.NDArray[np.generic], ...]] = [(*(np.zeros(0, np.int64),) * 3, np.zeros(0))]
+    found: list[_Spans] = [(*(np.zeros(0, np.int64),) * 3, np.zeros(0))]
     for low in range(0, len(features.lengths), _ROWS_AT_ONCE):
-        found.append(_spans_of_rows(features, logits, np.arange(low, len(features.lengths))[:_ROWS_AT_ONCE], settings))
+        rows = np.arange(low, len(features.lengths))[:_ROWS_AT_ONCE]
+        found.append(_spans_of_rows(features, logits, rows, settings.n_best, settings.max_answer))
+    is_found = np.zeros(num_questions, dtype=np.bool_)
+    for part in found:
+        is_found[features.example_of_row[part[0]]] = True
+    for row in np.nonzero(~is_found[features.example_of_row])[0]:
+        every = int(features.lengths[row])
+        found.append(_spans_of_rows(features, logits, np.array([row]), every, settings.max_answer))
     rows, starts, ends, scores = (np.concatenate(column) for column in zip(*found, strict=True))
     examples = features.example_of_row[rows]
     order = np.lexsort((-scores, examples))
-    borders = np.searchsorted(examples, np.arange(num_questions + 1))
+    borders = np.searchsorted(examples[order], np.arange(num_questions + 1))
     return Candidates(rows[order], starts[order], ends[order], scores[order], borders)
 
 
-def _spans_of_rows(
-    features: EncodedExamples, logits: Logits, rows: Ints, settings: TaskSettings
-) -> tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]:
-    """(row, start, end, score) of the candidates of consecutive rows, not sorted by score."""
+_Spans = tuple[Ints, Ints, Ints, npt.NDArray[np.float64]]
+"""Row, start, end and score of spans."""
+
+
+def _spans_of_rows(features: EncodedExamples, logits: Logits, rows: Ints, count: int, max_answer: int) -> _Spans:
+    """The candidates of consecutive rows among their `count` best starts and ends, not sorted by score."""
     first = cast("Ints", features.extra["first_positions"])[rows, None]
-    has_max_context = cast("npt.NDArray[np.bool_]", features.extra["has_max_context"])
-    lengths, begins = features.lengths[rows, None], features.rows.offsets[rows, None]
-    inside = np.arange(lengths.max()) < lengths  # [n, longest]
-    flat = logits[begins[0, 0] : begins[-1, 0] + lengths[-1, 0]]
-    starts, start_logits = _best(flat[:, 0], inside, settings.n_best)  # [n, B]
-    ends, end_logits = _best(flat[:, 1], inside, settings.n_best)
-    # Rows with fewer than B positions are filled up with positions after their last [SEP].
-    can_start = (starts >= first) & (starts < lengths - 1)
-    can_start &= has_max_context[begins + np.where(can_start, starts, 0)]
-    can_end = (ends >= first) & (ends < lengths - 1)
+    lengths, offsets = features.lengths[rows, None], features.rows.offsets[rows]
+    positions = np.arange(lengths.max())
+    inside = positions < lengths  # [n, longest]
+    flat = slice(offsets[0], offsets[-1] + lengths[-1, 0])
+    can_end = (positions >= first) & (positions < lengths - 1)  # the context, between [SEP] and [SEP]
+    can_start = can_end.copy()
+    can_start[inside] &= cast("npt.NDArray[np.bool_]", features.extra["has_max_context"])[flat]
+    starts, start_logits = _best(logits[flat, 0], inside, can_start, count)  # [n, B]
+    ends, end_logits = _best(logits[flat, 1], inside, can_end, count)
     size = ends[:, None, :] - starts[:, :, None] + 1  # [n, B, B]
-    possible = can_start[:, :, None] & can_end[:, None, :] & (size >= 1) & (size <= settings.max_answer)
+    possible = (size >= 1) & (size <= max_answer)
+    # Rows with fewer than B such positions are filled up with others.
+    possible &= np.take_along_axis(can_start, starts, axis=1)[:, :, None]
+    possible &= np.take_along_axis(can_end, ends, axis=1)[:, None, :]
     row, start, end = np.nonzero(possible)
     return rows[row], starts[row, start], ends[row, end], start_logits[row, start] + end_logits[row, end]
 
 
 def _best(
-    logits: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], count: int
+    logits: npt.NDArray[np.float32], inside: npt.NDArray[np.bool_], allowed: npt.NDArray[np.bool_], count: int
 ) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """The positions of the highest logits of each row, and those logits, [n, B] each; ties go to the first position."""
+    """The allowed positions of the highest logits of each row, and those logits, [n, B] each.
+
+    Ties go to the first position. Positions that are not allowed come last, with a logit of minus infinity.
+    """
     padded = np.full(inside.shape, -np.inf, dtype=np.float32)
     padded[inside] = logits
+    padded[~allowed] = -np.inf
     positions = np.argsort(-padded, axis=1, kind="stable")[:, :count]
     return positions, np.take_along_axis(padded, positions, axis=1).astype(np.float64)
 

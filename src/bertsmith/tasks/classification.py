@@ -25,6 +25,7 @@ from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATUR
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.progress import warn
+from bertsmith.tasks.named_tasks import FIXED_LABELS
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.tokenizer import Tokenizer
@@ -99,7 +100,8 @@ class ClassificationTask(Task):
                         found=str(len(labels_of(example))),
                         fix="correct the row",
                     )
-            check_known(examples, self.spec.labels, training=training)
+            fixed = self.spec.name if self.spec.name in FIXED_LABELS else ""
+            check_known(examples, self.spec.labels, training=training, fixed=fixed)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""

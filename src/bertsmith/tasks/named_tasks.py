@@ -17,6 +17,7 @@ truth
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
@@ -46,10 +47,12 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "claim": ("Not Claim", "Claim"),
     "truth": ("False", "True"),
 }
+FIXED_LABELS = (*GLUE, *PRESETS)
 GENERAL = ("classification", "multi-label", "regression")
 CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
+_MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
 TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
 
 
@@ -131,10 +134,19 @@ def read_examples(
             label_column=columns.label_column,
             target=target,  # type: ignore[arg-type]
         )
-    warn_of_places(f"{path}: {counted(len(found.skipped), 'row')} skipped", found.skipped)
+    warn_of_places(_skipped(path, found.skipped), found.skipped)
     if not found.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
     return found
+
+
+def _skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> str:
+    """How many rows of a file were skipped, and how many for which reason if there are several reasons."""
+    rows = f"{path}: {counted(len(skipped), 'row')} skipped"
+    reasons = Counter(reason for _, reason in skipped).most_common()
+    if len(reasons) < 2:
+        return rows
+    return f"{rows}: " + "; ".join(f"{count:,} with {reason}" for reason, count in reasons[:_MOST_REASONS])
 
 
 def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | None = None) -> TaskSpec:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.progress import counted
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
@@ -57,6 +58,8 @@ def encode_texts(
     first = tokenizer.encode_batch([example.first for example in examples])
     pair = bool(examples) and examples[0].second is not None
     second = tokenizer.encode_batch([example.second or "" for example in examples]) if pair else None
+    if settings.long_text == "error":
+        _refuse_long(examples, first, second, tokenizer, settings.max_length)
     if settings.long_text != "windows":
         rows = pack_rows(
             first,
@@ -73,6 +76,27 @@ def encode_texts(
             fix="choose longest_first, head, tail or head_tail as long_text",
         )
     return _rows_in_windows(first, tokenizer, settings)
+
+
+def _refuse_long(
+    examples: Sequence[TextExample], first: Encoded, second: Encoded | None, tokenizer: Tokenizer, most: int
+) -> None:
+    """Checks that every example fits into one row.
+
+    Raises:
+        InputError: one is too long; the message names its place in the file.
+    """
+    lengths = first.lengths + tokenizer.template.num_special(1 if second is None else 2)
+    lengths = lengths if second is None else lengths + second.lengths
+    too_long = np.flatnonzero(lengths > most)
+    if len(too_long):
+        number = int(too_long[0])
+        more = f", the first of {counted(len(too_long), 'such example')}" if len(too_long) > 1 else ""
+        raise InputError(
+            expected=f"at most {most} tokens in {examples[number].place}, special tokens included",
+            found=f"{lengths[number]}{more}",
+            fix="shorten the text, raise max_length or choose another long_text",
+        )
 
 
 def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSettings) -> tuple[PackedRows, Ints]:

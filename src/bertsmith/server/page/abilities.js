@@ -32,9 +32,10 @@ export const ABILITIES = [
     fields: () => [FIRST, SECOND],
     examples: () => examples.CONTINUATIONS,
     body: ({ text, pair }) => ({ pairs: [[text, pair]] }),
-    show: ({ predictions: [{ probability }] }) => [
-      bars([["It follows", probability], ["It does not", 1 - probability]], [probability >= 0.5 ? "It follows" : "It does not"]),
-    ],
+    show: ({ predictions: [{ probability, relation }] }) => {
+      const [yes, no] = relation === "in order" ? ["In order", "Swapped"] : ["It follows", "It does not"];
+      return [bars([[yes, probability], [no, 1 - probability]], [probability >= 0.5 ? yes : no])];
+    },
   },
   {
     id: "classify",
