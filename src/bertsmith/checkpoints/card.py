@@ -77,7 +77,7 @@ def write_card(
         _what(config, tensors, tokenizer, metadata),
         *_scores(metadata),
         *_training(metadata),
-        _use(tensors, metadata, library),
+        _use(config, tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
         "The licence, the language, what the model should and should not be used for, and who would be harmed by its "
         "mistakes: add them here before you share it. A model reproduces its training texts, including their biases.",
@@ -185,7 +185,7 @@ def _training(metadata: ModelMetadata) -> Iterator[str]:
         yield "## Training\n\n" + "\n".join(known)
 
 
-def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
+def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     if library == "onnx":
         return f"## Use\n\n```python\n{_SESSION}```\n\n{LIBRARIES[library]} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
@@ -206,8 +206,18 @@ def _use(tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -
     return (
         f"## Use\n\n```console\n$ {command}\n```\n\n"
         f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```\n\n"
-        f"{LIBRARIES[library]} {_PROGRAMS}"
+        f"{_other_library(config, tensors, library)} {_PROGRAMS}"
     )
+
+
+def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], library: str) -> str:
+    """What the other library does with the files."""
+    if library == "transformers" and config.is_causal and _has(tensors, "classifier") and _has(tensors, "pooler"):
+        return (
+            "It does not load in `transformers` with the same answers: the model reads from left to right, so its head "
+            "reads the last token of a text, where `transformers` reads the first."
+        )
+    return LIBRARIES[library]
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

@@ -49,7 +49,7 @@ class RegressionTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output on the pooled [CLS]."""
+        """A linear layer with one output on the pooled vector of a row."""
         return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
