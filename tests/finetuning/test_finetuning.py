@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.errors import ConfigError, RunError
+from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.finetuning.finished_run import table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
@@ -273,3 +273,27 @@ def test_the_best_score_comes_with_its_interval() -> None:
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
         "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, resampling the dev examples); 1,234 tokens/s",
     ]
+
+
+@pytest.mark.parametrize("label", [1e300, -1e16, float("nan"), float("inf")])
+def test_a_gold_number_that_fp32_cannot_square_is_refused_with_its_place(tmp_path: Path, label: float) -> None:
+    base = write_base_model(tmp_path / "base")
+    train = examples_of("number", 8)
+    train[3] = dataclasses.replace(train[3], label=label)
+    data = TaskData(train=train, dev=examples_of("number", 4, seed=1))
+    with pytest.raises(InputError, match=r"a number from -1e\+15 to 1e\+15 in line 4 of 'samples'; found"):
+        finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, seeds=1)
+    assert not (tmp_path / "run").exists()
+    data = TaskData(train=examples_of("number", 8), dev=train)
+    with pytest.raises(InputError, match="in line 4 of 'samples'"):
+        finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, seeds=1)
+
+
+def test_a_model_that_overflows_at_every_step_ends_as_a_failure(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", scale=3e38)
+    data = TaskData(train=examples_of("number", 16), dev=examples_of("number", 4, seed=1))
+    settings = dataclasses.replace(SETTINGS, epochs=1)
+    with pytest.raises(TrainingError, match="2 steps, all skipped, so nothing was learned"):
+        finetune(base, SPECS["number"], TaskData(train=data.train, dev=[]), tmp_path / "run", settings, seeds=1)
+    assert not (tmp_path / "run" / "model").exists()
+    assert not (tmp_path / "run" / "report.json").exists()

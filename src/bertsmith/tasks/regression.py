@@ -21,6 +21,8 @@ from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.tokenizer import Tokenizer
 
+LARGEST = 1e15  # of a gold value: sums of squared errors stay finite in fp32
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NumberPrediction(Prediction):
@@ -58,9 +60,11 @@ class RegressionTask(Task):
         if gold:
             for example in examples:
                 assert isinstance(example, TextExample)
-                if not isinstance(example.label, float):
+                if not (isinstance(example.label, float) and abs(example.label) <= LARGEST):
                     raise InputError(
-                        expected=f"a number in {example.place}", found=repr(example.label), fix="correct the row"
+                        expected=f"a number from {-LARGEST:g} to {LARGEST:g} in {example.place}",
+                        found=repr(example.label),
+                        fix="correct the row, or scale the numbers",
                     )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
