@@ -110,9 +110,12 @@ def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
     return whole[features.read] if kind == "tags" else whole
 
 
+@pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("kind", SPECS)
-def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(kind: str, tmp_path: Path) -> None:
-    folder, model = task_folder(tmp_path / "model", kind)
+def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(
+    kind: str, is_causal: bool, tmp_path: Path
+) -> None:
+    folder, model = task_folder(tmp_path / "model", kind, dataclasses.replace(CONFIG, is_causal=is_causal))
     write_fp32(folder, SPECS[kind].kind, tmp_path / "model.onnx")
     features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
     ours = task_logits(model, features, choose("cpu", "fp32"))
@@ -163,11 +166,11 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object
     with torch.inference_mode():
         hidden = model(flat(rows))
     np.testing.assert_allclose(found["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
-    # The last layer of a pooled head computes only [CLS].
+    # The last layer of a pooled head computes only the position that represents a row.
     classifier = {"classifier.weight": torch.eye(2, config.hidden_size), "classifier.bias": torch.zeros(2)}
     onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
     with torch.inference_mode():
-        pooled = model.pool(hidden[flat(rows).first_positions])[:, :2]
+        pooled = model.pool(hidden[model.read_of_rows(flat(rows)).positions])[:, :2]
     np.testing.assert_allclose(session_runner(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
 
 

@@ -9,19 +9,22 @@ import numpy as np
 import pytest
 
 from bertsmith.checkpoints.architectures import new_encoder
-from bertsmith.errors import ConfigError, RunError
+from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
+from bertsmith.files import read_json
 from bertsmith.finetuning.finished_run import table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
+from bertsmith.metrics.numbers import spearman
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.regression import NumberPrediction
 from bertsmith.training.optimizer import BertAdam
 from bertsmith.training.run_folder import RunFolder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
@@ -97,8 +100,12 @@ def test_one_answer_for_everything_is_a_collapse_unless_gold_is_one_answer_too()
 def test_a_fitted_temperature_is_stored_with_the_model_and_changes_no_answer(tmp_path: Path) -> None:
     base = write_base_model(tmp_path / "base")
     spec = dataclasses.replace(SPECS["single"], settings=dataclasses.replace(SPECS["single"].settings, calibrate=True))
-    data = TaskData(train=examples_of("single", 32), dev=examples_of("single", 20, seed=1))
-    result = finetune(base, spec, data, tmp_path / "run", SETTINGS, RecipeSettings(learning_rate=3e-3), seeds=1)
+    dev = examples_of("single", 20, seed=1)
+    dev[:2] = [dataclasses.replace(one, label=other.label) for one, other in zip(dev[:2], dev[1::-1], strict=True)]
+    data = TaskData(train=examples_of("single", 32), dev=dev)
+    settings = dataclasses.replace(SETTINGS, epochs=10)
+    result = finetune(base, spec, data, tmp_path / "run", settings, RecipeSettings(learning_rate=1e-3), seeds=1)
+    assert not result.runs[0].collapsed
     assert result.spec.temperature != 1.0
     assert result.report["temperature"] == result.spec.temperature
     assert result.report["threshold"] is None
@@ -150,6 +157,72 @@ def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypat
     assert result.report["collapsed"] == RESTARTS + 1
     again = [path.name for path in sorted((tmp_path / "run").iterdir()) if path.is_dir()]
     assert again == ["model", "seed-1", *(f"seed-1-again-{n}" for n in range(1, RESTARTS + 1))]
+
+
+def test_a_restart_after_a_collapse_halves_the_learning_rate_and_the_best_of_all_starts_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores = iter((0.25, 0.75, 0.5))
+    monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
+    monkeypatch.setattr(FinetuningJob, "_judge", _scripted(FinetuningJob._judge, scores))
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
+    recipe = RecipeSettings(learning_rate=4e-5)
+    result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, recipe, seeds=1)
+    assert result.report["best"] == "seed-1-again-1"
+    assert result.report["scores"]["accuracy"]["values"] == (0.75,)
+    rates = [
+        read_json(tmp_path / "run" / name / "settings.json")["settings"]["train"]["learning_rate"]
+        for name in ("seed-1", "seed-1-again-1", "seed-1-again-2")
+    ]
+    assert rates == [4e-5, 2e-5, 1e-5]
+    assert "half the learning rate, 2e-05" in capsys.readouterr().err
+    assert read_json(tmp_path / "run" / "model" / "bertsmith.json")["training"]["learning_rate"] == 2e-5
+    best = tmp_path / "run" / "seed-1-again-1" / "model" / "model.safetensors"
+    assert best.read_bytes() == (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+    assert "below 1e-05, --bias-correction" in result.report["advice"]
+
+
+def _scripted(judge, scores):
+    def scripted(*arguments):
+        result, spec = judge(*arguments)
+        return dataclasses.replace(result, scores={"accuracy": next(scores)}), spec
+
+    return scripted
+
+
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_advice_after_a_collapse_names_nothing_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bias_correction: bool
+) -> None:
+    monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: True)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
+    recipe = RecipeSettings(learning_rate=1e-4, epsilon=1e-8, bias_correction=bias_correction)
+    settings = dataclasses.replace(SETTINGS, epochs=1)
+    result = finetune(base, SPECS["single"], data, tmp_path / "run", settings, recipe, seeds=1)
+    advice = next(line for line in summary_lines(result.report) if line.startswith("this model"))
+    assert ("--bias-correction" in advice) is not bias_correction
+    assert "epsilon" not in advice
+    assert "a learning rate below 2.5e-05" in advice
+    assert "more epochs than 1" in advice
+
+
+def test_a_regression_that_ranks_its_examples_has_not_collapsed_however_close_its_numbers() -> None:
+    task = task_for(SPECS["number"])
+    examples = examples_of("number", 60)
+    gold = np.array([example.label for example in examples])
+    draws = np.random.default_rng(0).normal(size=len(gold))
+
+    def said(values):
+        return [NumberPrediction(value=float(value)) for value in 2.5 + 1e-3 * values]
+
+    ranking = gold + 2 * draws
+    assert 0.3 < spearman(gold, ranking) < 0.6
+    assert not task.is_collapsed(said(ranking), examples)
+    assert task.is_collapsed(said(draws), examples)
+    assert task.is_collapsed(said(0 * draws), examples)
+    assert not task.is_collapsed(said(1e3 * draws), examples)
 
 
 def test_several_seeds_give_a_mean_with_its_spread_and_the_best_is_kept(tmp_path: Path) -> None:
@@ -233,7 +306,9 @@ def test_a_search_whose_trials_all_collapse_suggests_remedies(
     data = TaskData(train=examples_of("single", 8), dev=examples_of("single", 6, seed=1))
     grid = {"learning_rate": (1e-5, 2e-5), "batch_size": (8,), "epochs": (2,)}
     search_settings(base, SPECS["single"], data, tmp_path / "search", SETTINGS, RecipeSettings(), trials=2, grid=grid)
-    assert ("--bias-correction --epsilon 1e-8" in capsys.readouterr().err) == collapsed
+    said = capsys.readouterr().err
+    assert ("try a learning rate below 1e-05, --bias-correction (" in said) == collapsed
+    assert ("more epochs than 2" in said) == collapsed
 
 
 def test_the_grid_joins_the_lists_of_the_paper_and_of_its_readers() -> None:
@@ -250,11 +325,14 @@ def test_a_model_that_learned_nothing_is_reported_with_remedies() -> None:
         "best": "seed-1-again-2",
         "tokens_per_second": 100.0,
         "intervals": {},
+        "advice": against_collapse(learning_rate=5e-5, epochs=3, bias_correction=False),
     }
     first, second, third, _ = summary_lines(report)
     assert first == "accuracy: 0.5000"
     assert second.endswith(": 3")
-    assert "--bias-correction" in third
+    assert third.startswith(
+        "this model gives the same answer to every example; try a learning rate below 5e-05, --bias"
+    )
     report["runs"].append({"collapsed": False})
     assert not any("--bias-correction" in line for line in summary_lines(report))
 
@@ -273,3 +351,27 @@ def test_the_best_score_comes_with_its_interval() -> None:
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
         "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, over the dev examples); 1,234 tokens/s",
     ]
+
+
+@pytest.mark.parametrize("label", [1e300, -1e16, float("nan"), float("inf")])
+def test_a_gold_number_that_fp32_cannot_square_is_refused_with_its_place(tmp_path: Path, label: float) -> None:
+    base = write_base_model(tmp_path / "base")
+    train = examples_of("number", 8)
+    train[3] = dataclasses.replace(train[3], label=label)
+    data = TaskData(train=train, dev=examples_of("number", 4, seed=1))
+    with pytest.raises(InputError, match=r"a number from -1e\+15 to 1e\+15 in line 4 of 'samples'; found"):
+        finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, seeds=1)
+    assert not (tmp_path / "run").exists()
+    data = TaskData(train=examples_of("number", 8), dev=train)
+    with pytest.raises(InputError, match="in line 4 of 'samples'"):
+        finetune(base, SPECS["number"], data, tmp_path / "run", SETTINGS, seeds=1)
+
+
+def test_a_model_that_overflows_at_every_step_ends_as_a_failure(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base", scale=3e38)
+    data = TaskData(train=examples_of("number", 16), dev=examples_of("number", 4, seed=1))
+    settings = dataclasses.replace(SETTINGS, epochs=1)
+    with pytest.raises(TrainingError, match="2 steps, all skipped, so nothing was learned"):
+        finetune(base, SPECS["number"], TaskData(train=data.train, dev=[]), tmp_path / "run", settings, seeds=1)
+    assert not (tmp_path / "run" / "model").exists()
+    assert not (tmp_path / "run" / "report.json").exists()

@@ -40,8 +40,9 @@ def lamb(
     beta2: float = 0.999,
     epsilon: float = 1e-6,
     bias_correction: bool = False,
+    adapted: bool = True,
 ) -> Array:
-    """The parameter after one update for each gradient; without decay there is no trust ratio."""
+    """The parameter after one update for each gradient; the trust ratio is 1 if the tensor is not `adapted`."""
     p = start.copy()
     m, v = np.zeros_like(p), np.zeros_like(p)
     for t, (g, rate) in enumerate(zip(gradients, rates, strict=True), start=1):
@@ -49,7 +50,7 @@ def lamb(
         for i in np.ndindex(p.shape):
             update[i] = _adam_update(m, v, g, i, t, beta1, beta2, epsilon, bias_correction) + decay * p[i]
         size, length = math.sqrt((p**2).sum()), math.sqrt((update**2).sum())
-        ratio = size / length if decay and size > 0 and length > 0 else 1.0
+        ratio = size / length if adapted and size > 0 and length > 0 else 1.0
         p = p - rate * ratio * update
     return p
 

@@ -17,7 +17,7 @@ from bertsmith.checkpoints.load import convert
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
-from bertsmith.files import read_json_lines
+from bertsmith.files import read_json, read_json_lines
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -278,3 +278,25 @@ def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
     for alone, together in zip(*lines, strict=True):
         for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "gradient_norm", "tokens"):
             assert together[name] == pytest.approx(alone[name], rel=2e-4), name
+
+
+def test_card_and_metadata_name_the_step_that_was_kept_with_its_scores(corpus, tmp_path):
+    train = {"learning_rate": 0.5, "warmup_share": 0.0, "keep_best": "loss", "evaluate_every": 2}
+    result = run(corpus, tmp_path / "run", steps=6, train=train)
+    lines = [line for line in read_json_lines(tmp_path / "run" / "metrics.jsonl") if line["kind"] == "evaluation"]
+    best = min((line for line in lines if line["step"]), key=lambda line: line["held_out_loss"])
+    assert best["step"] < 6, "a rate this high makes the loss rise"
+    assert (result.best_step, result.kept_step, result.steps) == (best["step"], best["step"], 6)
+    written = read_json(tmp_path / "run" / "model" / "bertsmith.json")
+    assert (written["steps"], written["tokens"]) == (best["step"], best["tokens"])
+    assert written["scores"] == {name: value for name, value in best.items() if name.startswith("held_out_")}
+    assert written["training"] == {"kept_best": "loss", "best_step": best["step"], "steps_of_run": 6}
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert f"| held_out_loss | {best['held_out_loss']:.4f} |" in card
+    assert f"- steps: {best['step']:,}" in card
+
+
+def test_a_held_out_value_that_the_objective_does_not_have_is_refused_before_training(corpus, tmp_path):
+    with pytest.raises(ConfigError, match="found 'mlm_los'; did you mean 'mlm_loss'"):
+        run(corpus, tmp_path / "run", train={"keep_best": "mlm_los"})
+    assert not (tmp_path / "run").exists()

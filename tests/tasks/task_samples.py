@@ -141,7 +141,9 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
     return found
 
 
-def write_base_model(path: object, seed: int = 0) -> str:
-    """An untrained model folder to start from."""
-    save_pretrained(str(path), untrained(CONFIG, seed), TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
+def write_base_model(path: object, seed: int = 0, *, scale: float = 1.0) -> str:
+    """An untrained model folder to start from; `scale` multiplies the norm of its last layer."""
+    model = untrained(CONFIG, seed)
+    model.encoder.get_parameter("layers.1.output_norm.weight").data.mul_(scale)
+    save_pretrained(str(path), model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}))
     return str(path)

@@ -1,5 +1,6 @@
 """Behaviour and output of a run, on a tiny workload."""
 
+import math
 import os
 import signal
 import threading
@@ -251,6 +252,16 @@ class ScriptedWorkload(ToyWorkload):
         self.seen.append(model_tensors(model)["first.weight"].clone())
         return {"score": value}
 
+    def higher_is_better(self):
+        return {"score": True, "loss": False}
+
+
+class FallingWorkload(ScriptedWorkload):
+    """As `ScriptedWorkload`, with a value that should be low."""
+
+    def evaluate(self, model):
+        return {"loss": super().evaluate(model)["score"]}
+
 
 def test_the_best_model_is_kept_when_patience_runs_out_and_after_a_resume(tmp_path):
     settings = toy_settings(evaluate_every=2, evaluate_at_start=False, save_every=2, keep_best="score", patience=2)
@@ -278,3 +289,52 @@ def test_the_best_model_is_kept_when_patience_runs_out_and_after_a_resume(tmp_pa
     again = go("stopped", ScriptedWorkload(), resume=True)
     assert (again.steps, again.best_step) == (8, 4)
     assert torch.equal(written["stopped"], written["straight"])
+
+
+def test_a_value_that_should_be_low_keeps_the_model_with_the_lowest_one(tmp_path):
+    settings = toy_settings(steps=8, evaluate_every=2, evaluate_at_start=False, keep_best="loss")
+    workload, written = FallingWorkload(3.0, 1.0, math.nan, 2.0), []
+    result = train(
+        workload,
+        settings,
+        RunFolder.create(tmp_path / "run", {"train": to_dict(settings)}),
+        write_model=lambda *_: written.append(model_tensors(workload.model)["first.weight"].clone()),
+    )
+    assert (result.steps, result.best_step, result.kept_step) == (8, 4, 4)
+    assert result.scores == {"held_out_loss": 1.0}
+    assert (result.tokens, result.kept_tokens) == (8 * 32, 4 * 32)
+    assert torch.equal(written[0], workload.seen[1])
+
+
+def test_patience_ends_a_run_whose_loss_no_longer_falls(tmp_path):
+    workload = FallingWorkload(3.0, 1.0, 2.0, 2.0)
+    result = toy_run(
+        tmp_path / "run", workload, evaluate_every=2, evaluate_at_start=False, keep_best="loss", patience=2
+    )
+    assert (result.steps, result.best_step, result.stopped_early) == (8, 4, True)
+
+
+def test_a_value_to_keep_the_best_by_must_be_known(tmp_path):
+    with pytest.raises(ConfigError, match="found 'los'; did you mean 'loss'"):
+        toy_run(tmp_path / "run", ScriptedWorkload(), keep_best="los")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="found 'loss'; evaluate on held-out data, or omit keep_best"):
+        toy_run(tmp_path / "run", ToyWorkload(), keep_best="loss")
+
+
+def test_a_run_whose_steps_were_all_skipped_fails_and_writes_no_model(tmp_path):
+    settings, written = toy_settings(steps=3), []
+    run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
+    with pytest.raises(TrainingError, match=r"expected steps with a finite loss.* found 3 steps, all skipped.*; lower"):
+        train(ToyWorkload(broken=(0, 1, 2)), settings, run, write_model=lambda *_: written.append(1))
+    assert not written
+
+
+def test_a_run_that_ends_with_parameters_that_are_not_finite_fails(tmp_path):
+    class Overflowing(ToyWorkload):
+        def evaluate(self, model):
+            model.first.weight.fill_(math.inf)
+            return {}
+
+    with pytest.raises(TrainingError, match=r"NaN or infinite values in 1 tensor, such as first\.weight; lower"):
+        toy_run(tmp_path / "run", Overflowing(), steps=2, evaluate_every=2, evaluate_at_start=False)

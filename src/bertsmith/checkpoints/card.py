@@ -208,13 +208,23 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
     return (
         f"## Use\n\n```console\n$ {command}\n```\n\n"
         f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```\n\n"
-        f"{LIBRARIES[library]} {_PROGRAMS}"
+        f"{_other_library(config, tensors, library)} {_PROGRAMS}"
     )
 
 
 def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     """Whether the model fills masks; the same head of a left-to-right model predicts the next piece."""
     return _has(tensors, "mlm") and not config.is_causal
+
+
+def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], library: str) -> str:
+    """What the other library does with the files."""
+    if library == "transformers" and config.is_causal and _has(tensors, "classifier") and _has(tensors, "pooler"):
+        return (
+            "It does not load in `transformers` with the same answers: the model reads from left to right, so its head "
+            "reads the last token of a text, where `transformers` reads the first."
+        )
+    return LIBRARIES[library]
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

@@ -5,7 +5,6 @@ tensors.
 """
 
 import errno
-import math
 import os
 import pickle
 import re
@@ -135,20 +134,6 @@ def digest_of_tensors(tensors: Mapping[str, Tensor]) -> str:
         numbers = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
         parts.append(f"{name} {digest_bytes(numbers.tobytes())}")
     return digest_bytes("\n".join(parts).encode())
-
-
-def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of the tensors with infinite or NaN values, in their order.
-
-    >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
-    ['b']
-    """
-    # A finite sum has only finite terms, and is much faster to compute than a check of each term.
-    return [
-        name
-        for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
-    ]
 
 
 def _read_file(path: Path) -> dict[str, Tensor]:

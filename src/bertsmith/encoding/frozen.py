@@ -20,6 +20,7 @@ from torch import Tensor
 
 from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, computed, rows_by_first, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, nearest
+from bertsmith.model.batch import Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
 from bertsmith.progress import Progress, amount
@@ -29,7 +30,7 @@ from bertsmith.text.pack import PackedRows
 from bertsmith.text.tokenizer import Tokenizer
 
 POOLINGS = ("mean", "cls", "pooler", "max")
-_OF_FIRST = ("cls", "pooler")
+_OF_ONE = ("cls", "pooler")  # read one position per row
 MOST_MEMORY = 0.5  # maximum fraction of the machine's memory for vectors
 
 Vectors = npt.NDArray[np.float32]
@@ -100,7 +101,7 @@ class FrozenEncoder:
         width = (len(choice.layers), self.hidden_size)
         with self.progress(features.rows) as progress:
             return self._vectors(
-                features, choice, lambda picked, _: picked.float(), width, "positions", pruned=True, progress=progress
+                features, choice, lambda picked, _: picked.float(), width, "positions", progress=progress
             )
 
     def row_vectors(
@@ -110,7 +111,8 @@ class FrozenEncoder:
 
         Args:
             pooling: the "mean" over all tokens of the row, including [CLS] and [SEP]; the "max" over them; "cls": only
-                the hidden state of [CLS]; "pooler": the pooler on top of it.
+                the hidden state of [CLS] (of the last token in a left-to-right encoder); "pooler": the pooler on top of
+                it.
             progress: counts the rows that are done.
 
         Raises:
@@ -126,7 +128,7 @@ class FrozenEncoder:
             lambda picked, lengths: self._pooled(picked, choice, pooling, lengths),
             (choice.width(self.hidden_size),),
             "texts",
-            pruned=pooling in _OF_FIRST,
+            reads=self._reads_rows if pooling in _OF_ONE else lambda _: None,
             progress=progress,
         )
 
@@ -141,9 +143,7 @@ class FrozenEncoder:
         """
         features = separate_rows(rows, read)
         width = (choice.width(self.hidden_size),)
-        return self._vectors(
-            features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens", pruned=True
-        )
+        return self._vectors(features, choice, lambda picked, _: choice.join(picked.float()), width, "tokens")
 
     def progress(self, rows: PackedRows) -> Progress:
         """A progress bar for running these rows through the encoder."""
@@ -174,13 +174,16 @@ class FrozenEncoder:
             )
 
     def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, lengths: tuple[int, ...]) -> Tensor:
-        """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where only [CLS] was read."""
+        """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where one position per row was read."""
         if pooling == "pooler":
             return self.model.pool(choice.join(picked)).float()
         mixed = choice.join(picked.float())
-        if pooling in _OF_FIRST:
+        if pooling in _OF_ONE:
             return mixed
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(lengths, device=mixed.device))
+
+    def _reads_rows(self, part: TaskBatch) -> Read:
+        return self.model.read_of_rows(part.batch)
 
     @torch.inference_mode()
     def _vectors(
@@ -191,7 +194,7 @@ class FrozenEncoder:
         width: tuple[int, ...],
         what: str,
         *,
-        pruned: bool,
+        reads: Callable[[TaskBatch], Read | None] = lambda part: part.read,
         progress: Progress | None = None,
     ) -> Vectors:
         """The results of `finish` on the chosen hidden states, float32 [R, *width]; equal rows are computed once.
@@ -199,7 +202,7 @@ class FrozenEncoder:
         Args:
             finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and the lengths of its rows.
             what: what R counts, for error messages.
-            pruned: `finish` receives only the positions that are read; otherwise all tokens.
+            reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
             progress: counts the rows that are done.
 
         Raises:
@@ -211,7 +214,7 @@ class FrozenEncoder:
         prunes = model.can_prune
 
         def compute(part: TaskBatch) -> Tensor:
-            trace, read = Trace(), part.read if pruned else None
+            trace, read = Trace(), reads(part)
             model(part.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
             states = trace.hidden_states
             if read is not None:

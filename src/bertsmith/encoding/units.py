@@ -35,7 +35,8 @@ class EncodedExamples:
         rows: N rows; those of a unit are consecutive.
         rows_per_unit: int64 [U], at least 1 each.
         example_of_row: int64 [N], the index of the example that each row belongs to, ascending.
-        read: int64 [R], the flat positions that the head reads, ascending, at least one in every row; None for all.
+        read: int64 [R], the flat positions that the head reads, ascending, at least one in every row; None for all. For
+            a pooled head the first position of every row: the encoder says which position represents the row.
         targets: the values to predict, or None if there is no gold; the first axis is U, N or R by `targets_per`.
         targets_per: unit, row or position.
         extra: data that the task needs for decoding, by name; arrays or lists over rows or examples.
@@ -147,7 +148,7 @@ def computed(
 
 
 def rows_by_first(rows: PackedRows) -> EncodedExamples:
-    """Rows as separate units, with only [CLS] read."""
+    """Rows as separate units with one vector each, from [CLS] or from the position that represents the row."""
     return separate_rows(rows, rows.offsets[:-1])
 
 

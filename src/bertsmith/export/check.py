@@ -20,7 +20,7 @@ from bertsmith.encoding.units import Ints
 from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import Sample, Scored, odd_rows
-from bertsmith.model.batch import Batch, Read, rows_index
+from bertsmith.model.batch import Batch, rows_index
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
 from bertsmith.model.layers import linear
 from bertsmith.progress import Progress
@@ -232,7 +232,7 @@ def _library_outputs(model: Model, rows: PackedRows, chosen: Ints, outputs: Sequ
     index = rows_index(rows.lengths, chosen)
     batch = Batch.from_flat(rows.token_ids[index], rows.segment_ids[index], rows.lengths[chosen])
     if isinstance(model, EncoderForTask):
-        logits = model(batch, read=Read.first(batch) if model.head.pooled else None).numpy()
+        logits = model(batch).numpy()
         if len(outputs) == 1:
             return {outputs[0].name: logits}
         return {output.name: logits[:, column] for column, output in enumerate(outputs)}

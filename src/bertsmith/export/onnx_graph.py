@@ -4,9 +4,10 @@ Letters: B sequences, S tokens of the longest one, C endings of a choice, D widt
 V vocabulary.
 
 Batches are padded here, because other tools pass padded batches: `attention_mask` says which tokens are real, and the
-other positions do not affect them. Inputs and outputs have the names used by `transformers`. Parameters keep our names;
-matrices are stored as [in, out], so that products need no transpose. If only [CLS] is read, the last layer computes
-nothing else, as in the library.
+other positions, all on the right, do not affect them. Inputs and outputs have the names used by `transformers`.
+Parameters keep our names; matrices are stored as [in, out], so that products need no transpose. If only one position of
+a sequence is read ([CLS], or the last token of a left-to-right model with a task), the last layer computes nothing
+else, as in the library.
 
 Source: the operators of ONNX; `TransformerEncoder` of `model/transformer.py`, which this follows line by line.
 """
@@ -146,11 +147,17 @@ class _Graph:
             inputs = [self.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
         pooled = all(output.per != PER_TOKEN for output in outputs)
+        # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
+        last_token = self.last_token(mask) if kind is not None and pooled and self.config.is_causal else None
         hidden = self.embeddings(ids, segments)  # [B, S, D]
         bias = self.bias(ids, mask)
         for number in range(self.config.num_hidden_layers):
             last = number == self.config.num_hidden_layers - 1
-            hidden = self.layer(f"bert.layers.{number}", hidden, bias, first_only=pooled and last)
+            if pooled and last:
+                asking, seen = self.asking(hidden, bias, mask, last_token)  # [B, 1, D]
+                hidden = self.layer(f"bert.layers.{number}", hidden, seen, asking=asking)
+            else:
+                hidden = self.layer(f"bert.layers.{number}", hidden, bias, asking=hidden)
         found = {"last_hidden_state": hidden}
         if kind == "span":
             both = self.dense(hidden, "span")  # [B, S, 2]
@@ -193,21 +200,37 @@ class _Graph:
 
     def bias(self, ids: str, mask: str) -> str:
         """The mask added to the scores: 0 where a key may be seen, else the lowest number; [B, 1, 1 or S, S]."""
-        seen = self.node("Cast", self.node("Unsqueeze", mask, self.integers(1, 2)), to=self.onnx.TensorProto.BOOL)
+        seen = self.real_keys(mask)
         if self.config.is_causal:
             length = self.node("Squeeze", self.node("Shape", ids, start=1, end=2))
             places = self.node("Range", self.scalar(0), length, self.scalar(1))
             keys = self.node("Unsqueeze", places, self.integers(0))
             queries = self.node("Unsqueeze", places, self.integers(1))
             seen = self.node("And", seen, self.node("LessOrEqual", keys, queries))
+        return self.mask_bias(seen)
+
+    def real_keys(self, mask: str) -> str:
+        """Whether a key is a real token, [B, 1, 1, S]."""
+        return self.node("Cast", self.node("Unsqueeze", mask, self.integers(1, 2)), to=self.onnx.TensorProto.BOOL)
+
+    def mask_bias(self, seen: str) -> str:
+        """0 where a key is seen, else the lowest number."""
         return self.node("Where", seen, self.real("zero", 0.0), self.real("lowest", LOWEST))
 
-    def layer(self, name: str, hidden: str, bias: str, *, first_only: bool) -> str:
-        """The next hidden states [B, S, D], or [B, 1, D] where only [CLS] is read."""
+    def last_token(self, mask: str) -> str:
+        """The place of the last real token of each sequence, [B, 1, 1]."""
+        count = self.node("ReduceSum", mask, self.integers(1), keepdims=1)  # [B, 1]
+        return self.node("Sub", self.node("Unsqueeze", count, self.integers(2)), self.integers(1))
+
+    def asking(self, hidden: str, bias: str, mask: str, last_token: str | None) -> tuple[str, str]:
+        """The hidden state [B, 1, D] of the position that represents a sequence, and the mask of what it sees."""
+        if last_token is not None:
+            return self.node("GatherND", hidden, last_token, batch_dims=1), self.mask_bias(self.real_keys(mask))
+        return self.first(hidden, axis=1), self.first(bias, axis=2) if self.config.is_causal else bias
+
+    def layer(self, name: str, hidden: str, bias: str, *, asking: str) -> str:
+        """The next hidden states of the `asking` ones: [B, S, D], or [B, 1, D] where one position is read."""
         config = self.config
-        asking = self.first(hidden, axis=1) if first_only else hidden
-        if first_only and config.is_causal:
-            bias = self.first(bias, axis=2)
         size = config.head_size
         query, key, value = (
             self.node("Reshape", self.dense(source, f"{name}.{part}"), self.integers(0, 0, -1, size))

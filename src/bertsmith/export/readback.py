@@ -20,6 +20,7 @@ from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
 from bertsmith.model.our_names import OWN_HEAD
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
 
@@ -66,7 +67,8 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         folder, partial, file, limit: see `check_google`.
 
     Raises:
-        CheckpointError: the model read back differs, or its outputs in `transformers` do.
+        CheckpointError: the model read back differs, or its outputs in `transformers` do; in a left-to-right model with
+            a pooled head they always would.
         ConfigError, InputError: the file cannot be read for this model.
     """
     count = _require_same(folder, huggingface.read_model_folder(partial, verify=True))
@@ -76,13 +78,19 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         why = "the head is the user's own"
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}: nothing was run in transformers"]
+    spec = spec_of(folder)
+    if spec is not None and folder.config.is_causal and task_for(spec).head.pooled:
+        raise CheckpointError(
+            expected="a model that gives the same answers in transformers",
+            found=f"a left-to-right model for {spec.kind}: it reads the last token, transformers reads the first",
+            fix="use it with bertsmith, or convert it with --to onnx",
+        )
     is_installed = importlib.util.find_spec("transformers") is not None
     if folder.tokenizer is None or not is_installed:
         why = "there is no vocabulary" if is_installed else "transformers is not installed"
         _record_unrun(record, partial, why, file, needed="transformers and a vocabulary")
         return [*lines, f"{why}: nothing was run in transformers"]
     transformers = importlib.import_module("transformers")
-    spec = spec_of(folder)
     sample = sample_for(folder, spec, file)
     model = library_model(folder, spec)
     runner, outputs = transformers_runner(

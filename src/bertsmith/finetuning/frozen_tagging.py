@@ -225,6 +225,10 @@ class FeatureTagging(Workload):
         """The values of a log line."""
         return self.task.log_sums(sums)
 
+    def higher_is_better(self) -> dict[str, bool]:
+        """The score by which the best epoch is selected; none without dev sentences."""
+        return {} if self.dev is None else {self.task.spec.metric: True}
+
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The task's scores on the dev sentences; empty without any."""
         if self.dev is None:

@@ -19,8 +19,8 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob, SeedResult
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import tell, warn
@@ -34,6 +34,7 @@ from bertsmith.training.run_folder import RunFolder
 SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
 SEEDS_OF_SMALL_SET = 3
 RESTARTS = 2  # of a seed whose model collapsed
+RATE_AFTER_COLLAPSE = 0.5  # learning rate of a restart, as a fraction of the rate of the start that collapsed
 _NARROW = 2**31  # upper limit for the seeds of restarts
 
 
@@ -104,23 +105,41 @@ def finetune(
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
-    """The folder of the training with a seed, its result, and how often it collapsed and was restarted."""
+    """The folder of the training with a seed, its result, and how often it collapsed and was restarted.
+
+    A restart has another seed and half the learning rate. If all starts collapse, the one with the best score is kept.
+    """
+    collapsed: list[tuple[Path, SeedResult]] = []
+    rate = job.training.learning_rate
     for again in range(RESTARTS + 1):
         path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
         drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
-        result = job.train_once(path, drawn, resume=resume)
-        if not result.collapsed or again == RESTARTS:
+        result = job.train_once(path, drawn, resume=resume, rate_share=RATE_AFTER_COLLAPSE**again)
+        if not result.collapsed:
             return path, result, again
-        which = f"seed {seed}{f', start {again + 1},' if again else ''}"
-        warn(f"{which} collapsed: one answer for every dev example; restarting with another seed")
-    raise AssertionError("the last attempt returns")
+        collapsed.append((path, result))
+        if again < RESTARTS:
+            which = f"seed {seed}{f', start {again + 1},' if again else ''}"
+            rate *= RATE_AFTER_COLLAPSE
+            warn(
+                f"{which} collapsed: one answer for every dev example; restarting with another seed and half the "
+                f"learning rate, {rate:g}"
+            )
+    path, result = collapsed[_best(job, [result for _, result in collapsed])]
+    return path, result, RESTARTS
+
+
+def _best(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
+    """The index of the result with the best score, the first of equal ones."""
+    metric = job.task.spec.metric
+    return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
 
 
 def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]]) -> FinetuningResult:
     """Keeps the best model and writes report.json."""
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
-    best = max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
+    best = _best(job, results)
     chosen = trained[best][0]
     winner = load_any(chosen / MODEL_FOLDER)
     spec = TaskSpec.from_dict(winner.metadata.spec or {}, str(chosen))
@@ -148,6 +167,12 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
+    if all(result.collapsed for result in results):
+        report["advice"] = against_collapse(
+            learning_rate=job.training.learning_rate * RATE_AFTER_COLLAPSE**RESTARTS,
+            epochs=job.settings.epochs,
+            bias_correction=job.training.bias_correction,
+        )
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
 
@@ -176,7 +201,8 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
     if report["collapsed"]:
         lines.append(f"trainings that collapsed to one answer: {report['collapsed']}")
     if all(run["collapsed"] for run in report["runs"]):
-        lines.append(f"this model gives the same answer to every example; {AGAINST_COLLAPSE}")
+        advice = f"; {report['advice']}" if "advice" in report else ""  # missing in older reports
+        lines.append(f"this model gives the same answer to every example{advice}")
     metric, best = report["metric"], report["best"]
     if metric in report.get("intervals", {}):  # missing in older reports
         score = next(run["scores"][metric] for run in report["runs"] if run["folder"] == best)

@@ -70,6 +70,24 @@ class FinetuningSettings:
         return max(1, int(units / self.batch_size * self.epochs))
 
 
+def against_collapse(*, learning_rate: float, epochs: float, bias_correction: bool) -> str:
+    """What to try after every training collapsed, without what was already tried.
+
+    Args:
+        learning_rate: the lowest peak rate that was tried.
+        epochs: the highest number of epochs that was tried.
+        bias_correction: whether the moments were corrected.
+
+    >>> against_collapse(learning_rate=5e-5, epochs=3.0, bias_correction=True)
+    'try a learning rate below 5e-05, more epochs than 3, or a model that was pre-trained longer'
+    """
+    corrected = "" if bias_correction else "--bias-correction (without it the first steps are 2 to 6 times as long), "
+    return (
+        f"try a learning rate below {learning_rate:g}, {corrected}more epochs than {epochs:g}, or a model that was "
+        "pre-trained longer"
+    )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RecipeSettings:
     """Learning rate, schedule, evaluation and checkpoints of fine-tuning; the steps follow from the epochs.

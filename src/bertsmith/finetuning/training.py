@@ -40,11 +40,6 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
-AGAINST_COLLAPSE = (
-    "for small data try --bias-correction --epsilon 1e-8, more epochs, another --learning-rate, or a model that was "
-    "pre-trained longer"
-)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedResult:
@@ -58,6 +53,7 @@ class SeedResult:
         steps: the number of steps.
         seconds: the training time, including evaluations.
         tokens: tokens trained on.
+        learning_rate: the peak rate; None in reports of older versions.
     """
 
     seed: int
@@ -67,6 +63,7 @@ class SeedResult:
     steps: int
     seconds: float
     tokens: int
+    learning_rate: float | None = None
 
 
 class FinetuningJob:
@@ -202,12 +199,14 @@ class FinetuningJob:
         on_scores: Callable[[Mapping[str, float]], None] | None = None,
         *,
         resume: bool = False,
+        rate_share: float = 1.0,
     ) -> SeedResult:
         """Trains with one seed in the run folder `path`, resumes that training, or returns its earlier result.
 
         Args:
             on_scores: receives the dev scores of every evaluation; may raise to end the training.
             resume: the folder may already hold this training.
+            rate_share: the peak learning rate as a fraction of that of the job.
 
         Raises:
             BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
@@ -215,7 +214,7 @@ class FinetuningJob:
         done = path / REPORT_FILE
         if resume and done.is_file():
             return SeedResult(**read_json(done))
-        training = dataclasses.replace(self.training, seed=seed)
+        training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
         run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
         workload = Finetuning(
@@ -230,13 +229,15 @@ class FinetuningJob:
             on_scores=on_scores,
         )
         outcome = train(workload, training, run)
-        result, spec = self._judge(path, seed, outcome, workload.model)
+        result, spec = self._judge(path, training, outcome, workload.model)
         self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
         write_json(done, dataclasses.asdict(result))
         run.clear()
         return result
 
-    def _judge(self, path: Path, seed: int, outcome: TrainResult, model: EncoderForTask) -> tuple[SeedResult, TaskSpec]:
+    def _judge(
+        self, path: Path, training: TrainSettings, outcome: TrainResult, model: EncoderForTask
+    ) -> tuple[SeedResult, TaskSpec]:
         """The result of the best epoch, and the spec with values fitted on dev data; writes the predictions."""
         spec, scores, collapsed = self.task.spec, dict[str, float](), False
         if self.dev is not None:
@@ -252,13 +253,14 @@ class FinetuningJob:
             collapsed = self.task.is_collapsed(predictions, self.data.dev)
             self._write_predictions(path / PREDICTIONS_FILE, predictions)
         result = SeedResult(
-            seed=seed,
+            seed=training.seed,
             scores=scores,
             collapsed=collapsed,
             best_step=outcome.best_step or outcome.steps,
             steps=outcome.steps,
             seconds=round(outcome.seconds, 3),
             tokens=outcome.tokens,
+            learning_rate=training.learning_rate,
         )
         return result, spec
 
@@ -276,7 +278,7 @@ class FinetuningJob:
                 "dev_examples": len(self.data.dev),
                 "epochs": self.settings.epochs,
                 "batch_size": self.settings.batch_size,
-                "learning_rate": self.training.learning_rate,
+                "learning_rate": result.learning_rate or self.training.learning_rate,
                 "seed": result.seed,
                 "steps": result.steps,
                 "best_step": result.best_step,

@@ -16,8 +16,8 @@ from typing import Any
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import AGAINST_COLLAPSE, FinetuningJob
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
@@ -163,7 +163,13 @@ def search_settings(
         write_json(out / TABLE_FILE, _table(study))
     completed = study.get_trials(deepcopy=False, states=finished[:1])
     if completed and all(trial.user_attrs.get("collapsed") for trial in completed):
-        warn(f"all trials that were not pruned collapsed to one answer; {AGAINST_COLLAPSE}")
+        tried = [_changed(settings, recipe, trial.params) for trial in completed]
+        advice = against_collapse(
+            learning_rate=min(rates.learning_rate for _, rates in tried),
+            epochs=max(one.epochs for one, _ in tried),
+            bias_correction=recipe.bias_correction,
+        )
+        warn(f"all trials that were not pruned collapsed to one answer; {advice}")
     return _changed(settings, recipe, study.best_params)
 
 

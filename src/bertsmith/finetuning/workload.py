@@ -109,6 +109,10 @@ class Finetuning(Workload):
         """The values of a log line."""
         return self.task.log_sums(sums)
 
+    def higher_is_better(self) -> dict[str, bool]:
+        """The score by which the task selects its best epoch; none without dev examples."""
+        return {} if self.dev is None else {self.task.selection_metric: True}
+
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """The task's scores on the dev examples; empty without any."""
         if self.dev is None:

@@ -95,6 +95,11 @@ class Batch:
         return _on(starts, self.token_ids.device)
 
     @functools.cached_property
+    def last_positions(self) -> Tensor:
+        """The end of each sequence, that is, its last [SEP]: int64 [N]."""
+        return _on(np.cumsum(self.lengths) - 1, self.token_ids.device)
+
+    @functools.cached_property
     def runs(self) -> tuple[Run, ...]:
         """The runs of equal length, with every token a query."""
         return _runs(self.lengths, self.lengths)
@@ -128,8 +133,17 @@ class Read:
     @staticmethod
     def first(batch: Batch) -> "Read":
         """The positions of [CLS] only."""
+        return Read._one_each(batch, batch.first_positions)
+
+    @staticmethod
+    def last(batch: Batch) -> "Read":
+        """The last position of each sequence only."""
+        return Read._one_each(batch, batch.last_positions)
+
+    @staticmethod
+    def _one_each(batch: Batch, positions: Tensor) -> "Read":
         ones = (1,) * batch.num_rows
-        return Read(positions=batch.first_positions, counts=ones, runs=_runs(batch.lengths, ones))
+        return Read(positions=positions, counts=ones, runs=_runs(batch.lengths, ones))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,14 @@ class Encoder(nn.Module, abc.ABC):
         """The maximum number of tokens in a row, special tokens included."""
         return self.config.max_tokens
 
+    def read_of_rows(self, batch: Batch) -> Read:
+        """The position in each row whose hidden state represents the row: [CLS], or the last token of a causal encoder.
+
+        In a left-to-right encoder [CLS] sees only itself; the last token sees the whole row. Tasks that read a row as a
+        whole, and vectors from one position, read here.
+        """
+        return Read.last(batch) if self.config.is_causal else Read.first(batch)
+
     @property
     @abc.abstractmethod
     def word_table(self) -> Tensor:
@@ -94,7 +102,7 @@ class Encoder(nn.Module, abc.ABC):
 
     @abc.abstractmethod
     def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the first tokens."""
+        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
 
     @abc.abstractmethod
     def lower(self, depth: int) -> "Encoder":

@@ -207,7 +207,7 @@ class Head:
     Attributes:
         part: its name, "classifier" or "span".
         outputs: K, the number of logits per position.
-        pooled: whether it reads the pooled [CLS] instead of the hidden states.
+        pooled: whether it reads one pooled vector per row (see `Encoder.read_of_rows`) instead of the hidden states.
         own: the class of the user's head.
 
     Raises:
@@ -267,16 +267,21 @@ class EncoderForTask(_OnEncoder):
     ) -> Tensor:
         """Logits [R, K] at the positions that are read, or [T, K] at all positions if `read` is not given.
 
+        A pooled head gives one row of logits per row of the batch, [N, K].
+
         Args:
+            read: the positions; not used by a pooled head, because the encoder says which position represents a row.
             frozen: run the encoder (except its pooler) without dropout and without gradients.
             trace: see `Encoder.forward`.
 
         Raises:
             ConfigError: the logits of the user's head have another shape.
         """
+        head = self.head
+        if head.pooled:
+            read = self.encoder.read_of_rows(batch)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)
-        head = self.head
         if head.pooled:
             hidden = self.encoder.pool(hidden)
         probability = self.config.head_dropout(head.part, pooled=head.pooled)

@@ -81,7 +81,7 @@ class TransformerEncoder(Encoder):
         return hidden
 
     def pool(self, first: Tensor) -> Tensor:
-        """The pooled output [N, D] for the hidden states [N, D] of the first tokens."""
+        """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
         return activation(linear(first, self.pooler), self.config.pooler_activation)
 
     def lower(self, depth: int) -> "TransformerEncoder":

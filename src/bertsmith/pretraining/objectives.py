@@ -130,6 +130,19 @@ class Objective:
                 figures["loss"] += figures[f"{name}_loss"]
         return figures
 
+    @property
+    def higher_is_better(self) -> dict[str, bool]:
+        """The names of losses, accuracies and perplexities, with whether a higher one is better.
+
+        >>> OBJECTIVES["nsp"].higher_is_better
+        {'loss': False, 'nsp_loss': False, 'nsp_accuracy': True}
+        """
+        found = {"loss": False}
+        for term in self.terms:
+            found |= {f"{term.name}_loss": False, f"{term.name}_accuracy": True}
+            found |= {f"{term.name}_perplexity": False} if term.has_perplexity else {}
+        return found
+
     def perplexities(self, figures: Mapping[str, float]) -> dict[str, float]:
         """The perplexity of each term that has one, from its loss."""
         losses = {term.name: figures.get(f"{term.name}_loss") for term in self.terms if term.has_perplexity}

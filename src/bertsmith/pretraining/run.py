@@ -16,9 +16,9 @@ from bertsmith.checkpoints.assembly import load_pretrained, save_pretrained, unt
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import fit_vocabulary
-from bertsmith.checkpoints.weights import digest_of_tensors, not_finite
+from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.corpus.shards import Corpus
-from bertsmith.errors import TrainingError, VocabularyError
+from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining
@@ -164,11 +164,11 @@ def pretrain(
                 task="pretraining",
                 objective=data.objective,
                 trained_on=digests,
-                steps=result.steps,
-                tokens=result.tokens,
-                scores={name: value for name, value in result.metrics.items() if name.startswith("held_out_")},
+                training=_selection(training, result),
+                steps=result.kept_step,
+                tokens=result.kept_tokens,
+                scores=result.scores,
             )
-            _require_finite(model)
             save_pretrained(folder, model, tokenizer, metadata, trained=workload.objective.trained_parts, replace=True)
 
         result = train(workload, training, run, rank=rank, write_model=write_model)
@@ -177,6 +177,13 @@ def pretrain(
 
             write_report([run.path])
     return result
+
+
+def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
+    """How the model was selected, for its metadata; nothing if it is that of the last step."""
+    if result.best_step is None:
+        return {}
+    return {"kept_best": training.keep_best, "best_step": result.best_step, "steps_of_run": result.steps}
 
 
 def settings_of_run(
@@ -264,13 +271,3 @@ def _check_fit(
         fix="choose a smaller model",
     )
     fit_vocabulary(corpus.tokenizer.vocabulary, config, "the model to train")
-
-
-def _require_finite(model: EncoderForPreTraining) -> None:
-    """Refuses to write a model with NaN or infinite parameters."""
-    if broken := not_finite(model.state_dict()):
-        raise TrainingError(
-            expected="finite parameters",
-            found=f"NaN or infinite values in {len(broken)} tensors, such as {broken[0]}",
-            fix="restart with a lower learning rate",
-        )

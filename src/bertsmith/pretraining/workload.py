@@ -168,6 +168,11 @@ class Pretraining(Workload):
             line["unigram_entropy"] = self.unigram_entropy
         return line
 
+    def higher_is_better(self) -> dict[str, bool]:
+        """The figures of `evaluate` that can select a model; none without held-out documents."""
+        directions = self.objective.higher_is_better
+        return {f"{prefix}{name}": up for prefix, _ in self._evaluations for name, up in directions.items()}
+
     @torch.no_grad()
     def evaluate(self, model: nn.Module) -> dict[str, float]:
         """Loss, accuracy and perplexity on the held-out rows, without dropout; empty without held-out documents.

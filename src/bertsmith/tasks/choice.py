@@ -70,7 +70,7 @@ class ChoiceTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output on the pooled [CLS]: the score of an ending."""
+        """A linear layer with one output on the pooled vector of a row: the score of an ending."""
         return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:

@@ -81,7 +81,7 @@ class ClassificationTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output per label on the pooled [CLS]."""
+        """A linear layer with one output per label on the pooled vector of a row."""
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:

@@ -4,6 +4,7 @@ Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -15,11 +16,15 @@ from torch import Tensor
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import InputError
-from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.model.heads import Head
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.tokenizer import Tokenizer
+
+_COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
+_NOT_BY_CHANCE = 1.96  # standard errors
+LARGEST = 1e15  # of a gold value: sums of squared errors stay finite in fp32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -49,7 +54,7 @@ class RegressionTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output on the pooled [CLS]."""
+        """A linear layer with one output on the pooled vector of a row."""
         return Head(part="classifier", outputs=1, pooled=True)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -58,9 +63,11 @@ class RegressionTask(Task):
         if gold:
             for example in examples:
                 assert isinstance(example, TextExample)
-                if not isinstance(example.label, float):
+                if not (isinstance(example.label, float) and abs(example.label) <= LARGEST):
                     raise InputError(
-                        expected=f"a number in {example.place}", found=repr(example.label), fix="correct the row"
+                        expected=f"a number from {-LARGEST:g} to {LARGEST:g} in {example.place}",
+                        found=repr(example.label),
+                        fix="correct the row, or scale the numbers",
                     )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
@@ -105,9 +112,15 @@ class RegressionTask(Task):
         return np.asarray(-((_gold(examples) - values) ** 2))
 
     def is_collapsed(self, predictions: Sequence[NumberPrediction], examples: Sequence[Example]) -> bool:
-        """Whether all predictions are nearly equal although the gold values differ."""
-        values = np.array([prediction.value for prediction in predictions])
-        return bool(_gold(examples).std() > 0 and values.std() < 0.01 * _gold(examples).std())
+        """Whether all predictions are nearly equal although the gold values differ, and do not rank them either.
+
+        A model that ranks its examples has learned something, however small the differences: its Spearman correlation
+        with the gold values is then further from zero than that of random numbers (95%, by its standard error).
+        """
+        gold, values = _gold(examples), np.array([prediction.value for prediction in predictions])
+        if not gold.std() > 0 or values.std() >= _COLLAPSED_SPREAD * gold.std():
+            return False
+        return abs(spearman(gold, values)) * math.sqrt(len(gold) - 1) < _NOT_BY_CHANCE
 
     def log_sums(self, sums: Any) -> dict[str, float]:
         """The mean squared error for a log line."""

@@ -1,13 +1,18 @@
-"""Monitors a run: losses that are not finite, loss spikes, and requests to stop."""
+"""Monitors a run: losses and parameters that are not finite, loss spikes, and requests to stop."""
 
 import math
 import signal
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Literal
 
-from bertsmith.progress import warn
+import torch
+from torch import Tensor, nn
+
+from bertsmith.errors import TrainingError
+from bertsmith.progress import counted, warn
 
 Verdict = Literal["fine", "spike", "skip"]
 
@@ -56,6 +61,41 @@ class LossGuard:
     def to_dict(self) -> dict[str, Any]:
         """The state as plain values, for the checkpoint."""
         return asdict(self)
+
+
+def require_trained(model: nn.Module, guard: LossGuard) -> None:
+    """Checks that a finished run has trained its model.
+
+    Raises:
+        TrainingError: every step was skipped, or a parameter is not finite.
+    """
+    advice = "lower the learning rate, use fp32, or look for extreme values in the training data"
+    if guard.skipped and not guard.steps:
+        raise TrainingError(
+            expected="steps with a finite loss and gradient",
+            found=f"{counted(guard.skipped, 'step')}, all skipped, so nothing was learned",
+            fix=advice,
+        )
+    if broken := not_finite(model.state_dict()):
+        raise TrainingError(
+            expected="finite parameters at the end of training",
+            found=f"NaN or infinite values in {counted(len(broken), 'tensor')}, such as {broken[0]}",
+            fix=advice,
+        )
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the tensors with infinite or NaN values, in their order.
+
+    >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
+    ['b']
+    """
+    # A finite sum has only finite terms, and is much faster to compute than a check of each term.
+    return [
+        name
+        for name, tensor in tensors.items()
+        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
+    ]
 
 
 class StopRequest:

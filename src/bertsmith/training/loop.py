@@ -5,6 +5,7 @@ run, bit for bit on CPU: the work of a step is a function of (seed, step), and a
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -13,12 +14,12 @@ from pathlib import Path
 import safetensors
 import torch
 
-from bertsmith.errors import CheckpointError, ConfigError, TrainingError
+from bertsmith.errors import CheckpointError, ConfigError, TrainingError, nearest
 from bertsmith.progress import Progress, amount, counted, quiet, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
-from bertsmith.training.guard import LossGuard, StopRequest
+from bertsmith.training.guard import LossGuard, StopRequest, require_trained
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
@@ -47,7 +48,10 @@ class TrainResult:
         skipped: steps that were not applied because the loss or the gradient was not finite.
         spikes: steps at which the loss spiked.
         metrics: the values of the last log line and of the last evaluation.
-        best_step: the step after which `keep_best` was highest; None without that setting.
+        best_step: the step after which `keep_best` was best; None without that setting.
+        kept_step: the step whose parameters the model has: the best one, or the last.
+        kept_tokens: real tokens up to that step.
+        scores: the values of the evaluation after that step, named held_out_...; empty without one.
         stopped_early: whether `patience` ended the run before its last step.
     """
 
@@ -59,6 +63,9 @@ class TrainResult:
     spikes: int
     metrics: Mapping[str, float]
     best_step: int | None = None
+    kept_step: int
+    kept_tokens: int
+    scores: Mapping[str, float]
     stopped_early: bool = False
 
 
@@ -83,8 +90,10 @@ def train(
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
 
     Raises:
-        TrainingError: too many steps in a row were not finite, or the disk or the GPU memory is full.
-        ConfigError: the budget is too small for one step, or the settings do not fit it; a new run folder is removed.
+        TrainingError: too many steps in a row were not finite, or all of them; the trained parameters are not finite;
+            the disk or the GPU memory is full.
+        ConfigError: the budget is too small for one step, the settings do not fit it, or the workload cannot select by
+            `keep_best`; a new run folder is removed.
         CheckpointError: there are checkpoints, but none is usable.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the current step was finished and a checkpoint written.
     """
@@ -123,6 +132,8 @@ class _Course:
         self.saved_step = self.position.step if run.last_step() is not None else None
         self.evaluations = {line["step"]: line for line in run.metrics("evaluation")}
         self.total = self.evaluate_every = 0
+        if self.settings.keep_best is not None:
+            self.higher_is_better = _direction(self.settings.keep_best, trainer.workload.higher_is_better())
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
@@ -173,6 +184,7 @@ class _Course:
         result = self._result()
         if result.best_step is not None:
             self.run.load_best(self.trainer.workload.model, result.best_step)
+        require_trained(self.trainer.workload.model, self.guard)
         if self.first and write_model is not None:
             try:
                 write_model(self.run.model, result)
@@ -295,7 +307,7 @@ class _Course:
         if not self.first or position.step in self.evaluations:
             return
         values = {f"held_out_{name}": value for name, value in self.trainer.evaluate().items()}
-        self.evaluations[position.step] = values
+        self.evaluations[position.step] = {"tokens": position.tokens, **values}
         # Before the log line: if a line exists, the parameters of that step have already been considered.
         if position.step and self._best_step() == position.step:
             self.run.save_best(self.trainer.workload.model, position.step)
@@ -305,10 +317,14 @@ class _Course:
             )
 
     def _best_step(self) -> int | None:
-        """The first step after which the value of `keep_best` was highest; None if it was never evaluated."""
+        """The first step after which the value of `keep_best` was best; None if it was never a finite number."""
         name = f"held_out_{self.settings.keep_best}"
-        seen = [(line[name], -step) for step, line in self.evaluations.items() if step and name in line]
-        return -max(seen)[1] if seen else None
+        seen = {step: line[name] for step, line in self.evaluations.items() if step and name in line}
+        finite: dict[int, float] = {step: value for step, value in seen.items() if math.isfinite(value)}
+        if not finite:
+            return None
+        sign = 1 if self.higher_is_better else -1
+        return max(finite, key=lambda step: (sign * finite[step], -step))
 
     def _out_of_patience(self) -> bool:
         """Whether `patience` evaluations have passed since the best one; rank 0 decides for all."""
@@ -320,6 +336,9 @@ class _Course:
         return distributed.from_first_rank(spent, self.rank, self.trainer.device) > 0
 
     def _result(self) -> TrainResult:
+        best = self._best_step() if self.first else None
+        kept = self.position.step if best is None else best
+        evaluation = self.evaluations.get(kept, {})
         latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
         return TrainResult(
             steps=self.position.step,
@@ -329,6 +348,24 @@ class _Course:
             skipped=self.guard.skipped,
             spikes=self.guard.spikes,
             metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
-            best_step=self._best_step() if self.first else None,
+            best_step=best,
+            kept_step=kept,
+            kept_tokens=self.position.tokens if best is None else int(evaluation["tokens"]),
+            scores={name: value for name, value in evaluation.items() if name.startswith("held_out_")},
             stopped_early=self.position.step < self.total,
         )
+
+
+def _direction(keep_best: str, known: Mapping[str, bool]) -> bool:
+    """Whether a higher value of `keep_best` is better.
+
+    Raises:
+        ConfigError: the workload has no such value, or none at all.
+    """
+    if keep_best not in known:
+        raise ConfigError(
+            expected="a held-out value to keep the best model by",
+            found=repr(keep_best),
+            fix=nearest(keep_best, known) if known else "evaluate on held-out data, or omit keep_best",
+        )
+    return known[keep_best]

@@ -21,12 +21,17 @@ _NO_CORRECTION = 1e9
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Named parameters with the same weight decay, per unit of learning rate, and the same learning-rate factor."""
+    """Named parameters with the same weight decay, per unit of learning rate, and the same learning-rate factor.
+
+    Attributes:
+        exempt: they are norms and biases, which are neither decayed nor scaled by LAMB.
+    """
 
     names: tuple[str, ...]
     parameters: tuple[nn.Parameter, ...]
     decay: float
     factor: float = 1.0
+    exempt: bool = False
 
 
 def every_rate(name: str) -> float:
@@ -44,12 +49,14 @@ def parameter_groups(
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     exempt = {name for name in trained if "norm" in name.lower() or "bias" in name.lower()}
-    kinds: dict[tuple[float, float], list[str]] = {(weight_decay, 1.0): [], (0.0, 1.0): []}
+    kinds: dict[tuple[bool, float], list[str]] = {(False, 1.0): [], (True, 1.0): []}
     for name in trained:
-        kinds.setdefault((0.0 if name in exempt else weight_decay, rate_factor(name)), []).append(name)
+        kinds.setdefault((name in exempt, rate_factor(name)), []).append(name)
     groups = tuple(
-        ParameterGroup(tuple(names), tuple(trained[name] for name in names), decay, factor)
-        for (decay, factor), names in kinds.items()
+        ParameterGroup(
+            tuple(names), tuple(trained[name] for name in names), 0.0 if is_exempt else weight_decay, factor, is_exempt
+        )
+        for (is_exempt, factor), names in kinds.items()
     )
     members = [id(p) for group in groups for p in group.parameters]
     assert len(members) == len(set(members)), "a parameter is in two groups"
@@ -129,6 +136,7 @@ class Optimizer(abc.ABC):
                     [self.moments[name][1] for name, _ in present],
                     learning_rate * group.factor,
                     group.decay,
+                    not group.exempt,
                 )
 
     @abc.abstractmethod
@@ -140,8 +148,9 @@ class Optimizer(abc.ABC):
         v: list[Tensor],
         learning_rate: float,
         decay: float,
+        adapted: bool,
     ) -> None:
-        """Updates `parameters`, `m` and `v` in place."""
+        """Updates `parameters`, `m` and `v` in place; `adapted` tensors are scaled if the optimizer scales any."""
 
     def reset(self) -> None:
         """Resets all moments, as if no update had been made."""
@@ -178,6 +187,7 @@ class BertAdam(Optimizer):
         v: list[Tensor],
         learning_rate: float,
         decay: float,
+        adapted: bool,
     ) -> None:
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
         count = torch.full((), updates, dtype=torch.float32, device=parameters[0].device)
@@ -201,8 +211,8 @@ class BertAdam(Optimizer):
 class Lamb(Optimizer):
     """LAMB for large batches: Adam's update of a tensor, decay included, scaled to the norm of the tensor.
 
-    The trust ratio is |p| / |update|, and 1 if either norm is 0. Tensors that are not decayed (norms and biases) have
-    a ratio of 1, as in the code that Google published with ALBERT.
+    The trust ratio is |p| / |update|, and 1 if either norm is 0. Norms and biases have a ratio of 1. As in the code
+    that Google published with ALBERT (`lamb_optimizer.py`), names alone decide that, whatever the weight decay.
     """
 
     def _update(
@@ -213,6 +223,7 @@ class Lamb(Optimizer):
         v: list[Tensor],
         learning_rate: float,
         decay: float,
+        adapted: bool,
     ) -> None:
         (b1, b2), t = self.betas, self.updates
         torch._foreach_lerp_(m, gradients, 1 - b1)
@@ -228,6 +239,7 @@ class Lamb(Optimizer):
             torch._foreach_div_(update, 1 - b1**t)
         if decay:
             torch._foreach_add_(update, parameters, alpha=decay)
+        if adapted:
             sizes = torch.stack(torch._foreach_norm(parameters))
             lengths = torch.stack(torch._foreach_norm(update))
             ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))

@@ -40,7 +40,7 @@ class TrainSettings:
     log_every: int = help_field(10, "steps between lines in metrics.jsonl")
     evaluate_every: int | None = help_field(None, "steps between evaluations; default: ten evaluations per run")
     evaluate_at_start: bool = help_field(True, "also evaluate before the first step")
-    keep_best: str | None = help_field(None, "a held-out value; the model with the highest one is kept")
+    keep_best: str | None = help_field(None, "a held-out value, such as loss; the model with the best one is kept")
     patience: int | None = help_field(None, "stop after this many evaluations without a better keep_best value")
     save_every: int | None = help_field(None, "steps between checkpoints; default: only by time")
     save_minutes: float | None = help_field(10.0, "minutes between checkpoints")
@@ -68,7 +68,7 @@ class TrainSettings:
             self.patience is None or self.keep_best is not None,
             expected="keep_best with patience",
             found="patience alone",
-            fix="name the held-out value to maximize",
+            fix="name the held-out value to select by",
         )
         require(
             self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="increase it"

@@ -68,6 +68,10 @@ class Workload(abc.ABC):
     def summarize(self, sums: Mapping[str, float]) -> Mapping[str, float]:
         """The values of a log line, from the sums of one or several steps over all ranks."""
 
+    def higher_is_better(self) -> Mapping[str, bool]:
+        """The values of `evaluate` that can select a model, with whether a higher one is better; by default none."""
+        return {}
+
     def evaluate(self, model: nn.Module) -> Mapping[str, float]:
         """Metrics on held-out data; by default none. Runs in evaluation mode, without gradients."""
         return {}

@@ -30,7 +30,7 @@ class Embedder:
     Args:
         encoder: the encoder, with its tokenizer.
         pooling: "mean" over all tokens of the row, [CLS] and [SEP] among them; "max" over them; "cls", the vector of
-            [CLS]; "pooler", the layer on top of [CLS].
+            [CLS] (in a left-to-right model, of the last token); "pooler", the layer on top of it.
         normalize: scale each vector to length 1.
         layers: a choice of `layer_mix`.
         max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.

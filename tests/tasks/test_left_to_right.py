@@ -1,0 +1,125 @@
+"""A left-to-right model: what reads a row as a whole reads its last token, the only one that sees all others."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoding.forward import task_logits
+from bertsmith.errors import CheckpointError
+from bertsmith.export.conversion import export
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.heads import EncoderForTask
+from bertsmith.runtime import BATCH_TOLERANCE, choose
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.kinds import task_for
+from bertsmith.vectors.loading import load_embedder
+from model.examples import shake
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
+
+CAUSAL = dataclasses.replace(CONFIG, is_causal=True, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+WHOLE_TEXTS = [name for name, spec in SPECS.items() if task_for(spec).head.pooled]
+
+
+def causal_task(kind: str) -> EncoderForTask:
+    model = EncoderForTask(new_encoder(CAUSAL), task_for(SPECS[kind]).head, seed=4).eval()
+    shake(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("causal") / "model"
+    model = untrained(CAUSAL, seed=3)
+    shake(model)
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict({"task": "pretraining"}), trained=("pooler", "mlm"))
+    return path
+
+
+def write_task(path: Path, kind: str) -> Path:
+    spec, model = SPECS[kind], causal_task(kind)
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict(info), trained=(task_for(spec).head.part, "pooler"))
+    return path
+
+
+@pytest.mark.parametrize("kind", WHOLE_TEXTS)
+def test_the_logits_of_a_left_to_right_model_differ_between_texts(kind: str) -> None:
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
+    logits = task_logits(causal_task(kind), features, choose("cpu", "fp32"))
+    assert len(np.unique(logits.round(4), axis=0)) > len(logits) / 2
+
+
+@pytest.mark.parametrize("kind", WHOLE_TEXTS)
+def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token(kind: str) -> None:
+    features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
+    model = causal_task(kind)
+    logits = task_logits(model, features, choose("cpu", "fp32"))
+    for number, found in enumerate(logits):
+        ids, segments = features.rows.row(number)
+        with torch.inference_mode():
+            hidden = model.encoder(Batch.from_flat(ids, segments, [len(ids)]))
+            alone = model.output_layer(model.encoder.pool(hidden[-1:]))[0]
+        np.testing.assert_allclose(found, alone.numpy(), atol=BATCH_TOLERANCE)
+
+
+@pytest.mark.parametrize(("causal", "place"), [(False, 0), (True, -1)])
+def test_the_last_token_represents_a_row_only_where_attention_is_causal(causal: bool, place: int) -> None:
+    encoder = new_encoder(dataclasses.replace(CONFIG, is_causal=causal))
+    ids = np.arange(12)
+    batch = Batch.from_flat(ids, np.zeros_like(ids), [5, 1, 6])
+    read = encoder.read_of_rows(batch)
+    assert isinstance(read, Read)
+    assert read.positions.tolist() == [part[place] for part in ([*range(5)], [5], [*range(6, 12)])]
+    assert read.counts == (1, 1, 1)
+
+
+@pytest.mark.parametrize("kind", ["single", "number", "choice"])
+def test_a_left_to_right_model_learns_a_small_task(kind: str, folder: Path, tmp_path: Path) -> None:
+    data = TaskData(
+        train=tuple(examples_of(kind, 128)), dev=tuple(examples_of(kind, 48, seed=1)), digests={}, held_out=False
+    )
+    settings = FinetuningSettings(epochs=12, batch_size=16, device="cpu", precision="fp32")
+    job = FinetuningJob.prepare(folder, SPECS[kind], data, settings, RecipeSettings(learning_rate=2e-3, log_every=100))
+    assert job.train_once(tmp_path / "run", 1).scores[SPECS[kind].metric] > 0.9
+
+
+@pytest.mark.parametrize(("pooling", "layers"), [("cls", "last"), ("cls", "1"), ("pooler", "last")])
+def test_a_vector_from_one_position_is_that_of_the_last_token(pooling: str, layers: str, folder: Path) -> None:
+    texts = ["the good film was it", "anna", "", "a plot of rome in one film"]
+    embedder = load_embedder(folder, pooling=pooling, layers=layers, device="cpu")
+    vectors = embedder.embed(texts)
+    assert len(np.unique(vectors.round(4), axis=0)) == len(texts)
+    encoder = embedder.encoder.model.lower(max(embedder.choice.layers))
+    vocabulary = TOKENIZER.vocabulary
+    for text, vector in zip(texts, vectors, strict=True):
+        ids = np.array([vocabulary.cls_id, *TOKENIZER.encode(text), vocabulary.sep_id])
+        with torch.inference_mode():
+            last = encoder(Batch.from_flat(ids, np.zeros_like(ids), [len(ids)]))[-1:]
+            wanted = (encoder.pool(last) if pooling == "pooler" else last)[0]
+        np.testing.assert_allclose(vector, wanted.numpy(), atol=BATCH_TOLERANCE)
+
+
+@pytest.mark.parametrize("kind", ["single", "number", "choice"])
+def test_transformers_reads_the_first_token_so_the_export_to_it_is_refused(kind: str, tmp_path: Path) -> None:
+    model = write_task(tmp_path / "model", kind)
+    with pytest.raises(CheckpointError, match=r"expected .*; found a left-to-right model .*; "):
+        export(model, tmp_path / "there", to="huggingface")
+    assert not (tmp_path / "there").exists()
+    assert "It does not load in `transformers`" in (model / "README.md").read_text()
+
+
+def test_tags_of_a_left_to_right_model_are_exported(tmp_path: Path) -> None:
+    spec = SPECS["tags"]
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    model = causal_task("tags")
+    save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("classifier",))
+    export(tmp_path / "model", tmp_path / "there", to="huggingface")
+    assert "It also loads in `transformers`" in (tmp_path / "there" / "README.md").read_text()
