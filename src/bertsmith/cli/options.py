@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from bertsmith.errors import InputError
-from bertsmith.files import require_file_place, require_outside
 from bertsmith.settings import help_lines
 
 if TYPE_CHECKING:
@@ -133,20 +131,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             for text, width, flush in zip(line, widths, right, strict=True)
         ]
         typer.echo("  ".join(cells).rstrip())
-
-
-def require_new(path: Path, others: Sequence[Path], replace: bool) -> None:
-    """Returns if an output path is not also an input, and is free or may be replaced.
-
-    Raises:
-        InputError: the path is used by another file of the command, or exists and `replace` is False.
-    """
-    require_outside(path, others, fix="choose another file")
-    require_file_place(path)
-    if path.exists() and not replace:
-        raise InputError(
-            expected=f"no file at '{path}'", found="one", fix="choose another file, or overwrite it with --replace"
-        )
 
 
 def _cell(value: object) -> str:

@@ -65,7 +65,7 @@ def embed_file(
         found=f"'{out}'",
         fix="leave out --text, or name a .parquet file",
     )
-    require_place(out, resume=resume, replace=replace)
+    require_place(out, inputs=[file], resume=resume, replace=replace)
     source = TextLines(file, column)
     embedder = load_embedder(
         model,
@@ -106,7 +106,7 @@ def embed_words_of_file(
     """
     out = Path(out)
     _require_one(resume, replace)
-    require_place(out, resume=resume, replace=replace)
+    require_place(out, inputs=[file], index=True, resume=resume, replace=replace)
     source = TextLines(file, column)
     features = load_token_features(
         model, layers=layers, unit=unit, max_length=max_length, device=device, precision=precision
