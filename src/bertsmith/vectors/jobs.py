@@ -19,6 +19,7 @@ import pyarrow as pa
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.errors import InputError, RunError
+from bertsmith.locks import locked_file
 from bertsmith.progress import Progress, amount
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.files import VectorFile, require_place
@@ -225,7 +226,7 @@ def write_vectors(
     made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
     if not source.is_stdin:
         total, made_of["texts"] = _survey(source)
-    with _full_disk_in_words(out):
+    with _full_disk_in_words(out), locked_file(out):
         file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
         with file:
             before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))
