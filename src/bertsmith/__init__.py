@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from bertsmith.library.documents import ask_document, rank_sentences
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
     from bertsmith.library.formats import convert
+    from bertsmith.library.inspection import inspect_model
     from bertsmith.library.labelled import evaluate, quantize
     from bertsmith.library.loading import load
     from bertsmith.library.model import Model
@@ -68,6 +69,7 @@ _LAZY = {
     "evaluate": "bertsmith.library.labelled",
     "find_senses": "bertsmith.library.word_senses",
     "finetune": "bertsmith.library.training",
+    "inspect_model": "bertsmith.library.inspection",
     "learn_vocabulary": "bertsmith.library.vocabulary",
     "load": "bertsmith.library.loading",
     "pretrain": "bertsmith.library.training",
@@ -110,6 +112,7 @@ __all__ = [
     "evaluate",
     "find_senses",
     "finetune",
+    "inspect_model",
     "learn_vocabulary",
     "load",
     "pretrain",

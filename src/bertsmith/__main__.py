@@ -1,6 +1,6 @@
-"""Entry point of `python -m bertsmith` and of the console script `bertsmith`."""
+"""Entry point of `python -m bertsmith`; the console script `bertsmith` has the same."""
 
-from bertsmith.cli.app import main
+from bertsmith.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -28,6 +28,7 @@ from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import atomic_file
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.locks import LOCK_FILE, is_unused, locked_folder
 from bertsmith.pretraining.report import Samples, write_report
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
@@ -118,12 +119,13 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
             found=f"{minutes:g}",
             fix="change --minutes",
         )
-    if out.exists() and any(out.iterdir()):
+    if out.is_dir() and not is_unused(out):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="choose another with --out")
-    with _nothing_left(out):
-        result = _build_and_train(out, texts, minutes, started, seed)
-    gaps, samples = _samples(out / "run" / "model", Corpus.open(out / "corpus"), seed)
-    report = write_report(out / "run", out=out / "report.html", title="Bertsmith demo", samples=samples)
+    with locked_folder(out):
+        with _nothing_left(out):
+            result = _build_and_train(out, texts, minutes, started, seed)
+        gaps, samples = _samples(out / "run" / "model", Corpus.open(out / "corpus"), seed)
+        report = write_report(out / "run", out=out / "report.html", title="Bertsmith demo", samples=samples)
     return DemoResult(
         report=report,
         model=out / "run" / "model",
@@ -137,17 +139,16 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
 @contextlib.contextmanager
 def _nothing_left(out: Path) -> Iterator[None]:
     """Removes what the block wrote to a new or empty folder, if it raises an error about the user's input."""
-    existed = out.exists()
     try:
         yield
     except (ConfigError, InputError):
         for path in out.iterdir() if out.exists() else ():
+            if path.name == LOCK_FILE:
+                continue
             if path.is_dir():
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        if not existed and out.exists():
-            out.rmdir()
         raise
 
 

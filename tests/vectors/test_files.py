@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
 from bertsmith.vectors.files import VectorFile
 from bertsmith.vectors.writers import NpyWriter, ParquetWriter, npy_header
 
@@ -160,16 +160,35 @@ def test_an_existing_file_is_replaced_only_on_request(tmp_path):
 @pytest.mark.parametrize("beside", ["x.tokens.jsonl", "x.npy.json"])
 @pytest.mark.parametrize("resume", [False, True])
 def test_a_file_next_to_the_vectors_is_replaced_only_on_request(tmp_path, beside, resume):
-    (tmp_path / beside).write_text("mine\n")
+    earlier = {"x.tokens.jsonl": '{"line": 0}\n', "x.npy.json": '{\n  "stage": "whole"\n}\n'}[beside]
+    (tmp_path / beside).write_text(earlier)
     with pytest.raises(RunError, match=rf"no file at '.*{beside}'.*--replace"):
         write(tmp_path / "x.npy", resume=resume)
-    assert content(tmp_path) == {beside: b"mine\n"}
+    assert content(tmp_path) == {beside: earlier.encode()}
     if beside == "x.tokens.jsonl":
         write(tmp_path / "x.npy", index=False)
-        assert (tmp_path / beside).read_text() == "mine\n", "vectors without columns do not touch it"
+        assert (tmp_path / beside).read_text() == earlier, "vectors without columns do not touch it"
     (tmp_path / "y.tokens.jsonl").mkdir()
     with pytest.raises(InputError, match="a folder"):
         write(tmp_path / "y.npy", resume=resume)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x.npy", "x.npy.json", "x.tokens.jsonl", "x.npy.partial", "x.npy.partial.json", "x.tokens.jsonl.partial",
+        "x.parquet", "x.parquet.json", "x.parquet.partial", "x.parquet.partial/mine.txt", "x.parquet.old.partial/a/b",
+        "x.parquet.partial.json",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("how", ["replace", "resume", ""])
+def test_a_file_of_another_kind_is_neither_replaced_nor_removed(tmp_path, name, how):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("mine\n")
+    before = content(tmp_path)
+    with pytest.raises(BertsmithError):
+        write(tmp_path / ("x.npy" if "parquet" not in name else "x.parquet"), **{how: True} if how else {})
+    assert content(tmp_path) == before
 
 
 def test_an_index_is_replaced_with_its_vectors(tmp_path):
@@ -182,6 +201,8 @@ def test_an_index_is_replaced_with_its_vectors(tmp_path):
     tokens.write_text("mine\n")
     write(path, index=False, replace=True)
     assert tokens.read_text() == "mine\n", "the vectors before had no index"
+    with pytest.raises(InputError, match="of another kind"):
+        write(path, replace=True)
     (tmp_path / "x.npy.json").write_text("{")
     write(path, index=False, replace=True)
     assert np.load(path).shape == (12, 3), "a damaged record is replaced with its file"

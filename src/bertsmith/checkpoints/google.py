@@ -293,6 +293,7 @@ def _read_tokenizer(
         return None, ["no vocab.txt next to the checkpoint"]
     vocabulary = Vocabulary.load(folder / "vocab.txt")
     padding = fit_vocabulary(vocabulary, config, f"'{folder}'")
+    metadata.check_vocabulary(vocabulary, folder)
     notes = [padding] if padding else []
     if rules is None and metadata.text_rules is not None:
         rules, _ = read_rules(folder, {}, vocabulary, metadata)

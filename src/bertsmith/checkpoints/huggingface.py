@@ -67,6 +67,7 @@ def read_model_folder(
         tokenizer, notes = with_rules(tokenizer, rules), ["the text rules were given by the caller"]
     if tokenizer is not None:
         padding = fit_vocabulary(tokenizer.vocabulary, config, source)
+        metadata.check_vocabulary(tokenizer.vocabulary, folder)
         notes += [padding] if padding else []
     else:
         notes.append("no vocabulary in the folder")

@@ -49,6 +49,23 @@ def load_any(
     """
     if isinstance(source, ModelFolder):
         return source
+    path, kind = locate(source, cache=cache, endpoint=endpoint, offline=offline)
+    if kind == "google":
+        return google.read_google(path, rules=rules, allow_unknown=allow_unknown)
+    return huggingface.read_model_folder(path, rules=rules, allow_unknown=allow_unknown)
+
+
+def locate(
+    source: Path | str, *, cache: Path | str | None = None, endpoint: str | None = None, offline: bool = False
+) -> tuple[Path, Kind]:
+    """Where the files of a model are, and of which kind they are.
+
+    Args:
+        source, cache, endpoint, offline: as in `load_any`.
+
+    Raises:
+        InputError: there is no model that can be read.
+    """
     path = Path(source)
     kind = kind_of(path)
     if kind is None:
@@ -56,10 +73,8 @@ def load_any(
         kind = kind_of(path)
     if kind is None and kind_of(path / "model") == "huggingface":
         path, kind = path / "model", "huggingface"
-    if kind == "google":
-        return google.read_google(path, rules=rules, allow_unknown=allow_unknown)
-    if kind == "huggingface":
-        return huggingface.read_model_folder(path, rules=rules, allow_unknown=allow_unknown)
+    if kind is not None:
+        return path, kind
     raise InputError(
         expected=f"config.json with model.safetensors or pytorch_model.bin, or a Google checkpoint, in '{path}'",
         found=_found(path),

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import bertsmith
-from bertsmith.errors import CheckpointError, InputError
+from bertsmith.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -121,6 +122,20 @@ class ModelMetadata:
             )
         return tuple(kept)
 
+    def check_vocabulary(self, vocabulary: Vocabulary, folder: Path) -> None:
+        """Checks that the vocabulary is the recorded one, if its digest is recorded.
+
+        Raises:
+            VocabularyError: pieces were changed, swapped or added.
+        """
+        recorded = self.other.get("vocabulary")
+        if isinstance(recorded, str) and recorded != vocabulary.digest:
+            raise VocabularyError(
+                expected=f"the vocabulary that '{folder / METADATA}' describes",
+                found="different pieces, or the same in another order",
+                fix="copy the folder again, or remove 'vocabulary' from that file if you changed them",
+            )
+
     def check_labels(self, tensors: "Mapping[str, Tensor]") -> None:
         """Checks that there is one label for each row of the classifier, if there are labels and a classifier.
 
@@ -158,8 +173,48 @@ def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
         )
     metadata = ModelMetadata.from_dict(info, f"'{path}'")
     if verify:
-        _verify(folder, info.get("digests"))
+        state = digest_state(folder, info.get("digests"))
+        if not state.recorded:
+            raise CheckpointError(
+                expected=f"digests in '{path}'", found="none", fix="read the folder without verification"
+            )
+        if state.altered:
+            raise CheckpointError(
+                expected=f"the files that '{path}' describes",
+                found=f"different ones: {', '.join(state.altered)}",
+                fix="copy the folder again, or remove bertsmith.json if you changed them",
+            )
     return metadata
+
+
+@dataclasses.dataclass(frozen=True)
+class DigestState:
+    """How the files of a model folder compare with the digests in its metadata.
+
+    Attributes:
+        recorded: files with a recorded digest.
+        altered: files that differ or are missing, and files of weights without a digest.
+    """
+
+    recorded: int
+    altered: tuple[str, ...]
+
+
+def digest_state(folder: Path, digests: Any) -> DigestState:
+    """The comparison of the files in a folder with recorded digests; every file is read.
+
+    Args:
+        digests: `digests` of the metadata; anything but an object with entries counts as none.
+    """
+    if not isinstance(digests, dict) or not digests:
+        return DigestState(0, ())
+    altered = [
+        name
+        for name, digest in digests.items()
+        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
+    ]
+    altered += [file.name for file in folder.iterdir() if _holds_weights(file) and file.name not in digests]
+    return DigestState(len(digests), tuple(altered))
 
 
 def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMetadata) -> None:
@@ -172,24 +227,6 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
     files = [file for file in sorted(folder.iterdir()) if file.name not in (METADATA, CARD)]
     values["digests"] = {file.name: digest_file(file) for file in files}
     write_json(folder / METADATA, values)
-
-
-def _verify(folder: Path, digests: Any) -> None:
-    path = folder / METADATA
-    if not isinstance(digests, dict) or not digests:
-        raise CheckpointError(expected=f"digests in '{path}'", found="none", fix="read the folder without verification")
-    altered = [
-        name
-        for name, digest in digests.items()
-        if Path(name).name != name or not (folder / name).is_file() or digest_file(folder / name) != digest
-    ]
-    altered += [file.name for file in folder.iterdir() if _holds_weights(file) and file.name not in digests]
-    if altered:
-        raise CheckpointError(
-            expected=f"the files that '{path}' describes",
-            found=f"different ones: {', '.join(altered)}",
-            fix="copy the folder again, or remove bertsmith.json if you changed them",
-        )
 
 
 def _holds_weights(file: Path) -> bool:

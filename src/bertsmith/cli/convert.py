@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.finetuning import evaluate_settings
-from bertsmith.cli.options import JsonOption, given, print_json, print_table
+from bertsmith.cli.options import VERIFY, JsonOption, given, print_json, print_table
 
 SourceArgument = Annotated[
     str,
@@ -55,6 +55,7 @@ def convert(
         typer.Option("--cased/--uncased", help="keep or remove upper case [as SRC specifies]", show_default=False),
     ] = None,
     allow_unknown: UnknownOption = False,
+    verify: Annotated[bool, VERIFY] = False,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite DST")] = False,
     **values: Any,
 ) -> None:
@@ -66,7 +67,10 @@ def convert(
     DST is not written and the exit code is 1. DST/export.json records the comparison.
     """
     from bertsmith.library.formats import convert as write_converted
+    from bertsmith.library.inspection import verify_model
 
+    if verify:
+        verify_model(source)
     converted = write_converted(
         source,
         destination,
@@ -89,20 +93,29 @@ def inspect(
     names: Annotated[bool, typer.Option("--names", help="list every tensor: mapped, skipped or unknown")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Print the contents of a checkpoint and how its tensors map to the model; nothing is written."""
-    from bertsmith.library.formats import inspect as inspect_checkpoint
+    """Print what a model is, and whether its files are those that were written; nothing is written.
 
-    report = inspect_checkpoint(source)
+    Architecture, sizes, task, labels, the beginning of its card, number formats, layers that int8 keeps in higher
+    precision, files, and how its tensors map to the model. Every file is compared with its digest in bertsmith.json;
+    if one differs, the exit code is 1.
+    """
+    from bertsmith.library.inspection import inspect_model
+
+    report = inspect_model(source)
     if json:
         print_json(report.to_dict())
-        return
-    for line in report.lines():
-        typer.echo(line)
-    if names:
-        rows = [(name, "mapped", ours) for name, ours in report.mapped.items()]
-        rows += [(name, "skipped", reason) for name, reason in report.skipped.items()]
-        rows += [(name, "unknown", "-") for name in report.unknown]
+    else:
+        for line in report.lines():
+            typer.echo(line)
+    if names and not json:
+        tensors = report.tensors
+        rows = [(name, "mapped", ours) for name, ours in tensors.mapped.items()]
+        rows += [(name, "skipped", reason) for name, reason in tensors.skipped.items()]
+        rows += [(name, "unknown", "-") for name in tensors.unknown]
         print_table(("tensor", "status", "name in bertsmith, or reason"), sorted(rows))
+    if report.altered:
+        typer.echo(f"bertsmith: files that differ from their digests: {', '.join(report.altered)}", err=True)
+        raise typer.Exit(1)
 
 
 def models(

@@ -8,7 +8,7 @@ import typer
 
 from bertsmith.cli.options import CasedOption, JsonOption, TextArguments, WorkersOption, print_json, settings_from
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
-from bertsmith.files import read_json
+from bertsmith.files import read_json, require_outside
 
 EvaluationOption = Annotated[
     list[Path] | None,
@@ -37,6 +37,7 @@ def corpus(
     """Build a corpus of token shards from text, with a report of the corpus checks."""
     from bertsmith.corpus.build import CorpusSettings, build_corpus
 
+    require_outside(out, [one for one in (vocab, model, *(evaluation or ())) if one is not None])
     tokenizer = tokenizer_from(vocab, model, cased)
     settings = settings_from(CorpusSettings, values)
     build_corpus(texts, tokenizer, out, settings=settings, workers=workers, replace=replace)

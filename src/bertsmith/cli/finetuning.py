@@ -181,6 +181,7 @@ def predict(
     submission: Annotated[
         Path | None, typer.Option(metavar="DIR", help="with --test: write the file for GLUE's evaluation server there")
     ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --submission")] = False,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -203,7 +204,9 @@ def predict(
         total, typed = count_lines(sys.stdin.buffer), itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
         answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision, head=own)
     elif submission is not None:
-        place = lines.write_submission(model, test, submission, task=task, device=device, precision=precision, head=own)
+        place = lines.write_submission(
+            model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
+        )
         typer.echo(str(place))
         return
     else:

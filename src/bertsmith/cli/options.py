@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from bertsmith.errors import InputError
-from bertsmith.files import require_file_place, require_outside
 from bertsmith.settings import help_lines
 
 if TYPE_CHECKING:
@@ -33,6 +31,9 @@ HeadOption = Annotated[
         help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
     ),
 ]
+# The parameters of commands that name a model; a command with one of them has the option --verify.
+MODEL_PARAMETERS = ("model", "rerank", "init")
+VERIFY = typer.Option("--verify", help="first compare every file of the model with its digest in bertsmith.json")
 TextArguments = Annotated[
     list[Path],
     typer.Argument(metavar="TEXT", help=".txt, .jsonl or .parquet files (also .gz, .zst), folders, or - for stdin"),
@@ -52,16 +53,25 @@ def with_settings(
         classes: settings classes, see `bertsmith.settings`; if empty, only `**values` is removed from the signature.
         fixed: fields that do not become options because the command sets them itself.
     """
-
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **values: Any) -> None:
-        command(*arguments, **values)
-
     own = [
         parameter
         for parameter in inspect.signature(command).parameters.values()
         if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ]
+    names = {parameter.name for parameter in own} | {name for settings in classes for name in help_lines(settings)}
+    reads_model = not names.isdisjoint(MODEL_PARAMETERS)
+
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **values: Any) -> None:
+        if reads_model and values.pop("verify"):
+            _verify({name: values.get(name) for name in MODEL_PARAMETERS})
+        command(*arguments, **values)
+
+    if reads_model:
+        verify = inspect.Parameter(
+            "verify", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, VERIFY]
+        )
+        own.append(verify)
     taken = {parameter.name for parameter in own} | set(fixed)
     defaults: dict[str, list[Any]] = {}
     for settings in classes:
@@ -82,6 +92,21 @@ def with_settings(
                 )
     wrapper.__signature__ = inspect.Signature([*own, *made.values()])  # type: ignore[attr-defined]
     return wrapper
+
+
+def _verify(models: Mapping[str, Any]) -> None:
+    """Compares the files of all models that a command was given with their digests.
+
+    Raises:
+        CheckpointError: a file differs, or a model has no digests.
+    """
+    from bertsmith.library.inspection import verify_model
+
+    for given in models.values():
+        for one in given if isinstance(given, list) else [given] if given is not None else []:
+            _, separator, place = str(one).partition("=")
+            # A server's model may have a name in front of it: NAME=DIR.
+            verify_model(place if separator and not Path(str(one)).exists() else str(one))
 
 
 def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:
@@ -133,20 +158,6 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             for text, width, flush in zip(line, widths, right, strict=True)
         ]
         typer.echo("  ".join(cells).rstrip())
-
-
-def require_new(path: Path, others: Sequence[Path], replace: bool) -> None:
-    """Returns if an output path is not also an input, and is free or may be replaced.
-
-    Raises:
-        InputError: the path is used by another file of the command, or exists and `replace` is False.
-    """
-    require_outside(path, others, fix="choose another file")
-    require_file_place(path)
-    if path.exists() and not replace:
-        raise InputError(
-            expected=f"no file at '{path}'", found="one", fix="choose another file, or overwrite it with --replace"
-        )
 
 
 def _cell(value: object) -> str:

@@ -101,6 +101,7 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="output file [RUN/report.html; for several runs ./report-RUN-RUN.html]"),
     ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite the file of --out")] = False,
 ) -> None:
     """Write report.html: curves, settings, machine, digests.
 
@@ -112,6 +113,6 @@ def report(
     """
     from bertsmith.library.training import write_report
 
-    page = write_report(runs, out, on_line=typer.echo)
+    page = write_report(runs, out, replace=replace, on_line=typer.echo)
     # If the program chose the name, print the full path.
     typer.echo(str(page if out or len(runs) == 1 else page.resolve()))

@@ -13,9 +13,8 @@ from bertsmith.cli.options import (
     PrecisionOption,
     print_json,
     print_table,
-    require_new,
 )
-from bertsmith.files import require_file_place, require_outside
+from bertsmith.outputs import PASSAGE_VECTORS, PICTURES, require_output
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -116,9 +115,8 @@ def search(
     _refuse_idle("without --judgements", not scored, judged_by=judged_by)
     _refuse_idle("without --queries", queries is None, query_column=query_column)
     if index is not None:
-        others = [one for one in (passages, queries, judgements, changes, model, rerank) if one is not None]
-        require_outside(index, others, fix="choose another file for the index")
-        require_file_place(index)
+        read = (passages, queries, judgements, changes)
+        require_output(index, PASSAGE_VECTORS, inputs=read, may_exist=True)
     top, depth = top or 10, depth or DEPTH
     if top > depth and (hybrid or again) and not scored:
         raise typer.BadParameter(
@@ -190,7 +188,7 @@ def senses(
         raise typer.BadParameter("--clusters must be a number or auto")
     if out is not None:
         require_picture(out)
-        require_new(out, [text], replace)
+        require_output(out, PICTURES[out.suffix.lower()], inputs=[text], replace=replace)
     found = find_senses(
         word,
         text,

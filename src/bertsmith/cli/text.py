@@ -115,7 +115,10 @@ def _tokenizer_of(model: str) -> "Tokenizer":
 
     folder = Path(model)
     if (folder / "config.json").exists():
-        tokenizer, _ = read_tokenizer(folder, read_metadata(folder))
+        metadata = read_metadata(folder)
+        tokenizer, _ = read_tokenizer(folder, metadata)
+        if tokenizer is not None:
+            metadata.check_vocabulary(tokenizer.vocabulary, folder)
     else:
         from bertsmith.checkpoints.load import load_any
 

@@ -12,8 +12,8 @@ from bertsmith.cli.options import (
     PrecisionOption,
     print_json,
     print_table,
-    require_new,
 )
+from bertsmith.outputs import PICTURES, VECTOR_CHANGES, VECTORS, require_output
 from bertsmith.progress import counted
 from bertsmith.settings import require
 
@@ -181,9 +181,12 @@ def vectors(
     if picture is not None:
         require_picture(picture)
     read = [one for one in (source, fit_on, changes) if one is not None]
-    written = [one for one in (out, save_changes, picture) if one is not None]
-    for number, one in enumerate(written):
-        require_new(one, [*read, *written[:number]], replace)
+    written = [(out, VECTORS[".npy"]), (save_changes, VECTOR_CHANGES)]
+    written.append((picture, PICTURES[picture.suffix.lower() if picture is not None else ".png"]))
+    for number, (one, kind) in enumerate(written):
+        if one is not None:
+            before = [path for path, _ in written[:number]]
+            require_output(one, kind, inputs=read, others=before, replace=replace)
     found = change_vectors(source, settings, fit_on=fit_on, changes=changes, out=out, save_changes=save_changes)
     if json:
         print_json(found.to_dict())

@@ -7,18 +7,20 @@ from typing import Annotated
 import typer
 
 from bertsmith.cli.options import CasedOption, TextArguments
-from bertsmith.files import require_file_place, write_json
+from bertsmith.files import write_json
+from bertsmith.outputs import VOCABULARY, VOCABULARY_REPORT, require_output
 
 
 def vocab(
     texts: TextArguments,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="output file; an existing one is replaced")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="output file")],
     size: Annotated[int, typer.Option(help="number of pieces, the five special ones included")] = 30522,
     cased: CasedOption = False,
     column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
     ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite existing outputs")] = False,
 ) -> None:
     """Learn a WordPiece vocabulary of exactly --size pieces and print its quality report.
 
@@ -27,9 +29,9 @@ def vocab(
     """
     from bertsmith.library.vocabulary import learn_vocabulary
 
-    for place in (out, report):
-        if place is not None:
-            require_file_place(place)
+    require_output(out, VOCABULARY, inputs=texts, replace=replace)
+    if report is not None:
+        require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
     learned = learn_vocabulary(texts, size, cased=cased, column=column)
     for note in learned.notes:
         typer.echo(f"bertsmith: {note}", err=True)

@@ -84,7 +84,7 @@ def export(
         raise ConfigError(expected="a known format", found=repr(to), fix=nearest(to, FORMATS))
     file = _data_file(data, task, columns)
     _require_options(to, int8=int8, limit=limit)
-    require_outside(destination, [source])
+    require_outside(destination, [one for one in (source, data) if one is not None])
     with atomic_folder(destination, replace=MODEL_FOLDER if replace else False) as partial:
         if to == "onnx":
             folder = load.load_any(source, rules=rules, allow_unknown=allow_unknown)

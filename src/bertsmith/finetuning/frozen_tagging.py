@@ -26,6 +26,7 @@ from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import RecipeSettings
 from bertsmith.finetuning.workload import examples_of_step, step_plan
+from bertsmith.locks import locked_folder
 from bertsmith.model.layer_mix import LayerChoice, WeightedMix
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
@@ -312,24 +313,25 @@ def train_tagger(
     )
     record = {"task": "feature-based tagging", "spec": task.spec.to_dict(), "run": to_dict(settings)}
     record["train"] = to_dict(training)
-    run = RunFolder.prepare(Path(out), record, {**data.digests, **encoder.digests}, resume=resume)
-    started = time.monotonic()
-    words = word_vectors(encoder, task, cast("Sequence[TaggedExample]", data.train), choice)
-    dev = None
-    if data.dev:
-        dev = data.dev, word_vectors(encoder, task, cast("Sequence[TaggedExample]", data.dev), choice)
-    encoding_seconds = time.monotonic() - started
-    model = BiLSTMTagger(
-        choice,
-        encoder.hidden_size,
-        len(task.spec.labels),
-        width=settings.width,
-        dropout=settings.dropout,
-        learned=not settings.plain_sum,
-        seed=training.seed,
-    )
-    workload = FeatureTagging(model, task, words, dev, encoder, settings, seed=training.seed)
-    outcome = train(workload, training, run)
+    with locked_folder(Path(out), create=not resume):
+        run = RunFolder.prepare(Path(out), record, {**data.digests, **encoder.digests}, resume=resume)
+        started = time.monotonic()
+        words = word_vectors(encoder, task, cast("Sequence[TaggedExample]", data.train), choice)
+        dev = None
+        if data.dev:
+            dev = data.dev, word_vectors(encoder, task, cast("Sequence[TaggedExample]", data.dev), choice)
+        encoding_seconds = time.monotonic() - started
+        model = BiLSTMTagger(
+            choice,
+            encoder.hidden_size,
+            len(task.spec.labels),
+            width=settings.width,
+            dropout=settings.dropout,
+            learned=not settings.plain_sum,
+            seed=training.seed,
+        )
+        workload = FeatureTagging(model, task, words, dev, encoder, settings, seed=training.seed)
+        outcome = train(workload, training, run)
     model.eval()
     return TaggerResult(
         model=model,

@@ -21,6 +21,7 @@ from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob, SeedResult
+from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import tell, warn
@@ -96,12 +97,13 @@ def finetune(
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
     record = {**job.record(), "model": str(source), "seeds": count}
-    run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
-    for line in job.lines():
-        tell(line)
-    first = job.training.seed
-    trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
-    return _finish(job, run, trained)
+    with locked_folder(Path(out), create=not resume):
+        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
+        for line in job.lines():
+            tell(line)
+        first = job.training.seed
+        trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
+        return _finish(job, run, trained)
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:

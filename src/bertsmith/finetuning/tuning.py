@@ -18,6 +18,7 @@ from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.locks import is_unused, locked_folder
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
@@ -68,12 +69,13 @@ def tune(
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
     """
-    if not resume and out.exists() and any(out.iterdir()):
+    if not resume and out.exists() and not is_unused(out):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
     folder = search_folder(out)
-    settings, recipe = search_settings(
-        source, spec, data, folder, settings, recipe, trials=trials, resume=resume, head=head
-    )
+    with locked_folder(folder):
+        settings, recipe = search_settings(
+            source, spec, data, folder, settings, recipe, trials=trials, resume=resume, head=head
+        )
     return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
 
 
@@ -113,7 +115,7 @@ def search_settings(
     optuna = _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
-    if not resume and out.exists() and any(out.iterdir()):
+    if not resume and out.exists() and not is_unused(out):
         raise RunError(
             expected=f"a new folder '{out}'",
             found="one that is not empty",

@@ -1,11 +1,9 @@
-"""Inspect a checkpoint, or convert a model to another format and compare its outputs before writing it."""
+"""Convert a model to another format and compare its outputs before writing it."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.google import inspect_google
-from bertsmith.checkpoints.load import kind_of, load_any
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.export.conversion import export
 from bertsmith.library.training import split_settings
@@ -79,17 +77,3 @@ def convert(
         replace=replace,
     )
     return Conversion(path=Path(destination), tensors=report, comparisons=tuple(lines))
-
-
-def inspect(source: str | Path) -> LoadReport:
-    """Which tensors of a checkpoint are mapped, skipped or unknown; nothing is written.
-
-    Args:
-        source: anything that `load` accepts; of a Google checkpoint only the names are read.
-
-    Raises:
-        CheckpointError: the checkpoint is missing or unreadable.
-    """
-    if kind_of(Path(source)) == "google":
-        return inspect_google(source)
-    return load_any(source, allow_unknown=True).report

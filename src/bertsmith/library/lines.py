@@ -12,6 +12,7 @@ from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.model.heads import OwnHead
+from bertsmith.outputs import ANSWERS, require_output
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
@@ -124,9 +125,16 @@ def write_submission(
     device: str = "auto",
     precision: str = "fp32",
     head: type[OwnHead] | None = None,
+    replace: bool = False,
 ) -> Path:
-    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`."""
+    """The path of the submission file for the GLUE server, written to a folder; see `predict_test`.
+
+    Raises:
+        InputError: the file exists, and `replace` is False or it is the test file or of another kind.
+        BertsmithError: as in `predict_test`.
+    """
     name, predictor, examples = _glue_test(model, test, task, device, precision, head)
+    require_output(named_tasks.submission_place(name, folder), ANSWERS, inputs=[test], replace=replace)
     return named_tasks.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from bertsmith.checkpoints.load import load_any
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
+from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
 from bertsmith.model.heads import OwnHead
 from bertsmith.tasks.spec_of_model import spec_of
@@ -14,7 +15,12 @@ from bertsmith.vectors.sentence_transformers import read_recipe
 
 
 def load(
-    source: str | Path, *, device: str = "auto", precision: str = "fp32", head: type[OwnHead] | None = None
+    source: str | Path,
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    head: type[OwnHead] | None = None,
+    verify: bool = False,
 ) -> Model:
     """The model of a folder (ours, transformers or sentence-transformers), run, Google checkpoint or hub id.
 
@@ -22,11 +28,14 @@ def load(
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: fp32, bf16, int8 and the like; outputs are always fp32.
         head: the class of your own head that the model was fine-tuned with, if it was.
+        verify: first compare every file of the model with its digest in `bertsmith.json`.
 
     Raises:
         InputError, CheckpointError, VocabularyError: the model is missing or unreadable.
         ConfigError: the device is not available, the precision is unknown, or `head` is not the class of a head.
     """
+    if verify:
+        verify_model(source)
     if head is not None:
         predictor = load_predictor(source, device=device, precision=precision, head=head)
         return Model(_last_part(source), predictor=predictor)

@@ -14,9 +14,11 @@ from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import tune
 from bertsmith.model.heads import OwnHead
+from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.reports.html import page_place
 from bertsmith.settings import help_lines
 from bertsmith.tasks.named_tasks import ColumnSettings, default_settings, read_task, task_name
 from bertsmith.tasks.task import TaskSettings
@@ -122,7 +124,11 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
 
 
 def write_report(
-    runs: Sequence[str | Path], out: str | Path | None = None, on_line: Callable[[str], None] | None = None
+    runs: Sequence[str | Path],
+    out: str | Path | None = None,
+    on_line: Callable[[str], None] | None = None,
+    *,
+    replace: bool = False,
 ) -> Path:
     """The path of the report that was written.
 
@@ -133,14 +139,18 @@ def write_report(
         runs: run folders, all of the same kind.
         out: the file to write; by default RUN/report.html, or ./report-RUN-RUN.html for several runs.
         on_line: receives a line for each comparison of two fine-tuning runs.
+        replace: overwrite `out`; the default file is always replaced.
 
     Raises:
         ConfigError: the runs are of both kinds.
+        InputError: `out` does not end in .html, is not a page, or exists and `replace` is False.
         BertsmithError: a folder contains no run, or the runs cannot be compared.
     """
     from bertsmith.pretraining.report import write_report as write_curves
 
     paths, place = [Path(run) for run in runs], None if out is None else Path(out)
+    usual = page_place(paths)
+    require_output(place or usual, PAGE, replace=replace, may_exist=place is None or place.resolve() == usual.resolve())
     kinds = {is_finetuning(run): run for run in paths}
     if len(kinds) > 1:
         raise ConfigError(

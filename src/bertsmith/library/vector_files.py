@@ -7,6 +7,7 @@ from typing import Any
 
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.metrics.vectors import VectorReport, describe, in_words, sample_rows
+from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import warn
 from bertsmith.reports.pictures import cosine_histogram, write_picture
 from bertsmith.settings import require
@@ -21,7 +22,7 @@ from bertsmith.vectors.changes import (
 )
 from bertsmith.vectors.files import require_place
 from bertsmith.vectors.jobs import TextVectors, TokenVectorsOfTexts, VectorSummary, write_vectors
-from bertsmith.vectors.json_lines import SUFFIX, TokenLines, require_free, write_token_lines
+from bertsmith.vectors.json_lines import SUFFIX, TokenLines, write_token_lines
 from bertsmith.vectors.loading import load_embedder, load_encoder, load_token_features
 
 
@@ -66,7 +67,7 @@ def embed_file(
         found=f"'{out}'",
         fix="leave out --text, or name a .parquet file",
     )
-    require_place(out, resume=resume, replace=replace)
+    require_place(out, inputs=[file], resume=resume, replace=replace)
     source = TextLines(file, column)
     embedder = load_embedder(
         model,
@@ -117,13 +118,13 @@ def embed_words_of_file(
                 found=f"'{out}'",
                 fix="leave that out, or name another output",
             )
-        require_free(out, replace=replace)
+        require_output(out, TOKEN_FEATURES, inputs=[file], replace=replace)
         source = TextLines(file, column)
         encoder, _ = load_encoder(model, pooled=False, device=device, precision=precision)
         return write_token_lines(
             TokenLines(encoder, layers=layers, max_length=max_length), source, out, replace=replace
         )
-    require_place(out, resume=resume, replace=replace)
+    require_place(out, inputs=[file], index=True, resume=resume, replace=replace)
     source = TextLines(file, column)
     features = load_token_features(
         model, layers=layers, unit=unit, max_length=max_length, device=device, precision=precision

@@ -6,6 +6,7 @@
     RUN/settings.json  provenance: settings, versions, machine, digests of corpus, vocabulary and initial model
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from bertsmith.checkpoints.weights import digest_of_tensors
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import VocabularyError
 from bertsmith.files import digest_file, read_json
+from bertsmith.locks import locked_folder
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.objectives import OBJECTIVES
@@ -141,7 +143,9 @@ def pretrain(
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
     }
-    with process_group(rank, runtime.torch_device):
+    # The processes of one training share its folder.
+    lock = contextlib.nullcontext() if rank.index else locked_folder(Path(out), create=not resume)
+    with process_group(rank, runtime.torch_device), lock:
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
         workload = Pretraining(
             model,

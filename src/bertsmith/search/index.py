@@ -7,6 +7,7 @@ looked up by key; vectors of another model are rejected.
 Letters: P passages, Q queries, D width of the vectors.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import importlib
@@ -22,6 +23,7 @@ from safetensors.numpy import save
 
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
+from bertsmith.locks import locked_file
 from bertsmith.metrics.vectors import CROWDED, random_cosines, sample_rows, unit
 from bertsmith.progress import Progress, counted, tell, warn
 from bertsmith.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
@@ -145,10 +147,12 @@ def index_passages(
         )
     if before is not None and np.array_equal(before.keys, keys) and (before.graph is not None or not approximate):
         return before if approximate else dataclasses.replace(before, graph=None)
-    vectors = _vectors(texts, keys, embedder, change, before)
-    made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
+    with contextlib.nullcontext() if path is None else locked_file(path):
+        vectors = _vectors(texts, keys, embedder, change, before)
+        made = PassageIndex(vectors=vectors, keys=keys, maker=maker, graph=_graph(vectors) if approximate else None)
+        if path is not None:
+            made.save(path)
     if path is not None:
-        made.save(path)
         tell(f"index: {path} ({counted(len(texts), 'vector')} of width {vectors.shape[1]})")
     return made
 

@@ -336,6 +336,11 @@ def read_test(name: str, path: Path) -> Sequence[Example]:
     return read_examples(name, path, gold=False).examples
 
 
+def submission_place(name: str, folder: Path) -> Path:
+    """The path of the submission file of a GLUE task in a folder."""
+    return folder / GLUE[name].submission
+
+
 def submit(name: str, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
     """The path of the written submission file for the GLUE evaluation server."""
     rows = [(example.id, prediction.to_dict()) for example, prediction in answered]

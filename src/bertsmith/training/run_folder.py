@@ -37,6 +37,7 @@ from bertsmith.files import (
     write_json,
     write_text,
 )
+from bertsmith.locks import LOCK_FILE, is_unused
 from bertsmith.progress import warn
 from bertsmith.runtime import Rank, machine
 from bertsmith.training.checkpoint import (
@@ -89,7 +90,7 @@ class RunFolder:
         """A new run folder with its settings.json.
 
         Args:
-            path: a folder that does not exist or is empty.
+            path: a folder that does not exist or is empty, except for what an interrupted start left in it.
             settings: plain values, nested by topic; the training settings are under "train".
             digests: digests of the inputs, by name; they must be the same when the run is resumed.
 
@@ -98,7 +99,7 @@ class RunFolder:
         """
         if path.exists() and not path.is_dir():
             raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
-        if path.is_dir() and any(path.iterdir()):
+        if path.is_dir() and not is_unused(path):
             is_run = (path / SETTINGS_FILE).exists()
             raise RunError(
                 expected=f"a new folder '{path}'",
@@ -304,7 +305,7 @@ class RunFolder:
         self.clear()
         for path in (self.checkpoints, self.path / "tensorboard"):
             shutil.rmtree(path, ignore_errors=True)
-        for name in (SETTINGS_FILE, METRICS_FILE):
+        for name in (SETTINGS_FILE, METRICS_FILE, LOCK_FILE):
             (self.path / name).unlink(missing_ok=True)
         with contextlib.suppress(OSError):  # it contains the user's files
             self.path.rmdir()

@@ -6,13 +6,15 @@ complete block is cut off, so a killed process or a full disk costs at most one 
 its final path, and `X.npy.json` keeps the record of its inputs (model, settings, texts).
 """
 
+import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import InputError, RunError
-from bertsmith.files import read_json, require_file_place, write_json
+from bertsmith.files import read_json, write_json
+from bertsmith.outputs import TOKEN_LINES, VECTOR_RECORD, VECTORS, FileKind, require_output
 from bertsmith.vectors.writers import Columns, Vectors, writer_for
 
 _WRITING, _WHOLE = "writing", "whole"
@@ -154,20 +156,36 @@ class VectorFile:
         return str(state["stage"])
 
 
-def require_place(path: Path, *, index: bool = False, resume: bool = False, replace: bool = False) -> None:
+def require_place(
+    path: Path,
+    *,
+    inputs: Iterable[Path | str] = (),
+    index: bool = False,
+    resume: bool = False,
+    replace: bool = False,
+) -> None:
     """Refuses a path where a vector file cannot be written, before its content is computed.
 
     Args:
+        inputs: the files and folders that are read; none of them is written or removed.
         index: there are columns in addition to the vectors, which may go to a separate file.
 
     Raises:
         ConfigError: the extension is not that of a known format.
-        InputError: the path is not writable.
+        InputError: the path is not writable, is an input, or a file of another kind is in its place or in the place
+            of a partial file.
         RunError: there is a complete or partial file, and neither `resume` nor `replace` allows for it.
     """
+    writer, given = writer_for(path)(path, 0, index=index), list(inputs)
+    for place, kind in _written(path, index=index).items():
+        require_output(place, kind, inputs=given, may_exist=True)
+    if others := writer.strangers():
+        raise InputError(
+            expected=f"only parts of '{path.name}' in '{writer.partial}'",
+            found=f"'{others[0]}'",
+            fix="move it away, or name another output",
+        )
     places = final_places(path, index=index)
-    for place in places:
-        require_file_place(place)
     begun = os.path.lexists(path) or os.path.lexists(_state_path(path))
     if replace or (resume and begun):
         return
@@ -192,15 +210,17 @@ def final_places(path: Path, *, index: bool = False) -> list[Path]:
     return [path, *([] if columns is None else [columns]), _record_path(path)]
 
 
-def written_places(path: Path, *, index: bool = False) -> list[Path]:
-    """All paths that may be written or removed for a vector file, during and after writing.
-
-    Raises:
-        ConfigError: the extension is not that of a known format.
-    """
-    stale = stale_index(path)
-    final = [*final_places(path, index=index), *([] if stale is None else [stale])]
-    return [*final, *(place.with_name(f"{place.name}.partial") for place in final), _state_path(path)]
+def _written(path: Path, *, index: bool = False) -> dict[Path, FileKind]:
+    """All files that may be written or removed for a vector file, during and after writing, with their kinds."""
+    vectors = VECTORS[path.suffix.lower()]
+    kinds = {path: vectors, _record_path(path): VECTOR_RECORD, _state_path(path): VECTOR_RECORD}
+    if (stale := stale_index(path)) is not None:
+        kinds[stale] = TOKEN_LINES
+    for partial, place in writer_for(path)(path, 0, index=index).partial_files().items():
+        is_vectors = place == path
+        kinds[partial] = dataclasses.replace(vectors, endings=()) if is_vectors else TOKEN_LINES
+        kinds.setdefault(place, TOKEN_LINES)
+    return kinds
 
 
 def stale_index(path: Path) -> Path | None:

@@ -19,10 +19,10 @@ import pyarrow as pa
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.errors import InputError, RunError
-from bertsmith.files import require_outside
+from bertsmith.locks import locked_file
 from bertsmith.progress import Progress, amount
 from bertsmith.vectors.embedder import Embedder
-from bertsmith.vectors.files import VectorFile, require_place, written_places
+from bertsmith.vectors.files import VectorFile, require_place
 from bertsmith.vectors.token_features import TokenFeatures
 from bertsmith.vectors.writers import Columns, Vectors
 
@@ -221,14 +221,12 @@ def write_vectors(
             they are read, or the disk is full.
         ConfigError: the extension of `out` is not that of a known format.
     """
-    if not source.is_stdin:
-        for place in written_places(out, index=job.index):
-            require_outside(place, [source.path], fix="name another file")
-    require_place(out, index=job.index, resume=resume, replace=replace)
+    given = [] if source.is_stdin else [source.path]
+    require_place(out, inputs=given, index=job.index, resume=resume, replace=replace)
     made_of, total = {**job.made_of, "block": job.block, "texts": "those of stdin"}, None
     if not source.is_stdin:
         total, made_of["texts"] = _survey(source)
-    with _full_disk_in_words(out):
+    with _full_disk_in_words(out), locked_file(out):
         file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
         with file:
             before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))

@@ -22,9 +22,10 @@ import numpy as np
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.errors import InputError, RunError
-from bertsmith.files import atomic_file, require_file_place, require_outside
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_file
 from bertsmith.model.layer_mix import LayerChoice
+from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import Progress, amount
 from bertsmith.settings import require
 from bertsmith.text.pack import pack_rows
@@ -117,12 +118,9 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
         replace: overwrite an existing file.
 
     Raises:
-        InputError: the texts cannot be read, there are none, or the path is not writable.
-        RunError: there is a file at `out`.
+        InputError: the texts cannot be read, there are none, or `out` may not be written (see `require_output`).
     """
-    if not source.is_stdin:
-        require_outside(out, [source.path], fix="name another file")
-    require_free(out, replace=replace)
+    require_output(out, TOKEN_FEATURES, inputs=[source.path], replace=replace)
     started, done = time.monotonic(), 0
     how = lines.encoder.runtime.precision
     with atomic_file(out) as file, Progress(out.name, None, unit="texts", how=how) as progress:
@@ -148,20 +146,6 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
         notes=tuple(notes),
         seconds=time.monotonic() - started,
     )
-
-
-def require_free(out: Path, *, replace: bool) -> None:
-    """Refuses a path where the file cannot be written, before its content is computed.
-
-    Raises:
-        InputError: the path is not writable.
-        RunError: there is a file, which may not be replaced.
-    """
-    require_file_place(out)
-    if out.exists() and not replace:
-        raise RunError(
-            expected=f"no file at '{out}'", found="an existing file", fix="name another file, or use --replace"
-        )
 
 
 def _listed(choice: LayerChoice) -> LayerChoice:

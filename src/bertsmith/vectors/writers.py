@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import re
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -26,6 +27,7 @@ from bertsmith.files import atomic_file
 
 SUFFIXES = (".npy", ".parquet")
 VECTOR = "vector"  # name of the column
+_PART = re.compile(r"part-\d{6,}\.parquet")
 
 Vectors = npt.NDArray[np.float32]
 Columns = Mapping[str, pa.Array]
@@ -52,6 +54,14 @@ class VectorWriter(ABC):
     def index_path(self) -> Path | None:
         """The separate file for columns, next to the final path; None if they are in the same file."""
         return None
+
+    def partial_files(self) -> dict[Path, Path]:
+        """The files in which the vectors and columns grow, each with its final path; none if parts are in a folder."""
+        return {}
+
+    def strangers(self) -> list[Path]:
+        """What is where partial files are removed, but is none of them."""
+        return []
 
     @abstractmethod
     def begin(self, position: Position) -> None:
@@ -97,6 +107,10 @@ class NpyWriter(VectorWriter):
     def index_path(self) -> Path:
         """See `VectorWriter`."""
         return self.path.with_suffix(".tokens.jsonl")
+
+    def partial_files(self) -> dict[Path, Path]:
+        """See `VectorWriter`."""
+        return dict(self._places)
 
     def begin(self, position: Position) -> None:
         """See `VectorWriter`."""
@@ -163,6 +177,12 @@ class ParquetWriter(VectorWriter):
         self._gone = path.with_name(f"{path.name}.old.partial")
         self._parts = 0
         self._writer: pq.ParquetWriter | None = None
+
+    def strangers(self) -> list[Path]:
+        """See `VectorWriter`."""
+        folders = [folder for folder in (self.partial, self._gone) if os.path.lexists(folder)]
+        found = [entry for folder in folders for entry in (sorted(folder.iterdir()) if folder.is_dir() else [folder])]
+        return [entry for entry in found if not _PART.fullmatch(entry.name)]
 
     def begin(self, position: Position) -> None:
         """See `VectorWriter`."""

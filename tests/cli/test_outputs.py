@@ -1,0 +1,218 @@
+"""What a command may write over: one table with every output option of every command."""
+
+import dataclasses
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from bertsmith.cli.app import COMMANDS
+from bertsmith.corpus.build import build_corpus
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from cli.test_predicting import write_model
+
+# Parameters of commands that are paths of inputs; every other path is an output and is in OUTPUTS or FOLDERS.
+INPUTS = {
+    "texts", "vocab", "evaluation", "corpus", "config", "runs", "train", "dev", "data", "test", "passages", "queries",
+    "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init",
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """An output option: how the command is typed up to it, which inputs it has, and what it writes.
+
+    Attributes:
+        typed: the arguments, with names of files in the folder of the test; a list for each set of inputs.
+        inputs: files among them that must survive.
+        ending: the ending of the output.
+        same: the bytes of a file of the kind that it writes.
+        place: the file that is written, if the option names a folder.
+    """
+
+    typed: str
+    inputs: tuple[str, ...]
+    ending: str = ""
+    same: bytes = b""
+    place: str = ""
+
+
+PAGE, NPY = b"<!doctype html>\n<html></html>\n", b"\x93NUMPY\x01\x00"
+OUTPUTS: Mapping[tuple[str, str], Output] = {
+    ("vocab", "out"): Output("vocab texts --size 40 --out", ("texts/f0.txt",), ".txt", b"[PAD]\n[UNK]\na\n"),
+    ("vocab", "report"): Output(
+        "vocab texts --size 40 --out new.txt --report", ("texts/f0.txt",), ".json", b'{\n  "texts": []}\n'
+    ),
+    ("report", "out"): Output("report run --out", ("run/model/model.safetensors", "run/settings.json"), ".html", PAGE),
+    ("predict", "submission"): Output(
+        "predict --model mrpc --test submitted/MRPC.tsv --submission", ("submitted/MRPC.tsv",), "",
+        b"index\tprediction\n0\t1\n", "MRPC.tsv",
+    ),
+    ("embed", "out"): Output("embed lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
+    ("features", "out"): Output("features lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
+    ("search", "index"): Output(
+        "search lines.txt --model model --query man --index", ("lines.txt", "model/model.safetensors"), "", b""
+    ),
+    ("senses", "out"): Output("senses man texts --model model --out", ("texts/page.html",), ".html", PAGE),
+    ("vectors", "out"): Output("vectors some.npy --center --out", ("some.npy",), ".npy", NPY),
+    ("vectors", "save_changes"): Output(
+        "vectors some.npy --center --save-changes", ("some.npy", "model/model.safetensors"), ".safetensors",
+        b'\x40\0\0\0\0\0\0\0{"__metadata__":{"kind":"vector changes"}}',
+    ),
+    ("vectors", "picture"): Output("vectors some.npy --picture", ("some.npy",), ".html", PAGE),
+}  # fmt: skip
+# Outputs that are folders; their command is typed with an existing folder of another kind, and with an input.
+FOLDERS = {
+    ("demo", "out"): ("demo --text texts --out", ("texts",)),
+    ("corpus", "out"): ("corpus texts --vocab vocab.txt --replace --out", ("texts", ".")),
+    ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
+    ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
+    ("convert", "destination"): ("convert model --to google --replace", ("model", ".")),
+}
+
+
+@pytest.fixture(autouse=True)
+def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Works in a folder with all inputs that the table names."""
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts/f0.txt").write_text("the man went to the store\n\nhe bought a man\n" * 4)
+    Path("texts/page.html").write_bytes(PAGE)
+    for name in ("lines.txt", "lines.npy"):
+        Path(name).write_text("the man\nthe store\n")
+    np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
+    Path("run/model").mkdir(parents=True)
+    Path("run/model/model.safetensors").write_bytes(b"weights")
+    Path("run/settings.json").write_text('{"settings": {}}')
+
+
+@pytest.fixture
+def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """The models and corpora that the typed command names."""
+    wanted = tuple(request.node.callspec.params[name] for name in ("command", "option"))
+    typed = OUTPUTS[wanted].typed if wanted in OUTPUTS else FOLDERS[wanted][0]
+    for name, word in (("vocabulary", "vocab.txt"), ("model", "model")):
+        if word in typed or any(word in one for one in getattr(OUTPUTS.get(wanted), "inputs", ())):
+            request.getfixturevalue(name)
+    if "predict" in typed:
+        write_model(tmp_path / "mrpc", "pair")
+        Path("submitted").mkdir()
+        lines = ["index\t#1 ID\t#2 ID\t#1 String\t#2 String", "0\t1\t2\tthe man\tthe store", ""]
+        Path("submitted/MRPC.tsv").write_text("\n".join(lines), encoding="utf-8")
+    if "pretrain" in typed:
+        vocabulary = request.getfixturevalue("vocabulary")
+        build_corpus([Path("texts")], WordPieceTokenizer(Vocabulary.load(vocabulary)), Path("corpus"), workers=1)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file in a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def test_the_table_has_every_output_of_every_command() -> None:
+    found = {
+        (command.name, name)
+        for command in COMMANDS
+        for name, hint in get_type_hints(command.function).items()
+        if "Path" in str(hint) and name not in INPUTS
+    }
+    assert found == OUTPUTS.keys() | FOLDERS.keys()
+
+
+def _refused(run, tmp_path: Path, *typed: str) -> str:
+    before = content(tmp_path)
+    result = run(*typed)
+    lines = [line for line in result.err.splitlines() if not line.startswith("warning: ")]
+    assert (result.code, len(lines)) == (1, 1), result.err
+    assert content(tmp_path) == before
+    return lines[0]
+
+
+@pytest.mark.usefixtures("_needed")
+@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+@pytest.mark.parametrize("how", ["itself", "another way", "hard link"])
+def test_an_output_is_never_an_input(run, tmp_path, command, option, how) -> None:
+    output = OUTPUTS[command, option]
+    for one in output.inputs:
+        place = Path(one)
+        if how == "another way":
+            place = Path("texts", "..", one)
+        elif how == "hard link":
+            place = Path(f"linked{output.ending}")
+            if output.place:
+                Path("linked").mkdir()
+                place = Path("linked", output.place)
+            os.link(one, place)
+        replace = ["--replace"] if command != "search" else []
+        _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place), *replace)
+        if how == "hard link":
+            place.unlink()
+
+
+@pytest.mark.usefixtures("_needed")
+@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+def test_an_output_never_replaces_a_file_of_another_kind(run, tmp_path, command, option) -> None:
+    output = OUTPUTS[command, option]
+    place = Path("mine", output.place or f"notes{output.ending}")
+    place.parent.mkdir()
+    place.write_text("my notes\n")
+    for replace in ([], ["--replace"]) if command != "search" else ([],):
+        told = _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place), *replace)
+        assert "of another kind" in told
+
+
+@pytest.mark.usefixtures("_needed")
+@pytest.mark.parametrize(("command", "option"), [one for one in OUTPUTS if one[0] != "search"])
+def test_a_file_of_the_same_kind_is_replaced_only_on_request(run, tmp_path, command, option) -> None:
+    output = OUTPUTS[command, option]
+    place = Path("mine", output.place or f"earlier{output.ending}")
+    place.parent.mkdir()
+    place.write_bytes(output.same)
+    told = _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place))
+    assert "--replace" in told
+
+
+@pytest.mark.usefixtures("_needed")
+@pytest.mark.parametrize(("command", "option"), FOLDERS)
+def test_an_output_folder_neither_is_nor_contains_an_input_or_something_else(run, tmp_path, command, option) -> None:
+    typed, inputs = FOLDERS[command, option]
+    Path("mine").mkdir()
+    Path("mine/notes.txt").write_text("my notes\n")
+    for place in ("mine", *inputs):
+        _refused(run, tmp_path, *typed.split(), place)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "vocab texts --size 40 --out new.json --report new.json",
+        "vectors some.npy --center --out x.npy --save-changes x.npy",
+        "vectors some.npy --center --save-changes a/../x.html --picture x.html",
+    ],
+)
+def test_two_outputs_of_a_command_are_two_files(run, tmp_path, typed) -> None:
+    assert "twice" in _refused(run, tmp_path, *typed.split())
+
+
+def test_a_page_has_the_ending_of_one(run, tmp_path) -> None:
+    assert "ends in .html" in _refused(run, tmp_path, "report", "run", "--out", "new.txt")
+
+
+def test_the_vocabulary_of_a_corpus_that_is_replaced_is_an_input(run, tmp_path, vocabulary) -> None:
+    typed = ["corpus", "texts", "--workers", "1", "--out", "corpus"]
+    assert run(*typed, "--vocab", vocabulary).code == 0
+    inside = shutil.copy(vocabulary, "corpus/mine.txt")
+    assert "apart from the input" in _refused(run, tmp_path, *typed, "--vocab", str(inside), "--replace")
+
+
+def test_on_request_a_vocabulary_and_its_report_are_replaced(run, vocabulary) -> None:
+    typed = ["vocab", "texts", "--size", "40", "--out", str(vocabulary), "--report", "report.json", "--replace"]
+    for _ in range(2):
+        result = run(*typed)
+        assert result.code == 0, result.err
+    assert len(Vocabulary.load(vocabulary)) == 40
