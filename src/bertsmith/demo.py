@@ -29,8 +29,8 @@ from bertsmith.files import atomic_file
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.pretraining.report import Samples, write_report
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.text.normalize import TextRules

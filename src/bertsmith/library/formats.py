@@ -9,7 +9,7 @@ from bertsmith.checkpoints.load import kind_of, load_any
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.export.conversion import export
 from bertsmith.library.training import split_settings
-from bertsmith.tasks.named_tasks import ColumnSettings
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.text.normalize import TextRules
 
 

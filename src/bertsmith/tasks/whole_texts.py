@@ -12,7 +12,7 @@ from torch import Tensor
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
