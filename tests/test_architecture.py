@@ -191,3 +191,20 @@ sys.exit(" ".join(slow & set(sys.modules) - before) or None)
     command = [sys.executable, "-c", program, str(tmp_path / "model")]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+
+
+def test_the_help_of_every_command_loads_no_slow_package() -> None:
+    """One process asks for the help of one command after the other; the first to load such a package is named."""
+    program = """
+import contextlib, io, sys
+from bertsmith.cli.app import COMMANDS, application
+slow = {"torch", "scipy", "sklearn", "matplotlib", "transformers"}
+for name in ("", *(command.name for command in COMMANDS)):
+    with contextlib.redirect_stdout(io.StringIO()) as shown, contextlib.suppress(SystemExit):
+        application(name)([*name.split(), "--help"], prog_name="bertsmith")
+    assert "Usage: bertsmith" in shown.getvalue(), name
+    if loaded := slow & set(sys.modules):
+        sys.exit(f"the help of '{name}' loads {' '.join(sorted(loaded))}")
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

@@ -30,8 +30,8 @@ from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.locks import LOCK_FILE, is_unused, locked_folder
 from bertsmith.pretraining.report import Samples, write_report
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
 from bertsmith.text.normalize import TextRules
@@ -40,7 +40,7 @@ from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.settings import TrainSettings
-from bertsmith.vocabularies.learn import WordCounts, learn_vocabulary
+from bertsmith.vocabularies.learn import learn_vocabulary
 
 VOCABULARY_SIZE = 8000
 LEAST_TRAINING_SHARE = 0.5  # of the minutes
@@ -155,8 +155,8 @@ def _nothing_left(out: Path) -> Iterator[None]:
 def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: float, seed: int) -> TrainResult:
     """The result of all steps up to the model, within `minutes` from `started`."""
     sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
-    counts, _ = count_files(sources, TextRules())
-    tokenizer = WordPieceTokenizer(learn_vocabulary(WordCounts.merged(counts.values()), VOCABULARY_SIZE), TextRules())
+    counts = count_files(sources, TextRules())
+    tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
     build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
     left = max(minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60, LEAST_TRAINING_SHARE * minutes)

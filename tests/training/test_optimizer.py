@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from bertsmith.errors import CheckpointError
-from bertsmith.training.optimizer import BertAdam, Lamb, clip, global_norm, parameter_groups
+from bertsmith.training.optimizer import OPTIMIZERS, BertAdam, Lamb, clip, global_norm, parameter_groups
+from bertsmith.training.settings import OPTIMIZER_NAMES
 from oracles import adam_oracle
 
 
@@ -165,3 +166,8 @@ def test_the_state_of_another_model_is_refused_by_name():
     with pytest.raises(CheckpointError, match="found 10 missing or unknown"):
         optimizer.load_state_tensors(BertAdam(OneVector([1.0])).state_tensors(), 1)
     assert optimizer.updates == 0
+
+
+def test_the_settings_know_the_optimizers_that_there_are() -> None:
+    """The names are written twice, because the settings may not load torch."""
+    assert tuple(OPTIMIZERS) == OPTIMIZER_NAMES

@@ -5,8 +5,8 @@ from bertsmith.text.normalize import basic_tokens
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies.learn import learn_vocabulary
-from bertsmith.vocabularies.report import TOTAL, vocabulary_report
-from bertsmith.vocabularies.word_counts import count_words
+from bertsmith.vocabularies.report import MOST_ROWS, TOTAL, vocabulary_report
+from bertsmith.vocabularies.word_counts import WordCounter, WordCounts, count_words
 from text.corpora import english
 
 VOCABULARY = Vocabulary([*SPECIAL_PIECES, "[unused0]", "[unused1]", "t", "tweet", "##t", "##ing", "##s", ".", "talk"])
@@ -80,3 +80,28 @@ def test_a_learned_vocabulary_covers_its_corpus_and_the_report_can_be_stored() -
     assert report.total.unknown == 0
     assert report.missing_characters == {}
     assert to_dict(report)["total"]["words"] == english().total()
+
+
+def test_parts_of_one_counter_give_the_report_of_separate_counts() -> None:
+    counter = WordCounter()
+    parts = {}
+    for name, texts in TEXTS.items():
+        counter.add(texts)
+        parts[name] = counter.part()
+    apart = {name: count_words(texts) for name, texts in TEXTS.items()}
+    expected = vocabulary_report(VOCABULARY, apart)
+    assert vocabulary_report(VOCABULARY, parts, total=counter.counts) == expected
+    assert vocabulary_report(VOCABULARY, apart, total=counter.counts) == expected
+    assert vocabulary_report(VOCABULARY, parts, total=WordCounts.merged(apart.values())) == expected
+
+
+def test_the_rows_of_many_texts_are_in_the_report_file_if_there_is_one() -> None:
+    many = {f"{number}.txt": {"tweet": 1} for number in range(MOST_ROWS + 1)}
+    report = vocabulary_report(VOCABULARY, many)
+    assert sum(".txt" in line for line in report.lines()) == MOST_ROWS + 1
+    lines = report.lines("report.json")
+    assert lines[1].split()[:2] == [TOTAL, str(MOST_ROWS + 1)]
+    assert lines[2] == f"the figures of each of the {MOST_ROWS + 1} texts: report.json"
+    assert lines[3:] == report.lines()[MOST_ROWS + 3 :]
+    few = vocabulary_report(VOCABULARY, dict(list(many.items())[:MOST_ROWS]))
+    assert few.lines("report.json") == few.lines()

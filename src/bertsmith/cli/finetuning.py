@@ -40,8 +40,7 @@ TaskOption = Annotated[
 def finetune_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `finetune`."""
     from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-    from bertsmith.tasks.named_tasks import ColumnSettings
-    from bertsmith.tasks.task import TaskSettings
+    from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 
     return (FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings)
 
@@ -111,7 +110,7 @@ def finetune(
 
 def evaluate_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `evaluate`."""
-    from bertsmith.tasks.named_tasks import ColumnSettings
+    from bertsmith.tasks.settings import ColumnSettings
 
     return (ColumnSettings,)
 

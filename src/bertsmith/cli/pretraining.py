@@ -60,8 +60,7 @@ def rates(
 
 def pretrain_settings() -> Sequence[type]:
     """The settings classes whose fields are options of `pretrain`."""
-    from bertsmith.pretraining.run import PretrainingRunSettings
-    from bertsmith.pretraining.settings import PretrainingDataSettings
+    from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
     from bertsmith.training.settings import TrainSettings
 
     return (PretrainingRunSettings, TrainSettings, PretrainingDataSettings)

@@ -1,6 +1,5 @@
 """Commands for text: split lines into pieces, and show the input of the model."""
 
-import itertools
 import os
 import stat
 import sys
@@ -34,15 +33,14 @@ def tokenize(
     ] = True,
 ) -> None:
     """Split each line of stdin into pieces, and print them separated by spaces."""
+    from bertsmith.text.spelled import SpelledLines
+
     tokenizer = tokenizer_from(vocab, model, cased)
     _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
+    spelled = SpelledLines(list(map(str, range(len(pieces)))) if ids else pieces)
     for lines in line_blocks(sys.stdin.buffer):
-        encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
-        every, ends = encoded.ids.tolist(), encoded.offsets.tolist()
-        words = [str(one) for one in every] if ids else [pieces[one] for one in every]
-        rows = (" ".join(words[start:end]) for start, end in itertools.pairwise(ends))
-        sys.stdout.buffer.write("".join(f"{row}\n" for row in rows).encode("utf-8"))
+        sys.stdout.buffer.write(spelled.of(tokenizer.encode_batch(lines, special_tokens=special_tokens)))
         sys.stdout.buffer.flush()
 
 
@@ -191,14 +189,9 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
         waiting.append(block[cut:])
         size += len(block) - cut
         if data:
-            lines = []
-            for raw in data.removesuffix(b"\n").split(b"\n"):
-                number += 1
-                try:
-                    lines.append(raw.decode("utf-8"))
-                except UnicodeDecodeError:
-                    bad.append(number)
-                    lines.append(raw.decode("utf-8", errors="replace"))
+            lines, not_utf8 = _decoded(data.removesuffix(b"\n"))
+            bad += [number + place for place in not_utf8]
+            number += len(lines)
             yield lines
         if not block:
             break
@@ -210,6 +203,22 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
             "undecodable bytes became U+FFFD",
             err=True,
         )
+
+
+def _decoded(data: bytes) -> tuple[list[str], list[int]]:
+    """(the lines of `data`; the numbers, from 1, of those that are not UTF-8, whose bytes become U+FFFD)."""
+    try:
+        return data.decode("utf-8").split("\n"), []
+    except UnicodeDecodeError:
+        pass
+    lines, bad = [], []
+    for number, raw in enumerate(data.split(b"\n"), start=1):
+        try:
+            lines.append(raw.decode("utf-8"))
+        except UnicodeDecodeError:
+            bad.append(number)
+            lines.append(raw.decode("utf-8", errors="replace"))
+    return lines, bad
 
 
 def _no_text(found: str) -> InputError:

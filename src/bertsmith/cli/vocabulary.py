@@ -25,7 +25,8 @@ def vocab(
     """Learn a WordPiece vocabulary of exactly --size pieces and print its quality report.
 
     For each file the report gives the pieces per word and the fractions of unknown words, of covered characters and
-    of words that are a single piece.
+    of words that are a single piece. If there are more than 20 files and --report names a file, the rows of single
+    files are only there.
     """
     from bertsmith.library.vocabulary import learn_vocabulary
 
@@ -38,5 +39,5 @@ def vocab(
     learned.tokenizer.vocabulary.save(out)
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
-    for line in learned.report.lines():
+    for line in learned.report.lines("" if report is None else str(report)):
         typer.echo(line)

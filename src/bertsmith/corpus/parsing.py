@@ -71,10 +71,7 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
         return parts, counts
     if block.form == "records":
         return [_record(block, value, counts) for value in block.data], counts
-    text = block.data.decode("utf-8", "ignore")
-    counts.encoding_errors = encoding_errors(block.data, text)
-    if block.line == 1:
-        text = text.removeprefix("\ufeff")
+    text = _text_of(block, counts)
     if block.form == "jsonl":
         return _json_lines(block, text, counts), counts
     if block.form == "lines" and block.division != BY_MARKS:
@@ -82,8 +79,30 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
     return _documents_of_prose(block, text), counts
 
 
+def parse_lines(block: TextBlock) -> tuple[list[str], BlockCounts]:
+    """The sentences of all documents in a block, and what was dropped; faster than `parse` in `lines` form.
+
+    Blank lines are not counted.
+
+    Raises:
+        InputError: a line is not JSON, or a record lacks the column.
+    """
+    if block.form == "lines":
+        counts = BlockCounts()
+        return _filled(_text_of(block, counts).split("\n")), counts
+    parts, counts = parse(block)
+    return [sentence for part in parts for sentence in part.sentences], counts
+
+
+def _text_of(block: TextBlock, counts: BlockCounts) -> str:
+    """The text of a block of bytes; counts the bytes that are not UTF-8, and drops them."""
+    text: str = block.data.decode("utf-8", "ignore")
+    counts.encoding_errors = encoding_errors(block.data, text)
+    return text.removeprefix("\ufeff") if block.line == 1 else text
+
+
 def _filled(sentences: Iterable[str]) -> list[str]:
-    return [sentence for sentence in map(str.strip, sentences) if sentence]
+    return list(filter(None, map(str.strip, sentences)))
 
 
 def _documents_of_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from bertsmith.corpus.parsing import TextBlock, parse
+from bertsmith.corpus.parsing import TextBlock, parse_lines
 from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks
 from bertsmith.corpus.sources import Source, find_sources
 from bertsmith.progress import Progress
@@ -16,10 +17,23 @@ MOST_WORDS = 2_000_000
 FURTHER_FILES = "further files"
 
 
-def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tuple[dict[str, WordCounts], list[str]]:
-    """The word counts of each file by its name, and notes on what was skipped.
+class FileCounts(NamedTuple):
+    """The word counts of files.
 
-    If there are very many files or words, the later files are counted together as "further files".
+    Attributes:
+        total: of all files together.
+        files: of each file by its name; if there are very many files or words, the later ones are together "further
+            files".
+        notes: what was skipped, one sentence each.
+    """
+
+    total: WordCounts
+    files: dict[str, WordCounts]
+    notes: list[str]
+
+
+def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> FileCounts:
+    """The word counts of files, together and one by one.
 
     Raises:
         InputError: a file is missing, empty, binary or damaged.
@@ -27,30 +41,28 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tu
     # A word never spans two lines, so there is no need to split sentences.
     settings = ReadingSettings(form="lines", column=column)
     total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
-    counts: dict[str, WordCounts] = {}
-    read, further, words = ReadReport(), WordCounter(rules), 0
-    counter = WordCounter(rules)
+    files: dict[str, WordCounts] = {}
+    read, counter = ReadReport(), WordCounter(rules)
+    words, is_full = 0, False
     with Progress("counting words", total or None, "bytes") as progress:
         for item in read_blocks(paths, settings):
             if isinstance(item, TextBlock):
-                parts, left_out = parse(item)
+                lines, left_out = parse_lines(item)
                 read.add_counts(left_out)
-                for part in parts:
-                    counter.add(part.sentences)
+                counter.add(lines)
                 progress.advance(item.read_bytes)
                 continue
             read.add_file(item)
             if not isinstance(item, FileRead):
                 continue
-            if counter is further:
+            if is_full:
                 counter.end_source()
                 continue
-            counts[item.name] = counter.counts
-            words += len(counts[item.name])
-            is_full = len(counts) >= MOST_FILES or words >= MOST_WORDS
-            counter = further if is_full else WordCounter(rules)
-    if counter is further and len(further.counts):
-        counts[FURTHER_FILES] = further.counts
+            files[item.name] = counter.part()
+            words += len(files[item.name])
+            is_full = len(files) >= MOST_FILES or words >= MOST_WORDS
+    if is_full and len(further := counter.part()):
+        files[FURTHER_FILES] = further
     notes = []
     if read.skipped_files:
         notes.append(f"unusable files in the folders, skipped: {read.skipped_files}")
@@ -58,4 +70,4 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> tu
         notes.append(f"bytes that are not UTF-8, dropped: {read.encoding_errors}")
     if read.cut_lines:
         notes.append(f"lines that are too long, cut: {read.cut_lines}")
-    return counts, notes
+    return FileCounts(counter.counts, files, notes)

@@ -35,7 +35,8 @@ from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import atomic_folder, digest_file, require_outside, write_json, write_text
 from bertsmith.model.our_names import OWN_HEAD
 from bertsmith.progress import tell
-from bertsmith.tasks.named_tasks import ColumnSettings, task_name
+from bertsmith.tasks.named_tasks import task_name
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.text.normalize import TextRules

@@ -18,6 +18,7 @@ from bertsmith.randomness import generator
 from bertsmith.settings import require, to_dict
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import read_labelled
 from bertsmith.tasks.task import Task, TaskSpec
 from bertsmith.text.pack import PackedRows, pack_rows
@@ -72,12 +73,12 @@ class DataFile:
 
     path: Path
     task: str | None = None
-    columns: named_tasks.ColumnSettings = dataclasses.field(default_factory=named_tasks.ColumnSettings)
+    columns: ColumnSettings = dataclasses.field(default_factory=ColumnSettings)
 
     @property
     def chosen(self) -> dict[str, Any]:
         """The reading options that are set: the task, and columns that differ from their defaults."""
-        usual = to_dict(named_tasks.ColumnSettings())
+        usual = to_dict(ColumnSettings())
         columns = {name: value for name, value in to_dict(self.columns).items() if value != usual[name]}
         return columns if self.task is None else {"task": self.task, **columns}
 

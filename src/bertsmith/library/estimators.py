@@ -29,7 +29,8 @@ from bertsmith.library.training import split_settings
 from bertsmith.settings import require
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev
-from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.task import TaskSpec
 from bertsmith.tasks.whole_texts import encode_texts
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder

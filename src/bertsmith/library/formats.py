@@ -7,7 +7,7 @@ from typing import Any
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.export.conversion import export
 from bertsmith.library.training import split_settings
-from bertsmith.tasks.named_tasks import ColumnSettings
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.text.normalize import TextRules
 
 

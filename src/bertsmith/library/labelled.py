@@ -18,7 +18,7 @@ from bertsmith.library.training import split_settings
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import counted
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.named_tasks import ColumnSettings
+from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import read_labelled
 
 

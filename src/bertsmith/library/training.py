@@ -15,13 +15,13 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import tune
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
-from bertsmith.pretraining.run import PretrainingRunSettings, settings_of_run
 from bertsmith.pretraining.run import pretrain as run_pretraining
-from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.pretraining.run import settings_of_run
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.reports.html import page_place
 from bertsmith.settings import help_lines
-from bertsmith.tasks.named_tasks import ColumnSettings, default_settings, read_task, task_name
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
+from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.settings import TrainSettings
 

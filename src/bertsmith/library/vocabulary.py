@@ -10,7 +10,6 @@ from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
-from bertsmith.vocabularies.word_counts import WordCounts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,9 +43,8 @@ def learn_vocabulary(
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size.
     """
     rules = TextRules(lowercase=not cased)
-    counts, notes = count_files([Path(text) for text in texts], rules, column)
-    vocabulary = learn.learn_vocabulary(
-        WordCounts.merged(counts.values()), size, max_word_characters=rules.max_word_characters
-    )
-    report = vocabulary_report(vocabulary, counts, max_word_characters=rules.max_word_characters)
-    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, rules), report=report, notes=tuple(notes))
+    counts = count_files([Path(text) for text in texts], rules, column)
+    longest = rules.max_word_characters
+    vocabulary = learn.learn_vocabulary(counts.total, size, max_word_characters=longest)
+    report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
+    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, rules), report=report, notes=tuple(counts.notes))

@@ -1,4 +1,4 @@
-"""The settings of pre-training data: objective, lengths, masking."""
+"""The settings of pre-training: those of the data (objective, lengths, masking) and those of a run."""
 
 import math
 from dataclasses import dataclass, fields
@@ -112,3 +112,57 @@ class PretrainingDataSettings:
         (20, 77)
         """
         return self.max_predictions or math.ceil(self.masked_share * self.max_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingRunSettings:
+    """The settings of a pre-training run, apart from those of the data and of the training loop.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    size: str | None = help_field(None, "model size: tiny, mini, small, medium, base or large")
+    config: str | None = help_field(None, "a config.json that defines the architecture instead")
+    init: str | None = help_field(None, "a model to continue from instead: folder, Google checkpoint or hub id")
+    positions: str | None = help_field(
+        None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
+    )
+    dropout: float | None = help_field(
+        None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
+    )
+    rows_per_step: int = help_field(256, "rows per optimizer step")
+    tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows")
+    long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper")
+    long_share: float = help_field(0.1, "fraction of the steps with long rows")
+    micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
+    evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation")
+    device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
+    precision: str = help_field("auto", "auto, fp32, bf16 or fp16; auto is bf16 if the hardware supports it")
+
+    def __post_init__(self) -> None:
+        for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):
+            value = getattr(self, name)
+            require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")
+        require(
+            0 < self.long_share < 1, expected="long_share between 0 and 1", found=self.long_share, fix="give a fraction"
+        )
+        require(
+            self.dropout is None or 0 <= self.dropout < 1,
+            expected="dropout from 0 to below 1",
+            found=self.dropout,
+            fix="give a fraction",
+        )
+        given = [name for name in ("size", "config", "init") if getattr(self, name) is not None]
+        require(
+            len(given) == 1,
+            expected="one of a model size, a config file and a model to continue from",
+            found=" and ".join(given) or "none",
+            fix="give one of --size, --config and --init",
+        )
+        require(
+            self.positions is None or self.size is not None,
+            expected="positions only together with a model size",
+            found=f"positions with {given[0]}",
+            fix="leave --positions out; the model defines its own",
+        )

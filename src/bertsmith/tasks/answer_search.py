@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import QuestionExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.tasks.question_windows import Context
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
 
 _ROWS_AT_ONCE = 256

@@ -23,7 +23,8 @@ from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
 from bertsmith.settings import require
-from bertsmith.tasks.task import Prediction, Task, TaskSettings
+from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer

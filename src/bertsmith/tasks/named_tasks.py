@@ -35,9 +35,10 @@ from bertsmith.errors import InputError, nearest
 from bertsmith.files import digest_file
 from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
-from bertsmith.settings import help_field, require
+from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData, split_dev
-from bertsmith.tasks.task import Prediction, TaskSettings, TaskSpec
+from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.task import Prediction, TaskSpec
 
 # Labels in the order of the outputs.
 PRESETS: dict[str, tuple[str, ...]] = {
@@ -54,17 +55,6 @@ TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 _MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
 TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ColumnSettings:
-    """The columns of a file that hold the parts of an example, for tasks without a fixed format."""
-
-    text_column: str | None = help_field(None, "column of the text [found by its name]")
-    pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
-    label_column: str | None = help_field(None, "column of the label [found by its name]")
-    word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
-    tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
 
 
 def task_name(name: str) -> str:

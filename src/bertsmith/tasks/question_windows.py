@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from bertsmith.datasets.examples import Answer, QuestionExample
 from bertsmith.encoding.units import PER_ROW, EncodedExamples, Ints
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.characters import PYTHON
 from bertsmith.text.encoded import Encoded, Ids, places_of
 from bertsmith.text.pack import PackedRows, pack_rows

@@ -9,7 +9,8 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
 from bertsmith.errors import CheckpointError
 from bertsmith.tasks import named_tasks
-from bertsmith.tasks.task import TaskSettings, TaskSpec
+from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.task import TaskSpec
 
 # By the suffix of the class name in `transformers`.
 _KINDS = {
@@ -90,7 +91,7 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
 
 
 def read_labelled(
-    folder: ModelFolder, path: Path, task: str | None = None, columns: named_tasks.ColumnSettings | None = None
+    folder: ModelFolder, path: Path, task: str | None = None, columns: ColumnSettings | None = None
 ) -> Labelled:
     """Labelled examples from a file, to score a fine-tuned model on.
 

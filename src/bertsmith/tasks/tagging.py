@@ -27,7 +27,8 @@ from bertsmith.metrics.entities import entity_scores, entity_spans
 from bertsmith.model.heads import Head
 from bertsmith.progress import counted
 from bertsmith.settings import require
-from bertsmith.tasks.task import Prediction, Task, TaskSettings
+from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
 from bertsmith.text.pack import pack_rows, room_for_text

@@ -15,45 +15,10 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
-from bertsmith.errors import nearest
 from bertsmith.model.heads import Head
-from bertsmith.settings import from_dict, help_field, require, to_dict
-from bertsmith.text.pack import TRUNCATIONS
+from bertsmith.settings import from_dict, to_dict
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
-
-LONG_TEXTS = (*TRUNCATIONS, "windows")
-POOLINGS = ("mean", "max")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskSettings:
-    """How a task truncates texts and decodes answers; stored with the model and used everywhere.
-
-    Raises:
-        ConfigError: a value is invalid.
-    """
-
-    max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]")
-    long_text: str = help_field(
-        "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
-    )
-    stride: int = help_field(128, "tokens from the start of one window to the next")
-    pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")
-    max_question: int = help_field(64, "maximum tokens of a question")
-    max_answer: int = help_field(30, "maximum tokens of an answer")
-    n_best: int = help_field(20, "number of candidate answers to keep")
-    calibrate: bool = help_field(
-        False, "classification: fit a temperature on the dev examples, for calibrated probabilities"
-    )
-    document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
-
-    def __post_init__(self) -> None:
-        for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
-            value = getattr(self, name)
-            require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
-        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
-            value = getattr(self, name)
-            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

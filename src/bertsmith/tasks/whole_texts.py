@@ -13,7 +13,7 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.progress import counted
-from bertsmith.tasks.task import TaskSettings
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer

@@ -24,9 +24,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.text.blocks import Block, Strings, batches, blocks_of
+from bertsmith.text.blocks import Block, Strings, batches, blocks_of, keep_freed_memory
 from bertsmith.text.encoded import Encoded, Ids, Offsets, places_of
-from bertsmith.text.greedy import BatchSegmenter, Segmenter
+from bertsmith.text.greedy import WordsSegmenter
 from bertsmith.text.keys import (
     LONGEST,
     WIDTHS,
@@ -96,10 +96,10 @@ class FastEncoder:
         self._rules = rules
         self._cache_entries = cache_entries
         self._threads = threads or _available_cores()
-        self._segmenter = Segmenter(vocabulary, max_word_characters=rules.max_word_characters)
-        self._batch_segmenter = BatchSegmenter(vocabulary, max_word_characters=rules.max_word_characters)
+        self._segmenter = WordsSegmenter(vocabulary, max_word_characters=rules.max_word_characters)
         self._finder = UnitFinder(rules)
         self._lock = threading.Lock()
+        keep_freed_memory()
         self._forget()
 
     def encode(self, texts: Strings) -> Encoded:
@@ -179,12 +179,12 @@ class FastEncoder:
     def _work_out(self, keys: Keys, plain: npt.NDArray[np.bool_], workers: "_Workers") -> Values:
         """The values of units that are not in the cache."""
         values = np.empty(len(plain), dtype=np.int32)
-        if not self._batch_segmenter.is_usable:
+        if not self._segmenter.batch.is_usable:
             plain = np.zeros_like(plain)
         together, alone = np.flatnonzero(plain), np.flatnonzero(~plain)
         shares = np.array_split(together, self._threads) if len(together) > _WORTH_SHARING else [together]
         segmented = workers.map(
-            self._batch_segmenter.segment, [[words.take(share) for words in keys] for share in shares]
+            self._segmenter.batch.segment, [[words.take(share) for words in keys] for share in shares]
         )
         for share, (ids, counts) in zip(shares, segmented, strict=True):
             values[share] = self._pieces.add(ids, counts)
@@ -205,7 +205,7 @@ class FastEncoder:
         """The values of units of any kind: split into words by the plain Python code, each word looked up once."""
         units = self._words_of(strings)
         numbers = {word: number for number, word in enumerate(dict.fromkeys(itertools.chain.from_iterable(units)))}
-        ids, counts = self._segment(list(numbers))
+        ids, counts = self._segmenter.segment(list(numbers))
         starts = np.cumsum(counts) - counts
         words = np.array([numbers[word] for unit in units for word in unit], dtype=np.int64)
         unit_of_word = np.repeat(np.arange(len(units)), [len(unit) for unit in units])
@@ -226,25 +226,6 @@ class FastEncoder:
 
     def _basic_tokens(self, text: bytes) -> list[str]:
         return basic_tokens(text.decode("utf-8", "surrogatepass"), self._rules)
-
-    def _segment(self, words: list[str]) -> tuple[Ids, Integers]:
-        """(the ids of all words, ids per word); words that are too long for keys are encoded one by one."""
-        encoded = [word.encode("utf-8", "surrogatepass") for word in words]
-        is_short = (
-            np.array([len(word) <= LONGEST for word in encoded], dtype=np.bool_) & self._batch_segmenter.is_usable
-        )
-        short, long = np.flatnonzero(is_short).tolist(), np.flatnonzero(~is_short).tolist()
-        alone = Encoded.from_rows([self._segmenter.ids(words[place]) for place in long])
-        together, counts_together = self._batch_segmenter.segment(
-            keys_of([encoded[place] for place in short], WIDTHS[-1])
-        )
-        counts = np.empty(len(words), dtype=np.int64)
-        counts[long], counts[short] = alone.lengths, counts_together
-        starts = np.cumsum(counts) - counts
-        ids = np.empty(int(counts.sum()), dtype=np.int32)
-        ids[places_of(starts[long], counts[long])] = alone.ids
-        ids[places_of(starts[short], counts[short])] = together
-        return ids, counts
 
     def _put_in_a_row(self, block: _Found) -> tuple[Ids, Offsets]:
         """(the ids of a block, the index of the first id of each text)."""

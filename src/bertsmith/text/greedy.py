@@ -4,9 +4,12 @@ Source: `WordpieceTokenizer` in the original tokenization.py; Schuster and Nakaj
 4.1.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.text.encoded import Encoded, places_of
 from bertsmith.text.keys import (
     LONGEST,
     PADDING,
@@ -172,6 +175,34 @@ class PieceTable:
             still = np.concatenate([~is_found, np.ones(len(open_from_longest) - len(candidates), dtype=np.bool_)])
             open_from_longest, reach = open_from_longest[still], reach[still]
         return ids, taken
+
+
+class WordsSegmenter:
+    """Splits lists of words into pieces, with the result of `Segmenter` on each.
+
+    Args:
+        vocabulary: the pieces.
+        max_word_characters: a longer word becomes one [UNK].
+    """
+
+    def __init__(self, vocabulary: Vocabulary, *, max_word_characters: int) -> None:
+        self._alone = Segmenter(vocabulary, max_word_characters=max_word_characters)
+        self.batch = BatchSegmenter(vocabulary, max_word_characters=max_word_characters)
+
+    def segment(self, words: Sequence[str]) -> tuple[Values, Integers]:
+        """(ids of all pieces, int32 [P]; pieces per word, int64 [n]); long words are split one by one."""
+        encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+        is_short = np.array([len(word) <= LONGEST for word in encoded], dtype=np.bool_) & self.batch.is_usable
+        short, long = np.flatnonzero(is_short).tolist(), np.flatnonzero(~is_short).tolist()
+        alone = Encoded.from_rows([self._alone.ids(words[place]) for place in long])
+        together, counts_together = self.batch.segment(keys_of([encoded[place] for place in short], WIDTHS[-1]))
+        counts = np.empty(len(words), dtype=np.int64)
+        counts[long], counts[short] = alone.lengths, counts_together
+        starts = np.cumsum(counts) - counts
+        ids = np.empty(int(counts.sum()), dtype=np.int32)
+        ids[places_of(starts[long], counts[long])] = alone.ids
+        ids[places_of(starts[short], counts[short])] = together
+        return ids, counts
 
 
 def _in_order(words: Integers, ids: Values, is_unknown: npt.NDArray[np.bool_], unk_id: int) -> tuple[Values, Integers]:

@@ -87,7 +87,7 @@ class WordPieceTokenizer(Tokenizer):
             special_tokens: convert `[MASK]` and the other special pieces in a text to their ids; by default ordinary
                 text cannot produce special ids, and `[MASK]` is three tokens.
         """
-        if special_tokens:
+        if special_tokens and _has_special_piece(texts):
             return self._encode_around_specials(texts)
         if _is_small(texts):
             plain = texts.to_pylist() if isinstance(texts, pa.Array | pa.ChunkedArray) else texts
@@ -248,9 +248,18 @@ def _is_small(texts: Strings) -> bool:
     return len(texts) < _SMALL // 20 and sum(map(len, texts)) < _SMALL
 
 
+def _has_special_piece(texts: Strings) -> bool:
+    """Whether a special piece may be in some text."""
+    if isinstance(texts, pa.Array | pa.ChunkedArray):
+        return True
+    # The pieces contain no space, so none arises where two texts meet.
+    joined = " ".join(texts)
+    return any(piece in joined for piece in SPECIAL_PIECES)
+
+
 def _parts(text: str, special_tokens: SpecialTokens) -> list[tuple[str, bool]]:
     """The text split at special pieces: (part, whether it is a special piece), with ordinary parts at both ends."""
-    if not special_tokens:
+    if not special_tokens or "[" not in text:
         return [(text, False)]
     parts, position = [], 0
     for match in _SPECIAL.finditer(text):

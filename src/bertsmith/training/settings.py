@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from bertsmith.errors import nearest
 from bertsmith.progress import counted
 from bertsmith.settings import help_field, require, to_dict
-from bertsmith.training.optimizer import OPTIMIZERS
 from bertsmith.training.schedule import SCHEDULES
+
+# The classes are in `optimizer.py`, which needs torch.
+OPTIMIZER_NAMES = ("adam", "lamb")
 
 # These may change when a run is resumed: they affect what is written, not what is learned.
 MAY_CHANGE_ON_RESUME = ("log_every", "evaluate_every", "save_every", "save_minutes", "keep_checkpoints", "tensorboard")
@@ -74,7 +76,7 @@ class TrainSettings:
             self.weight_decay >= 0, expected="weight_decay of at least 0", found=self.weight_decay, fix="increase it"
         )
         require(self.seed >= 0, expected="a seed of at least 0", found=self.seed, fix="increase it")
-        for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZERS)):
+        for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZER_NAMES)):
             value = getattr(self, name)
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
         for name, value in to_dict(self).items():

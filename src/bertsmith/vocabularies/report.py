@@ -2,19 +2,20 @@
 
 import dataclasses
 import re
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
 
 from bertsmith.text.encoded import places_of
-from bertsmith.text.greedy import Segmenter
+from bertsmith.text.greedy import WordsSegmenter
 from bertsmith.text.keys import Integers
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
 from bertsmith.vocabularies.word_counts import WordCounts
 
 TOTAL = "total"
+# With more texts, their rows are in the report file only.
+MOST_ROWS = 20
 _LISTED = 5
 _COLUMNS = ("text", "words", "pieces/chunk", "pieces/word", "unknown", "characters", "whole words", "longest piece")
 _SPARE = re.compile(r"\[unused\d+\]")
@@ -97,13 +98,21 @@ class VocabularyReport:
     never_used: int
     missing_characters: dict[str, int]
 
-    def lines(self) -> list[str]:
-        """The report as a table and a few sentences."""
-        rows = [_COLUMNS, *map(_row, self.texts)]
+    def lines(self, file: str = "") -> list[str]:
+        """The report as a table and a few sentences.
+
+        Args:
+            file: the file that has the whole report. If one is named and there are more than `MOST_ROWS` texts, the
+                table has only their total.
+        """
+        is_short = not file or len(self.texts) <= MOST_ROWS
+        rows = [_COLUMNS, *map(_row, self.texts if is_short else ())]
         if len(self.texts) != 1:
             rows.append(_row(self.total))
         widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
         table = ["  ".join(_padded(row, widths)).rstrip() for row in rows]
+        if not is_short:
+            table.append(f"the figures of each of the {len(self.texts):,} texts: {file}")
         table.append("")
         table.append(f"{self.size} pieces: {self.never_used} never used in these texts, {self.spare} spare [unused]")
         table.append(f"longest pieces: {' '.join(self.total.longest) or 'none'}")
@@ -119,6 +128,7 @@ def vocabulary_report(
     vocabulary: Vocabulary,
     counts: Mapping[str, Mapping[str, int]],
     *,
+    total: WordCounts | None = None,
     max_word_characters: int = TextRules.max_word_characters,
 ) -> VocabularyReport:
     """The report on how `vocabulary` splits some texts.
@@ -126,6 +136,7 @@ def vocabulary_report(
     Args:
         vocabulary: the pieces.
         counts: the word counts of each text by its name; only `WordCounts` include chunks, otherwise words are used.
+        total: the word counts of all texts together, if they are known.
         max_word_characters: longer words are [UNK].
 
     >>> pieces = [*SPECIAL_PIECES, "[unused0]", "t", "tweet", "##ing", "##s"]
@@ -134,19 +145,14 @@ def vocabulary_report(
     (8, 1, 1.6, 2)
     """
     texts = {name: WordCounts.of(words) for name, words in counts.items()}
-    every = WordCounts.merged(texts.values())
+    every = WordCounts.merged(texts.values()) if total is None else total
     cuts = _Cuts(vocabulary, every, max_word_characters)
-    places = {word: place for place, word in enumerate(every.words)}
-    rows = []
-    for name, words in texts.items():
-        chosen = np.fromiter((places[word] for word in words.words), np.int64, len(words))
-        rows.append(cuts.figures(name, words, chosen))
-    total = cuts.figures(TOTAL, every, np.arange(len(every)))
+    rows = [cuts.figures(name, words, words.places_in(every)) for name, words in texts.items()]
     spare = sum(_SPARE.fullmatch(piece) is not None for piece in vocabulary.pieces)
     used = set(cuts.pieces[cuts.uses(np.arange(len(every)))].tolist()) - set(vocabulary.special_ids)
     return VocabularyReport(
         texts=tuple(rows),
-        total=total,
+        total=cuts.figures(TOTAL, every, np.arange(len(every))),
         size=len(vocabulary),
         spare=spare,
         never_used=len(vocabulary) - spare - len(SPECIAL_PIECES) - len(used),
@@ -158,24 +164,18 @@ class _Cuts:
     """Distinct words, each split once."""
 
     def __init__(self, vocabulary: Vocabulary, every: WordCounts, max_word_characters: int) -> None:
-        segmenter = Segmenter(vocabulary, max_word_characters=max_word_characters)
-        rows = [segmenter.ids(word) for word in every.words]
-        unknown = (vocabulary.unk_id,)
-        self._vocabulary = vocabulary
-        self._lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        segmenter = WordsSegmenter(vocabulary, max_word_characters=max_word_characters)
+        ids, self._lengths = segmenter.segment(every.words)
+        self.pieces = ids.astype(np.int64)
         self._begins = np.cumsum(self._lengths) - self._lengths
-        self.pieces = np.fromiter((id for row in rows for id in row), np.int64, int(self._lengths.sum()))
-        self._is_unknown = np.fromiter((row == unknown for row in rows), np.bool_, len(rows))
-        self._is_whole = (self._lengths == 1) & ~self._is_unknown
-        self._characters = np.fromiter(map(len, every.words), np.int64, len(rows))
-        forms = {piece for piece in vocabulary.index if len(piece.removeprefix(CONTINUATION)) == 1 or len(piece) == 1}
-        self.missing: Counter[str] = Counter()
-        self._covered = self._characters.copy()
-        for place, (word, count) in enumerate(zip(every.words, every.counts.tolist(), strict=True)):
-            for form in _forms(word):
-                if form not in forms:
-                    self.missing[form] += count
-                    self._covered[place] -= 1
+        is_single = self._lengths == 1
+        # A word without pieces does not exist: what cannot be split is one [UNK].
+        self._is_unknown = is_single & (self.pieces[self._begins] == vocabulary.unk_id)
+        self._is_whole = is_single & ~self._is_unknown
+        self._characters = np.fromiter(map(len, every.words), np.int64, len(every))
+        self._by_length, self._rank = _by_length(vocabulary)
+        self.missing, missing_per_word = _missing_forms(vocabulary, every, self._characters)
+        self._covered = self._characters - missing_per_word
 
     def uses(self, words: Integers) -> Integers:
         """The positions in `pieces` of the pieces of some words."""
@@ -184,9 +184,8 @@ class _Cuts:
 
     def figures(self, name: str, counts: WordCounts, words: Integers) -> TextFigures:
         """The figures of a text with `counts` of the words whose indices are `words`."""
-        used = np.unique(self.pieces[self.uses(words)]).tolist()
-        names = (self._vocabulary.pieces[id] for id in used if id not in self._vocabulary.special_ids)
-        longest = sorted(names, key=lambda piece: (-len(piece.removeprefix(CONTINUATION)), piece))[:_LISTED]
+        first = np.unique(self._rank[self.pieces[self.uses(words)]])[:_LISTED].tolist()
+        longest = [self._by_length[rank] for rank in first if rank < len(self._by_length)]
         times = counts.counts
         return TextFigures(
             name=name,
@@ -201,9 +200,31 @@ class _Cuts:
         )
 
 
-def _forms(word: str) -> list[str]:
-    """The characters of a word as pieces."""
-    return [word[0], *(CONTINUATION + character for character in word[1:])]
+def _by_length(vocabulary: Vocabulary) -> tuple[list[str], Integers]:
+    """(the pieces, longest first, without the special ones; for each id its place there, past the end if special)."""
+    ids = [id for id in range(len(vocabulary)) if id not in vocabulary.special_ids]
+    pieces = vocabulary.pieces
+    ids.sort(key=lambda id: (-len(pieces[id].removeprefix(CONTINUATION)), pieces[id]))
+    rank = np.full(len(vocabulary), len(ids), dtype=np.int64)
+    rank[ids] = np.arange(len(ids))
+    return [pieces[id] for id in ids], rank
+
+
+def _missing_forms(vocabulary: Vocabulary, every: WordCounts, lengths: Integers) -> tuple[dict[str, int], Integers]:
+    """(characters in a form that is not a piece, with their counts; the number of them in each word, int64 [W])."""
+    if not len(every):
+        return {}, lengths
+    codes = np.frombuffer("".join(every.words).encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.int64)
+    begins = np.cumsum(lengths) - lengths
+    # Even numbers begin a word, odd ones continue one.
+    codes = 2 * codes + 1
+    codes[begins] -= 1
+    different, form = np.unique(codes, return_inverse=True)
+    names = [CONTINUATION * (code % 2) + chr(code // 2) for code in different.tolist()]
+    is_missing = np.array([name not in vocabulary.index for name in names])
+    counts = np.bincount(form, np.repeat(every.counts, lengths)).astype(np.int64)
+    missing = {names[place]: int(counts[place]) for place in np.flatnonzero(is_missing).tolist()}
+    return missing, np.add.reduceat(is_missing[form].astype(np.int64), begins)
 
 
 def _row(figures: TextFigures) -> tuple[str, ...]:

@@ -14,14 +14,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bertsmith.text.blocks import Block, blocks_of
+from bertsmith.text.blocks import Block, blocks_of, keep_freed_memory
 from bertsmith.text.encoded import places_of
 from bertsmith.text.keys import LONGEST, Bytes, Integers, Keys, KeyTable, distinct, every_window, keys_at, strings_of
 from bertsmith.text.normalize import TextRules, basic_tokens
@@ -35,6 +35,28 @@ DAMPING = 0.6
 SPREAD_UNIT = 16
 
 _WIDTHS = (1, LONGEST // 8)
+
+
+class ChosenWords(Sequence[str]):
+    """Some of the words of a list, by their places, int64 [W]; all parts of one counter choose from the same list."""
+
+    def __init__(self, every: list[str], places: Integers) -> None:
+        self.every, self.places = every, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self.every.__getitem__, self.places.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """The word or words at a position among the chosen ones."""
+        places = self.places[index].tolist()
+        return [self.every[place] for place in places] if isinstance(places, list) else self.every[places]
 
 
 class WordCounts(Mapping[str, int]):
@@ -90,10 +112,27 @@ class WordCounts(Mapping[str, int]):
         """The number of words, repetitions included."""
         return int(self.counts.sum())
 
-    def __getitem__(self, word: str) -> int:
+    def places_in(self, every: "WordCounts") -> Integers:
+        """The position of each word among those of `every`, which has all of them, int64 [W].
+
+        Raises:
+            KeyError: a word is not in `every`.
+        """
+        ours, theirs = self.words, every.words
+        if isinstance(ours, ChosenWords) and isinstance(theirs, ChosenWords) and ours.every is theirs.every:
+            places = np.searchsorted(theirs.places, ours.places)
+            if np.array_equal(theirs.places.take(places, mode="clip"), ours.places):
+                return places
+        return np.fromiter(map(every.place, ours), np.int64, len(self))
+
+    def place(self, word: str) -> int:
+        """The position of a word."""
         if self._places is None:
             self._places = {known: place for place, known in enumerate(self.words)}
-        return int(self.counts[self._places[word]])
+        return self._places[word]
+
+    def __getitem__(self, word: str) -> int:
+        return int(self.counts[self.place(word)])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.words)
@@ -116,6 +155,7 @@ class WordCounter:
     def __init__(self, rules: TextRules | None = None, *, threads: int | None = None) -> None:
         self.rules = rules if rules is not None else TextRules()
         self._threads = threads or _available_cores()
+        keep_freed_memory()
         self._finder = UnitFinder(self.rules)
         self._pending: list[str] = []
         self._pending_size = 0
@@ -129,11 +169,14 @@ class WordCounter:
 
     def add(self, texts: Iterable[str]) -> None:
         """Counts the words of `texts`; no word spans two texts."""
+        pending, size = self._pending, self._pending_size
         for text in [texts] if isinstance(texts, str) else texts:
-            self._pending.append(text)
-            self._pending_size += len(text)
-            if self._pending_size >= SOURCE_BYTES:
+            pending.append(text)
+            size += len(text)
+            if size >= SOURCE_BYTES:
                 self._count_pending()
+                pending, size = self._pending, 0
+        self._pending_size = size
 
     def end_source(self) -> None:
         """Ends the current source, for instance at the end of a file."""
@@ -144,21 +187,23 @@ class WordCounter:
     def counts(self) -> WordCounts:
         """All counts so far; reading them ends the current source."""
         self.end_source()
-        return self._counts(self._columns, self._num_sources, self._chunks)
+        met = np.flatnonzero(self._columns[0])
+        return self._counts(met, self._columns[:, met], self._num_sources, self._chunks)
 
     def part(self) -> WordCounts:
         """The counts since the last call, such as those of one file; the call ends the current source."""
         self.end_source()
-        before, self._before = self._before, (self._columns.copy(), self._num_sources, self._chunks)
-        columns = self._columns.copy()
-        columns[:, : before[0].shape[1]] -= before[0]
-        return self._counts(columns, self._num_sources - before[1], self._chunks - before[2])
+        before, num_sources, chunks = self._before
+        before = _padded(before, self._columns.shape[1])
+        met = np.flatnonzero(self._columns[0] != before[0])
+        columns = self._columns[:, met] - before[:, met]
+        before[:, met] += columns
+        self._before = before, self._num_sources, self._chunks
+        return self._counts(met, columns, self._num_sources - num_sources, self._chunks - chunks)
 
-    def _counts(self, columns: npt.NDArray[np.int64], num_sources: int, chunks: int) -> WordCounts:
-        met = np.flatnonzero(columns[0])
-        words = [self._units.words[place] for place in met.tolist()]
-        counts, sources, spread = columns[:, met]
-        return WordCounts(words, counts, sources, spread, num_sources, chunks)
+    def _counts(self, met: Integers, columns: Integers, num_sources: int, chunks: int) -> WordCounts:
+        counts, sources, spread = columns
+        return WordCounts(ChosenWords(self._units.words, met), counts, sources, spread, num_sources, chunks)
 
     def _count_pending(self) -> None:
         blocks = blocks_of(self._pending)
@@ -199,7 +244,7 @@ class WordCounter:
         words, counts = self._units.words_of(units, numbers)
         num_words = len(self._units.words)
         if num_words > self._columns.shape[1]:
-            self._columns = np.pad(self._columns, ((0, 0), (0, 2 * num_words - self._columns.shape[1])))
+            self._columns = _padded(self._columns, 2 * num_words)
         per_word = np.bincount(words, counts, minlength=num_words).astype(np.int64)
         met = np.flatnonzero(per_word)
         spread = np.rint(SPREAD_UNIT * per_word[met] ** DAMPING).astype(np.int64)
@@ -298,6 +343,11 @@ def _num_chunks(buffer: Bytes, borders: npt.NDArray[np.int64]) -> int:
     inside = borders[(borders > 0) & (borders < len(filled))]
     starts[inside] |= filled[inside]
     return int(np.count_nonzero(starts))
+
+
+def _padded(columns: Integers, width: int) -> Integers:
+    """The columns with zeros to their right, `width` in all."""
+    return np.pad(columns, ((0, 0), (0, width - columns.shape[1]))) if width > columns.shape[1] else columns
 
 
 def _available_cores() -> int:

@@ -1,0 +1,55 @@
+"""The settings of a task: how texts are truncated and answers decoded, and the columns of its files.
+
+They are the options of several commands, whose help needs them; nothing here needs torch.
+"""
+
+import dataclasses
+
+from bertsmith.errors import nearest
+from bertsmith.settings import help_field, require
+from bertsmith.text.pack import TRUNCATIONS
+
+LONG_TEXTS = (*TRUNCATIONS, "windows")
+POOLINGS = ("mean", "max")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskSettings:
+    """How a task truncates texts and decodes answers; stored with the model and used everywhere.
+
+    Raises:
+        ConfigError: a value is invalid.
+    """
+
+    max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]")
+    long_text: str = help_field(
+        "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
+    )
+    stride: int = help_field(128, "tokens from the start of one window to the next")
+    pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")
+    max_question: int = help_field(64, "maximum tokens of a question")
+    max_answer: int = help_field(30, "maximum tokens of an answer")
+    n_best: int = help_field(20, "number of candidate answers to keep")
+    calibrate: bool = help_field(
+        False, "classification: fit a temperature on the dev examples, for calibrated probabilities"
+    )
+    document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
+
+    def __post_init__(self) -> None:
+        for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
+            value = getattr(self, name)
+            require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")
+        for name, known in (("long_text", LONG_TEXTS), ("pooling", POOLINGS)):
+            value = getattr(self, name)
+            require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnSettings:
+    """The columns of a file that hold the parts of an example, for tasks without a fixed format."""
+
+    text_column: str | None = help_field(None, "column of the text [found by its name]")
+    pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
+    label_column: str | None = help_field(None, "column of the label [found by its name]")
+    word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
+    tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
