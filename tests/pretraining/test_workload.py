@@ -16,6 +16,7 @@ from bertsmith.pretraining.targets import next_pieces
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.pace import Pace
 from oracles.padded_bert import padded_peer, peer_name
 from oracles.pretraining_oracle import MemoryDocuments
 
@@ -185,6 +186,23 @@ def test_the_long_rows_come_at_the_end_of_the_run():
     assert all(length <= 16 for length in longest[:6])
     assert max(longest[6:]) > 16
     assert one.evaluate(one.model) == {}
+
+
+def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
+    """They also remain the same rows: those from the start of their stream."""
+    values = PretrainingDataSettings(max_length=16, seed=3)
+    base = task()
+    one = Pretraining(
+        base.model, documents(), None, VOCABULARY, values, EXACT, rows_per_step=8, long_length=40, long_share=0.25
+    )
+    one.fix_steps(40)
+    first_long = one.plan(30, 0, 1)
+    one.change_pace(Pace(40, ((10, 22),)))
+    longest = [max(max(m.batch.lengths) for m in one.plan(step, 0, 1).micro_batches) for step in (17, 18)]
+    assert longest[0] <= 16 < longest[1]
+    assert one.plan(18, 0, 1).tokens == first_long.tokens
+    one.change_pace(Pace(40, ((35, 37),)))
+    assert one.plan(30, 0, 1).tokens == first_long.tokens, "steps that were made keep their rows"
 
 
 def test_steps_may_be_budgets_of_tokens():

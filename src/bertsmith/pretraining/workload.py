@@ -31,6 +31,7 @@ from bertsmith.pretraining.targets import FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.pace import Pace
 from bertsmith.training.workload import StepPlan, Workload
 
 
@@ -118,7 +119,8 @@ class Pretraining(Workload):
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
-        self._total_steps: int | None = None
+        self._border: int | None = None
+        self._planned_border = 0
         _freeze_unused(self.model, self.objective)
         lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
         if long_length is not None:
@@ -146,7 +148,11 @@ class Pretraining(Workload):
 
     def fix_steps(self, total: int) -> None:
         """Sets the number of steps of the run, which determines where the long rows start."""
-        self._total_steps = total
+        self._planned_border = self._border = round(self._phases[0].share * total)
+
+    def change_pace(self, pace: Pace) -> None:
+        """Moves the start of the long rows to the step that is as far through the run as it was planned to be."""
+        self._border = pace.first_step(self._planned_border)
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
@@ -219,9 +225,8 @@ class Pretraining(Workload):
         """The phase of a step, and the index of the step within it."""
         if len(self._phases) == 1:
             return self._phases[0], step
-        assert self._total_steps is not None, "fix_steps was called"
-        border = round(self._phases[0].share * self._total_steps)
-        return (self._phases[0], step) if step < border else (self._phases[1], step - border)
+        assert self._border is not None, "fix_steps was called"
+        return (self._phases[0], step) if step < self._border else (self._phases[1], step - self._border)
 
     def _evaluation_plan(self, stream: PretrainingStream) -> InstancePlan:
         return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
