@@ -16,6 +16,7 @@ from bertsmith.pretraining.targets import next_pieces
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.lanes import LEAST_TOKENS
 from bertsmith.training.pace import Pace
 from oracles.padded_bert import padded_peer, peer_name
 from oracles.pretraining_oracle import MemoryDocuments
@@ -203,6 +204,28 @@ def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
     assert one.plan(18, 0, 1).tokens == first_long.tokens
     one.change_pace(Pace(40, ((35, 37),)))
     assert one.plan(30, 0, 1).tokens == first_long.tokens, "steps that were made keep their rows"
+
+
+def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
+    """With one thread nothing changes; with more, the loss and the gradients are the same up to rounding."""
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = task(dropout=0.3)
+        torch.set_num_threads(3)
+        three = task(dropout=0.3)
+    finally:
+        torch.set_num_threads(threads)
+    assert (one.lanes, three.lanes) == (1, 3)
+    three.model.load_state_dict(one.model.state_dict())
+    plans = [each.plan(0, 0, 1) for each in (one, three)]
+    assert [len(plan.micro_batches) for plan in plans] == [1, min(3, plans[0].tokens // LEAST_TOKENS)]
+    assert len(plans[1].micro_batches) > 1
+    (loss, _, gradients), (same_loss, _, same_gradients) = worked_off(one, 0), worked_off(three, 0)
+    assert loss == pytest.approx(same_loss)
+    assert gradients.keys() == same_gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, same_gradients[name])
 
 
 def test_steps_may_be_budgets_of_tokens():

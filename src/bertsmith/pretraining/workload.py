@@ -31,6 +31,7 @@ from bertsmith.pretraining.targets import FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.pace import Pace
 from bertsmith.training.workload import StepPlan, Workload
 
@@ -117,6 +118,7 @@ class Pretraining(Workload):
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
+        self.lanes = count_lanes(self.model)
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
         self._border: int | None = None
@@ -158,7 +160,7 @@ class Pretraining(Workload):
         """The micro-batches of a rank in a step; a pure function of the step."""
         phase, number = self._phase(step)
         rows = phase.stream.step_rows(number)
-        micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world)
+        micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world, self.lanes)
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
 
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -232,7 +234,7 @@ class Pretraining(Workload):
         return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
 
     def _micro_batches(
-        self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int
+        self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int, lanes: int = 1
     ) -> list[PretrainingBatch]:
         """The rows of a rank with their targets, sorted by length and split by tokens."""
         found = find_targets(rows.token_ids, rows.lengths, rows.keys)
@@ -252,7 +254,8 @@ class Pretraining(Workload):
                 fix="use larger steps, fewer processes or a larger masked share",
             )
         batches = []
-        for part in cut_by_tokens(order, rows.lengths, self.micro_tokens):
+        least_parts = lanes_for(int(rows.lengths[order].sum()), lanes)
+        for part in cut_by_tokens(order, rows.lengths, self.micro_tokens, least_parts):
             gathered = gather_rows(
                 part,
                 token_ids=found.token_ids,

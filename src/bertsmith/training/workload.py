@@ -37,9 +37,12 @@ class Workload(abc.ABC):
 
     Attributes:
         model: the model to train, on its device.
+        lanes: how many micro-batches may be computed side by side, in threads of one process; more than one only if
+            `loss` draws nothing from torch's generators and changes nothing in the model.
     """
 
     model: nn.Module
+    lanes: int = 1
 
     def rate_factor(self, name: str) -> float:
         """The factor on the learning rate of the parameter with this name; by default 1 for all."""
