@@ -1,14 +1,17 @@
 """The demo on a small text produces everything it promises."""
 
 import re
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bertsmith import demo
+from bertsmith.corpus.readers import Document
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import read_json
+from training.toy import Clock
 
 
 @pytest.fixture
@@ -56,6 +59,45 @@ def test_the_demo_refuses_invalid_arguments(text, tmp_path):
         demo.run_demo(tmp_path, texts=[text])
     with pytest.raises(InputError, match="nowhere"):
         demo.run_demo(tmp_path / "demo", texts=[tmp_path / "nowhere.txt"])
+
+
+@pytest.mark.parametrize("share", [0.1, 0.45, 0.7, 0.8])
+def test_training_gets_the_minutes_that_the_steps_before_it_left(text, tmp_path, monkeypatch, share):
+    """With the tenth that training may exceed its minutes by, and the closing, the demo ends within 1.25 times."""
+    clock, given = Clock(), []
+    monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
+    build = demo.build_corpus
+
+    def slow_build(*arguments, **more):
+        clock.now += share * 300
+        return build(*arguments, **more)
+
+    def train(out, minutes, seed):
+        given.append(minutes * 60)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "build_corpus", slow_build)
+    monkeypatch.setattr(demo, "_train", train)
+    with pytest.raises(KeyboardInterrupt):
+        demo.run_demo(tmp_path / "demo", minutes=5, texts=[text])
+    assert given[0] >= 0.19 * 300
+    assert share * 300 + 1.1 * given[0] + demo.CLOSING_SECONDS <= 1.25 * 300
+
+
+def test_the_demo_stops_reading_documentation_after_a_part_of_its_minutes(tmp_path, monkeypatch, capsys):
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+
+    def endless():
+        while True:
+            clock.now += 10.0
+            yield Document("module", ["one sentence"])
+
+    monkeypatch.setattr(demo, "docstring_documents", endless)
+    path = demo._write_docstrings(tmp_path / "docstrings.txt", until=75.0)
+    assert path.read_text(encoding="utf-8").count("one sentence") == 8
+    assert "the part of the documentation read so far" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("exists", [False, True])

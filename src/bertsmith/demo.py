@@ -32,7 +32,7 @@ from bertsmith.locks import LOCK_FILE, is_unused, locked_folder
 from bertsmith.pretraining.report import Samples, write_report
 from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.progress import Progress
+from bertsmith.progress import Progress, warn
 from bertsmith.randomness import generator
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import MASK
@@ -43,7 +43,10 @@ from bertsmith.training.settings import TrainSettings
 from bertsmith.vocabularies.learn import learn_vocabulary
 
 VOCABULARY_SIZE = 8000
-LEAST_TRAINING_SHARE = 0.5  # of the minutes
+READING_SHARE = 0.25  # of the minutes: reading the documentation on this machine stops there
+TRAINING_SHARE = 0.5  # of the minutes, if what comes before takes so long that less is left
+LEAST_TRAINING_SHARE = 0.1  # of the minutes, however long it takes
+LATEST_SHARE = 1.1  # of the minutes: training that was given more time than is left is planned to end there
 CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
 SHORTEST_MINUTES = 0.5
 
@@ -100,8 +103,10 @@ class DemoResult:
 def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
     """The result of learning a vocabulary, building a corpus, pre-training and reporting, in about `minutes`.
 
-    If reading takes more than half of the minutes, training still gets half of them. If they are too few for a single
-    step, or the texts are too short, nothing is left in the folder.
+    On a machine that is busy or becomes busy, less documentation is read and fewer steps are made, so that the demo
+    ends within 1.25 times the minutes; the user's own text is always read as a whole. The text that was read and the
+    steps are in the folder, to repeat the run. If the minutes are too few for a single step, or the texts are too
+    short, nothing is left in the folder.
 
     Args:
         out: a new folder.
@@ -154,28 +159,44 @@ def _nothing_left(out: Path) -> Iterator[None]:
 
 def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: float, seed: int) -> TrainResult:
     """The result of all steps up to the model, within `minutes` from `started`."""
-    sources = list(texts) or [_write_docstrings(out / "text" / "docstrings.txt")]
+    sources = list(texts) or [
+        _write_docstrings(out / "text" / "docstrings.txt", until=started + READING_SHARE * minutes * 60)
+    ]
     counts = count_files(sources, TextRules())
     tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
     build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
-    left = max(minutes - (time.monotonic() - started + CLOSING_SECONDS) / 60, LEAST_TRAINING_SHARE * minutes)
+    used = (time.monotonic() - started + CLOSING_SECONDS) / 60
+    left = max(
+        minutes - used, min(TRAINING_SHARE * minutes, LATEST_SHARE * minutes - used), LEAST_TRAINING_SHARE * minutes
+    )
     try:
         return _train(out, left, seed)
     except BudgetError as error:
         raise ConfigError(
             expected=f"a demo of {minutes:g} minutes to leave time for training",
             found=error.found,
-            fix=f"set --minutes to more than {error.minutes / LEAST_TRAINING_SHARE:g}",
+            fix=f"set --minutes to more than {math.ceil((error.minutes + used) * 10) / 10:g}",
         ) from None
 
 
-def _write_docstrings(path: Path) -> Path:
-    """Writes the documentation on this machine, one sentence per line and a blank line between documents."""
-    with atomic_file(path) as file, Progress("reading docstrings", unit="modules") as progress:
-        for document in docstring_documents():
+def _write_docstrings(path: Path, until: float) -> Path:
+    """Writes the documentation on this machine, one sentence per line and a blank line between documents.
+
+    Args:
+        until: the time on the monotonic clock at which reading stops.
+    """
+    with (
+        atomic_file(path) as file,
+        Progress("reading docstrings", unit="modules") as progress,
+        contextlib.closing(docstring_documents()) as documents,
+    ):
+        for document in documents:
             file.write("\n".join([*document.sentences, "", ""]).encode("utf-8"))
             progress.advance()
+            if time.monotonic() >= until:
+                warn("reading took longer than planned, so the demo uses the part of the documentation read so far")
+                break
     return path
 
 

@@ -39,6 +39,36 @@ def test_the_version_is_printed(run) -> None:
     assert run("--version") == (0, f"{bertsmith.__version__}\n", "")
 
 
+# What the OpenMP runtime that torch loaded would wait, printed by a command in a process of its own.
+SPYING = """
+import os, sys
+sys.argv = ["bertsmith", "sizes"]
+import bertsmith.cli.app as app
+assert "torch" not in sys.modules, "torch reads the environment when it is imported"
+try:
+    app.main()
+except SystemExit as end:
+    assert end.code == 0
+import torch
+print(os.environ.get("GOMP_SPINCOUNT"), os.environ.get("OMP_WAIT_POLICY"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        ({}, f"{application.SPINS} None"),
+        ({"GOMP_SPINCOUNT": "7"}, "7 None"),
+        ({"OMP_WAIT_POLICY": "ACTIVE"}, "None ACTIVE"),
+        ({"KMP_BLOCKTIME": "0"}, "None None"),
+    ],
+)
+def test_a_command_limits_how_long_threads_spin_before_torch_is_loaded_unless_the_user_chose(given, found) -> None:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("GOMP_", "KMP_", "OMP_WAIT"))}
+    done = subprocess.run([sys.executable, "-c", SPYING], env=kept | given, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == found
+
+
 # Common typing mistakes, each with a part of its one-line message.
 WRONG = {
     "xyzzy": "expected a command; found 'xyzzy'; see bertsmith -h",

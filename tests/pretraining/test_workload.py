@@ -16,6 +16,8 @@ from bertsmith.pretraining.targets import next_pieces
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.lanes import LEAST_TOKENS
+from bertsmith.training.pace import Pace
 from oracles.padded_bert import padded_peer, peer_name
 from oracles.pretraining_oracle import MemoryDocuments
 
@@ -185,6 +187,45 @@ def test_the_long_rows_come_at_the_end_of_the_run():
     assert all(length <= 16 for length in longest[:6])
     assert max(longest[6:]) > 16
     assert one.evaluate(one.model) == {}
+
+
+def test_the_long_rows_start_as_far_through_a_run_with_fewer_steps():
+    """They also remain the same rows: those from the start of their stream."""
+    values = PretrainingDataSettings(max_length=16, seed=3)
+    base = task()
+    one = Pretraining(
+        base.model, documents(), None, VOCABULARY, values, EXACT, rows_per_step=8, long_length=40, long_share=0.25
+    )
+    one.fix_steps(40)
+    first_long = one.plan(30, 0, 1)
+    one.change_pace(Pace(40, ((10, 22),)))
+    longest = [max(max(m.batch.lengths) for m in one.plan(step, 0, 1).micro_batches) for step in (17, 18)]
+    assert longest[0] <= 16 < longest[1]
+    assert one.plan(18, 0, 1).tokens == first_long.tokens
+    one.change_pace(Pace(40, ((35, 37),)))
+    assert one.plan(30, 0, 1).tokens == first_long.tokens, "steps that were made keep their rows"
+
+
+def test_a_step_is_cut_for_as_many_lanes_as_there_are_threads():
+    """With one thread nothing changes; with more, the loss and the gradients are the same up to rounding."""
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = task(dropout=0.3)
+        torch.set_num_threads(3)
+        three = task(dropout=0.3)
+    finally:
+        torch.set_num_threads(threads)
+    assert (one.lanes, three.lanes) == (1, 3)
+    three.model.load_state_dict(one.model.state_dict())
+    plans = [each.plan(0, 0, 1) for each in (one, three)]
+    assert [len(plan.micro_batches) for plan in plans] == [1, min(3, plans[0].tokens // LEAST_TOKENS)]
+    assert len(plans[1].micro_batches) > 1
+    (loss, _, gradients), (same_loss, _, same_gradients) = worked_off(one, 0), worked_off(three, 0)
+    assert loss == pytest.approx(same_loss)
+    assert gradients.keys() == same_gradients.keys()
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(gradient, same_gradients[name])
 
 
 def test_steps_may_be_budgets_of_tokens():

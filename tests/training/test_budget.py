@@ -12,7 +12,7 @@ from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, train
 from bertsmith.training.checkpoint import model_tensors
 from training.test_loop import same_parameters
-from training.toy import ROWS, Clock, ToyWorkload, toy_run, toy_settings
+from training.toy import ROWS, Clock, SlowingClock, ToyWorkload, toy_run, toy_settings
 
 
 @pytest.fixture
@@ -53,6 +53,75 @@ def test_a_budget_in_minutes_is_measured_once_for_a_run_and_its_continuation(tmp
     steps = RunFolder.open(tmp_path).resolved["steps"]
     assert toy_run(tmp_path, resumed, minutes=1, save_every=10, resume=True).steps == steps
     assert resumed.told == [steps]
+
+
+def slowing(monkeypatch, *times):
+    clock = SlowingClock(*times)
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+@pytest.mark.parametrize("factor", [1.5, 3, 10])
+def test_a_machine_that_slows_down_after_the_trial_steps_does_not_prolong_a_budget_in_minutes(
+    tmp_path, monkeypatch, capsys, factor
+):
+    clock = slowing(monkeypatch, 60, factor)
+    workload = ToyWorkload(clock=clock)
+    result = toy_run(tmp_path, workload, minutes=20, evaluate_every=None, learning_rate=0.05)
+    resolved = RunFolder.open(tmp_path).resolved
+    assert 0.9 * 1200 <= clock.now <= 1.15 * 1200
+    assert result.steps < resolved["steps"]
+    assert result.steps == int(resolved["replanned"].rsplit(":", 1)[1])
+    assert "steps take longer than the trial steps did" in capsys.readouterr().err
+    rates = [line["learning_rate"] for line in RunFolder.open(tmp_path).metrics("train")]
+    peak = rates.index(max(rates))
+    assert rates[peak:] == sorted(rates[peak:], reverse=True)
+    assert rates[-1] < 0.02 * max(rates), "the schedule reaches its end"
+
+
+def test_a_run_that_was_replanned_is_repeated_by_its_recorded_steps(tmp_path, monkeypatch):
+    clock = slowing(monkeypatch, 60, 4)
+    timed, counted = ToyWorkload(clock=clock), ToyWorkload()
+    result = toy_run(tmp_path / "timed", timed, minutes=10)
+    resolved = RunFolder.open(tmp_path / "timed").resolved
+    again = toy_run(tmp_path / "counted", counted, steps=resolved["steps"], replanned=resolved["replanned"])
+    assert again.steps == result.steps < resolved["steps"]
+    assert same_parameters(timed, counted)
+    assert timed.pace == counted.pace
+
+
+def test_a_replanned_run_that_was_killed_and_resumed_is_repeated_by_its_recorded_steps(tmp_path, monkeypatch):
+    """The changes are recorded when they are made; the resumed run makes them at the same steps."""
+    clock = slowing(monkeypatch, 60, 4)
+    dies = tuple(range(50, 999))
+    with pytest.raises(TrainingError):
+        toy_run(tmp_path / "timed", ToyWorkload(clock=clock, broken=dies), minutes=10, save_every=30, skip_limit=1)
+    before = RunFolder.open(tmp_path / "timed")
+    assert before.last_step() < int(before.resolved["replanned"].split(":")[0]), "the checkpoint is from before"
+    resumed, counted = ToyWorkload(clock=clock), ToyWorkload()
+    result = toy_run(tmp_path / "timed", resumed, minutes=10, save_every=30, skip_limit=1, resume=True)
+    resolved = RunFolder.open(tmp_path / "timed").resolved
+    assert resolved["replanned"].startswith(before.resolved["replanned"])
+    again = toy_run(tmp_path / "counted", counted, steps=resolved["steps"], replanned=resolved["replanned"])
+    assert again.steps == result.steps
+    assert same_parameters(resumed, counted)
+
+
+def test_a_machine_that_is_slow_for_a_while_gets_steps_back(tmp_path, monkeypatch):
+    clock = slowing(monkeypatch, 100, 8, 300)
+    workload = ToyWorkload(clock=clock)
+    result = toy_run(tmp_path, workload, minutes=20)
+    changes = [int(part.split(":")[1]) for part in RunFolder.open(tmp_path).resolved["replanned"].split(",")]
+    assert result.steps == changes[-1] > min(changes)
+    assert 0.85 * 1200 <= clock.now <= 1.15 * 1200
+
+
+def test_the_time_that_the_caller_used_counts_towards_a_budget_in_minutes(tmp_path, clock):
+    settings = toy_settings(minutes=2)
+    run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
+    clock.now = 40.0
+    train(ToyWorkload(clock=clock), settings, run, spent=40.0)
+    assert 105 <= clock.now <= 120
 
 
 def test_the_trial_steps_leave_the_model_as_it_was(tmp_path, clock):

@@ -16,6 +16,7 @@ from bertsmith.randomness import generator
 from bertsmith.runtime import Rank
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, process_group, train
+from bertsmith.training.pace import Pace
 
 ROWS = 8  # of a step
 
@@ -49,6 +50,22 @@ class Clock:
         return self.now
 
 
+class SlowingClock(Clock):
+    """A clock on which work takes `factor` times as long between two times."""
+
+    def __init__(self, begin: float, factor: float, end: float = float("inf")) -> None:
+        self._now, self.begin, self.end, self.factor = 0.0, begin, end, factor
+
+    @property
+    def now(self) -> float:
+        return self._now
+
+    @now.setter
+    def now(self, value: float) -> None:
+        is_slow = self.begin <= self._now < self.end
+        self._now += (value - self._now) * (self.factor if is_slow else 1.0)
+
+
 class ToyWorkload(Workload):
     """Rows with a linear target. `broken` steps have a NaN loss, `jumps` a high one.
 
@@ -76,6 +93,9 @@ class ToyWorkload(Workload):
 
     def fix_steps(self, total: int) -> None:
         self.told.append(total)
+
+    def change_pace(self, pace: Pace) -> None:
+        self.pace = pace
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         x = torch.from_numpy(generator(5, "toy", step).random((ROWS, 4), dtype="float32"))

@@ -15,7 +15,7 @@ import re
 import sysconfig
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -62,7 +62,7 @@ class DocstringReport:
 
 def docstring_documents(
     roots: Iterable[Path | str] | None = None, *, workers: int | None = None, report: DocstringReport | None = None
-) -> Iterator[Document]:
+) -> Generator[Document]:
     """Documents of English prose from the docstrings of Python files, one per module, sorted by module name.
 
     Args:

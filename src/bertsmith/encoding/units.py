@@ -187,12 +187,14 @@ def micro_batches(
     step: int = 0,
     rank: int = 0,
     world: int = 1,
+    least_parts: int = 1,
 ) -> Iterator[TaskBatch]:
     """The units of a step, in micro-batches of at most `micro_tokens` tokens (or one unit) each.
 
     Args:
         units: indices of units, int64; a unit may occur twice if a step extends into the next epoch.
         rank, world: select every `world`-th of the units, sorted by length, starting at `rank`.
+        least_parts: the least number of micro-batches, if there are that many units.
     """
     tokens = features.unit_tokens[units]
     counts = features.rows_per_unit[units]
@@ -200,7 +202,7 @@ def micro_batches(
     names = np.cumsum(counts) - counts
     step_targets = _count_targets(features, units)
     order = np.argsort(tokens // counts, kind="stable")[rank::world]
-    for part in cut_by_tokens(order, tokens, micro_tokens) if len(order) else ():
+    for part in cut_by_tokens(order, tokens, micro_tokens, least_parts) if len(order) else ():
         yield _micro_batch(features, units[part], names[part], device, step, step_targets)
 
 

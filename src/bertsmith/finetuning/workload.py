@@ -16,13 +16,14 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, micro_batches
 from bertsmith.finetuning.settings import FinetuningSettings
-from bertsmith.model.heads import EncoderForTask
+from bertsmith.model.heads import EncoderForTask, OwnHead
 from bertsmith.model.noise import noise_for
 from bertsmith.model.our_names import PREFIX, plain
 from bertsmith.randomness import generator
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Task
 from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.workload import StepPlan, Workload
 
 
@@ -59,6 +60,8 @@ class Finetuning(Workload):
         self.model = model.to(runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
         self.settings, self.runtime, self.seed = settings, runtime, seed
+        # The user's own head may draw from torch's generators, whose draws would depend on which thread is first.
+        self.lanes = 1 if any(isinstance(part, OwnHead) for part in model.modules()) else count_lanes(self.model)
         self.frozen = settings.freeze == "body"
         if self.frozen:
             for name, parameter in model.named_parameters():
@@ -95,6 +98,7 @@ class Finetuning(Workload):
             step=step,
             rank=rank,
             world=world,
+            lanes=self.lanes,
         )
 
     def loss(self, model: nn.Module, micro_batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -140,10 +144,26 @@ def examples_of_step(seed: int, step: int, *, size: int, count: int) -> Ints:
 
 
 def step_plan(
-    features: EncodedExamples, units: Ints, *, micro_tokens: int, device: str, step: int, rank: int, world: int
+    features: EncodedExamples,
+    units: Ints,
+    *,
+    micro_tokens: int,
+    device: str,
+    step: int,
+    rank: int,
+    world: int,
+    lanes: int = 1,
 ) -> StepPlan:
     """The micro-batches of a rank in a step with the given units; see `micro_batches`."""
+    tokens = int(features.unit_tokens[units].sum())
     batches = micro_batches(
-        features, units, micro_tokens=micro_tokens, device=device, step=step, rank=rank, world=world
+        features,
+        units,
+        micro_tokens=micro_tokens,
+        device=device,
+        step=step,
+        rank=rank,
+        world=world,
+        least_parts=lanes_for(tokens // world, lanes),
     )
-    return StepPlan(micro_batches=list(batches), tokens=int(features.unit_tokens[units].sum()), sequences=len(units))
+    return StepPlan(micro_batches=list(batches), tokens=tokens, sequences=len(units))

@@ -215,15 +215,17 @@ def rows_index(lengths: npt.NDArray[np.integer], rows: npt.NDArray[np.integer]) 
 
 
 def cut_by_tokens(
-    order: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], most_tokens: int
+    order: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], most_tokens: int, least_parts: int = 1
 ) -> list[npt.NDArray[np.int64]]:
     """The rows of `order`, split into as few parts of nearly equal size as `most_tokens` per part (or one row) allows.
+
+    With `least_parts`, into at least that number of parts if there are that many rows, and no row is too long for it.
 
     >>> cut_by_tokens(np.array([2, 0, 1]), np.array([3, 3, 5]), 8)
     [array([2]), array([0, 1])]
     """
     ends = np.cumsum(lengths[order])
-    parts = -(-int(ends[-1]) // most_tokens)
+    parts = max(least_parts, -(-int(ends[-1]) // most_tokens))
     while True:
         borders = np.searchsorted(ends, ends[-1] * np.arange(1, parts) / parts, side="right")
         cuts = [part for part in np.split(order, borders) if len(part)]

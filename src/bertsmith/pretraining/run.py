@@ -8,6 +8,7 @@
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,7 @@ def pretrain(
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
         KeyboardInterrupt: interrupted; a checkpoint was written.
     """
+    started = time.monotonic()
     rank = Rank.from_environment()
     # The entropy needs every token anyway, so the digests cost little extra.
     source = Corpus.open(Path(corpus), verify=rank.index == 0)
@@ -121,7 +123,8 @@ def pretrain(
             )
             save_pretrained(folder, model, tokenizer, metadata, trained=workload.objective.trained_parts, replace=True)
 
-        result = train(workload, training, run, rank=rank, write_model=write_model)
+        spent = time.monotonic() - started
+        result = train(workload, training, run, rank=rank, write_model=write_model, spent=spent)
         if rank.index == 0:
             from bertsmith.pretraining.report import write_report  # loads matplotlib
 

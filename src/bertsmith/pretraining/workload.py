@@ -31,6 +31,8 @@ from bertsmith.pretraining.targets import FindTargets
 from bertsmith.progress import Progress, counted
 from bertsmith.runtime import Runtime
 from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.training.lanes import count_lanes, lanes_for
+from bertsmith.training.pace import Pace
 from bertsmith.training.workload import StepPlan, Workload
 
 
@@ -116,9 +118,11 @@ class Pretraining(Workload):
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
+        self.lanes = count_lanes(self.model)
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)
-        self._total_steps: int | None = None
+        self._border: int | None = None
+        self._planned_border = 0
         _freeze_unused(self.model, self.objective)
         lengths = [(data.max_length, 1.0 if long_length is None else 1 - long_share)]
         if long_length is not None:
@@ -146,13 +150,17 @@ class Pretraining(Workload):
 
     def fix_steps(self, total: int) -> None:
         """Sets the number of steps of the run, which determines where the long rows start."""
-        self._total_steps = total
+        self._planned_border = self._border = round(self._phases[0].share * total)
+
+    def change_pace(self, pace: Pace) -> None:
+        """Moves the start of the long rows to the step that is as far through the run as it was planned to be."""
+        self._border = pace.first_step(self._planned_border)
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The micro-batches of a rank in a step; a pure function of the step."""
         phase, number = self._phase(step)
         rows = phase.stream.step_rows(number)
-        micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world)
+        micro_batches = self._micro_batches(rows, phase.find_targets, step, rank, world, self.lanes)
         return StepPlan(micro_batches=micro_batches, tokens=int(rows.lengths.sum()), sequences=len(rows.lengths))
 
     def loss(self, model: nn.Module, micro_batch: PretrainingBatch) -> tuple[Tensor, dict[str, Tensor]]:
@@ -224,15 +232,14 @@ class Pretraining(Workload):
         """The phase of a step, and the index of the step within it."""
         if len(self._phases) == 1:
             return self._phases[0], step
-        assert self._total_steps is not None, "fix_steps was called"
-        border = round(self._phases[0].share * self._total_steps)
-        return (self._phases[0], step) if step < border else (self._phases[1], step - border)
+        assert self._border is not None, "fix_steps was called"
+        return (self._phases[0], step) if step < self._border else (self._phases[1], step - self._border)
 
     def _evaluation_plan(self, stream: PretrainingStream) -> InstancePlan:
         return stream.take(Cursor(), min(self._evaluation_rows, stream.num_instances(0)))[0]
 
     def _micro_batches(
-        self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int
+        self, rows: Rows, find_targets: FindTargets, step: int, rank: int, world: int, lanes: int = 1
     ) -> list[PretrainingBatch]:
         """The rows of a rank with their targets, sorted by length and split by tokens."""
         found = find_targets(rows.token_ids, rows.lengths, rows.keys)
@@ -252,7 +259,8 @@ class Pretraining(Workload):
                 fix="use larger steps, fewer processes or a larger masked share",
             )
         batches = []
-        for part in cut_by_tokens(order, rows.lengths, self.micro_tokens):
+        least_parts = lanes_for(int(rows.lengths[order].sum()), lanes)
+        for part in cut_by_tokens(order, rows.lengths, self.micro_tokens, least_parts):
             gathered = gather_rows(
                 part,
                 token_ids=found.token_ids,

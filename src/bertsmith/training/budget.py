@@ -1,13 +1,14 @@
 """Converts a budget in steps, tokens or minutes to a number of steps before training starts.
 
 For a budget in minutes, a few steps spread over the run are timed and their updates discarded. The resulting number
-of steps is recorded; a run that is given this number as its budget ends with the same parameters.
+of steps is recorded; a run that is given this number as its budget ends with the same parameters. If later steps take
+longer than the timed ones, a `Deadline` finds a new number of steps, which is recorded too (`pace.py`).
 """
 
 import contextlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +17,8 @@ from bertsmith.errors import ConfigError
 from bertsmith.progress import Progress
 from bertsmith.training import distributed
 from bertsmith.training.checkpoint import model_tensors
+from bertsmith.training.pace import Pace
+from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import Trainer
 
 EVALUATIONS = 10
@@ -27,6 +30,10 @@ _TRIALS = (5, 5, 95, 45, 75, 25, 85, 55, 15, 65, 35)
 _ENOUGH = ((3, 0.1), (2, 0.3), (1, 1.0))
 _EVALUATION_SHARE = 0.1  # of the budget, if the number of evaluations is not set
 _RESERVE = 0.03  # of the budget, for time that the trials did not show
+_WINDOW = 0.05  # of the budget: the time over which the duration of a step is averaged
+_FIRST_LOOK = 0.2  # of the window, before anything is concluded from it
+_TOLERANCE = 0.1  # of the budget: a run that would end closer than this to its budget is left alone
+_LOOKS = 1000  # at most this many times per run is the time compared with the budget
 
 
 def resolve(
@@ -130,6 +137,62 @@ def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) ->
         fix=f"allow more than {least:g} minutes, or use a smaller model or smaller steps",
         minutes=least,
     )
+
+
+class Deadline:
+    """Keeps a run within its budget in minutes: the number of steps that fit, from the steps of the last while.
+
+    Args:
+        settings: the settings of the run, with a budget in minutes.
+        resolved: what `resolve` returned for it.
+    """
+
+    def __init__(self, settings: TrainSettings, resolved: Mapping[str, Any]) -> None:
+        assert settings.minutes is not None
+        self.seconds = settings.minutes * 60
+        self.save_every = settings.save_every
+        self.evaluate_every = settings.evaluate_every or int(resolved["evaluate_every"])
+        self.trial, self.evaluation, self.checkpoint = (
+            float(resolved[f"seconds_per_{what}"]) for what in ("step", "evaluation", "checkpoint")
+        )
+        # Sums over the past that decay with time: seconds, and steps in them.
+        self._worked = self._steps = 0.0
+        self._seen = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Takes the duration of a step into account."""
+        kept = math.exp(-seconds / (_WINDOW * self.seconds))
+        self._worked, self._steps = self._worked * kept + seconds, self._steps * kept + 1
+        self._seen += seconds
+
+    @staticmethod
+    def looks(step: int, pace: Pace) -> bool:
+        """Whether the time is compared with the budget after this step; the same for all ranks."""
+        is_decided = bool(pace.changes) and step <= pace.changes[-1][0]  # resumed before the last change
+        return step < pace.steps and not is_decided and step % max(1, pace.planned // _LOOKS) == 0
+
+    def replan(self, step: int, pace: Pace, spent: float) -> int | None:
+        """The new number of steps of the run, at most as many as planned; None if it will end in time as it is.
+
+        Args:
+            step: completed steps.
+            pace: the current pace.
+            spent: seconds since the run started.
+        """
+        if self._seen < _FIRST_LOOK * _WINDOW * self.seconds:
+            return None
+        each = self._worked / self._steps
+        slowdown = max(1.0, each / max(self.trial, 1e-4))  # recorded to a ten-thousandth of a second
+        each += slowdown * self.evaluation / self.evaluate_every
+        each += slowdown * self.checkpoint / self.save_every if self.save_every else 0.0
+        # As in the first plan: the last evaluation, the last checkpoint and the model folder.
+        fixed = slowdown * (self.evaluation + 2 * self.checkpoint)
+        share = (spent + each * (pace.steps - step) + fixed) / self.seconds
+        if 1 - _TOLERANCE < share < 1 + _TOLERANCE:
+            return None
+        fitting = step + max(1, int((self.seconds * (1 - _RESERVE) - spent - fixed) / each))
+        fitting = min(fitting, pace.planned)
+        return None if fitting == pace.steps else fitting
 
 
 def _time_of_a_step(trainer: Trainer, agreed: Callable[[float], float], spent: Callable[[], float]) -> float:

@@ -21,6 +21,7 @@ from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.guard import LossGuard, StopRequest, require_trained
 from bertsmith.training.log import MetricsLog
+from bertsmith.training.pace import Pace
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
 from bertsmith.training.settings import TrainSettings
@@ -79,6 +80,7 @@ def train(
     *,
     rank: Rank | None = None,
     write_model: WriteModel | None = None,
+    spent: float = 0.0,
 ) -> TrainResult:
     """Starts or resumes the run in `run`, trains until its budget is used up, and returns the result.
 
@@ -88,6 +90,7 @@ def train(
         run: the run folder; only rank 0 writes to it.
         rank: this process among those that train together (see `distributed.process_group`).
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
+        spent: seconds that the caller has used to prepare the run; they count towards a budget in minutes.
 
     Raises:
         TrainingError: too many steps in a row were not finite, or all of them; the trained parameters are not finite;
@@ -104,7 +107,7 @@ def train(
         trainer = Trainer(workload, settings, rank, stop)
         try:
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
-                return _Course(trainer, run, log).go(write_model)
+                return _Course(trainer, run, log, spent).go(write_model)
         except ConfigError:
             # A folder without a trained step would only block the next attempt.
             if rank.index == 0 and not (run.last_step() or run.metrics("train")):
@@ -121,17 +124,19 @@ def train(
 class _Course:
     """A run in progress: its position, and the work between its steps."""
 
-    def __init__(self, trainer: Trainer, run: RunFolder, log: MetricsLog) -> None:
+    def __init__(self, trainer: Trainer, run: RunFolder, log: MetricsLog, spent: float) -> None:
         self.trainer, self.run, self.log = trainer, run, log
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
-        self.started = self.last_saved = time.monotonic()
+        self.last_saved = time.monotonic()
+        self.started = self.last_saved - spent
         self.position = self._load()
         self.guard = LossGuard(**self.position.guard)
         self.seconds_before, self.steps_before = self.position.seconds, self.position.step
         self.saved_step = self.position.step if run.last_step() is not None else None
         self.evaluations = {line["step"]: line for line in run.metrics("evaluation")}
-        self.total = self.evaluate_every = 0
+        self.pace, self.evaluate_every = Pace(0), 0
+        self.deadline: budget.Deadline | None = None
         if self.settings.keep_best is not None:
             self.higher_is_better = _direction(self.settings.keep_best, trainer.workload.higher_is_better())
 
@@ -150,6 +155,11 @@ class _Course:
             )
         return position
 
+    @property
+    def total(self) -> int:
+        """The number of steps of the run."""
+        return self.pace.steps
+
     def seconds(self) -> float:
         """Seconds that the run has taken so far."""
         return self.seconds_before + time.monotonic() - self.started
@@ -157,30 +167,12 @@ class _Course:
     def go(self, write_model: WriteModel | None) -> TrainResult:
         """Runs to the end."""
         self._fix_budget()
-        warmup = self.settings.warmup(self.total)
         if self.settings.evaluate_at_start or self.position.step:
             self._evaluate_if_due()
-        with (
-            Progress("training", self.total, "steps", done=self.position.step) as progress,
-            contextlib.closing(self.trainer.plans(range(self.position.step, self.total))) as plans,
-        ):
-            for step, plan in () if self._out_of_patience() else plans:
-                rate = learning_rate(
-                    self.settings.schedule, step, peak=self.settings.learning_rate, warmup=warmup, total=self.total
-                )
-                outcome = self._step(step, plan, rate)
-                progress.advance(1, self._note(outcome))
-                if self.position.step % self.settings.log_every == 0 or self.position.step == self.total:
-                    self._log_line(rate)
-                if self._save_is_due() or outcome.stop:
-                    self._save()
-                if outcome.stop:
-                    raise KeyboardInterrupt
-                with quiet():
-                    self._evaluate_if_due()
-                if self._out_of_patience():
-                    self._save()
-                    break
+        with Progress("training", self.total, "steps", done=self.position.step) as progress:
+            while self.position.step < self.total and not self._out_of_patience():
+                progress.total = self.total
+                self._run(progress)
         result = self._result()
         if result.best_step is not None:
             self.run.load_best(self.trainer.workload.model, result.best_step)
@@ -196,6 +188,54 @@ class _Course:
                 ) from error
         return result
 
+    def _run(self, progress: Progress) -> None:
+        """Runs to the last step, to the end of the patience, or until the number of steps changes."""
+        settings, warmup = self.settings, self.settings.warmup(self.pace.planned)
+        with contextlib.closing(self.trainer.plans(range(self.position.step, self.total))) as plans:
+            start = time.monotonic()
+            for step, plan in plans:
+                place = self.pace.place(step)
+                rate = learning_rate(
+                    settings.schedule, place, peak=settings.learning_rate, warmup=warmup, total=self.pace.planned
+                )
+                outcome = self._step(step, plan, rate)
+                if self.deadline is not None:
+                    self.deadline.note(time.monotonic() - start)
+                progress.advance(1, self._note(outcome))
+                if self.position.step % settings.log_every == 0 or self.position.step == self.total:
+                    self._log_line(rate)
+                if self._save_is_due() or outcome.stop:
+                    self._save()
+                if outcome.stop:
+                    raise KeyboardInterrupt
+                with quiet():
+                    self._evaluate_if_due()
+                if self._out_of_patience():
+                    self._save()
+                    return
+                if self._replan():
+                    return
+                start = time.monotonic()
+
+    def _replan(self) -> bool:
+        """Whether the number of steps changed, so that the run ends within its minutes; rank 0 decides for all."""
+        if self.deadline is None or not self.deadline.looks(self.position.step, self.pace):
+            return False
+        steps = self.deadline.replan(self.position.step, self.pace, self.seconds()) or 0
+        steps = int(distributed.from_first_rank(steps, self.rank, self.trainer.device))
+        if not steps:
+            return False
+        if self.first and not self.pace.changes:
+            warn(
+                f"steps take longer than the trial steps did, so {counted(steps, 'step')} are made instead of "
+                f"{self.total:,}; settings.json records every such change"
+            )
+        self.pace = self.pace.changed(self.position.step, steps)
+        if self.first:
+            self.run.resolve({**self.run.resolved, "replanned": self.pace.text})
+        self.trainer.workload.change_pace(self.pace)
+        return True
+
     def _fix_budget(self) -> None:
         """Determines the number of steps, once, and passes it to the run folder and the workload."""
         resolved = self.run.resolved
@@ -206,9 +246,14 @@ class _Course:
             self.settings.warmup(resolved["steps"])
             if self.first:
                 self.run.resolve(resolved)
-        self.total = int(resolved["steps"])
+        planned = int(resolved["steps"])
+        self.pace = Pace.parse(planned, text) if (text := resolved.get("replanned")) else self.settings.pace(planned)
         self.evaluate_every = self.settings.evaluate_every or int(resolved["evaluate_every"])
-        self.trainer.workload.fix_steps(self.total)
+        if self.settings.minutes is not None:
+            self.deadline = budget.Deadline(self.settings, resolved)
+        self.trainer.workload.fix_steps(planned)
+        if self.pace.changes:
+            self.trainer.workload.change_pace(self.pace)
 
     def _step(self, step: int, plan: StepPlan, rate: float) -> StepOutcome:
         start = time.monotonic()

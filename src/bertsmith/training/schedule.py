@@ -1,7 +1,8 @@
 """Learning rates as pure functions of the step.
 
 `step` is always the number of updates already made, so the first update has `step` 0, and with warm-up a learning rate
-of 0. Nothing here has state: the learning rate of step 70,000 is known without taking the steps before it.
+of 0. Nothing here has state: the learning rate of step 70,000 is known without taking the steps before it. A run whose
+number of steps changed is between the steps of its schedule (`pace.py`), so a step may be a fraction.
 """
 
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from collections.abc import Callable
 from bertsmith.errors import ConfigError, nearest
 
 
-def tf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
+def tf_linear(step: float, *, peak: float, warmup: int, total: int) -> float:
     """The learning rate of the 2018 code: linear warm-up, then linear decay along the line from `peak` at step 0.
 
     This causes a small drop at the end of the warm-up. Source: `create_optimizer` in the original `optimization.py`.
@@ -22,7 +23,7 @@ def tf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
     return peak * max(0.0, 1.0 - step / total)
 
 
-def hf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
+def hf_linear(step: float, *, peak: float, warmup: int, total: int) -> float:
     """The linear schedule of Hugging Face: linear warm-up, then linear decay from `peak` at the end of the warm-up.
 
     >>> [hf_linear(t, peak=1.0, warmup=2, total=10) for t in (0, 1, 2, 6, 10)]
@@ -33,7 +34,7 @@ def hf_linear(step: int, *, peak: float, warmup: int, total: int) -> float:
     return peak * max(0.0, (total - step) / max(1, total - warmup))
 
 
-def constant(step: int, *, peak: float, warmup: int, total: int) -> float:
+def constant(step: float, *, peak: float, warmup: int, total: int) -> float:
     """Linear warm-up, then `peak` to the end.
 
     >>> [constant(t, peak=1.0, warmup=2, total=10) for t in (0, 1, 2, 10)]
@@ -45,7 +46,7 @@ def constant(step: int, *, peak: float, warmup: int, total: int) -> float:
 SCHEDULES: dict[str, Callable[..., float]] = {"tf_linear": tf_linear, "hf_linear": hf_linear, "constant": constant}
 
 
-def learning_rate(schedule: str, step: int, *, peak: float, warmup: int, total: int) -> float:
+def learning_rate(schedule: str, step: float, *, peak: float, warmup: int, total: int) -> float:
     """The learning rate of the update after `step` updates.
 
     Args:

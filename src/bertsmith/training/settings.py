@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from bertsmith.errors import nearest
 from bertsmith.progress import counted
 from bertsmith.settings import help_field, require, to_dict
+from bertsmith.training.pace import Pace
 from bertsmith.training.schedule import SCHEDULES
 
 # The classes are in `optimizer.py`, which needs torch.
@@ -27,6 +28,9 @@ class TrainSettings:
     steps: int | None = help_field(None, "budget in optimizer steps")
     tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts")
     minutes: float | None = help_field(None, "budget in minutes; converted to steps after a few trial steps")
+    replanned: str | None = help_field(
+        None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
+    )
     learning_rate: float = help_field(1e-4, "highest learning rate")
     warmup_share: float = help_field(0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1")
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
@@ -57,6 +61,14 @@ class TrainSettings:
             found=" and ".join(given) or "none",
             fix="set one of steps, tokens and minutes",
         )
+        if self.replanned is not None:
+            require(
+                self.steps is not None,
+                expected="replanned only with a budget in steps",
+                found=f"replanned with {given[0]}",
+                fix="set the steps that were planned; they are in settings.json of the run to repeat",
+            )
+            self.pace(self.steps or 0)
         for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes", "patience"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="increase it or omit it")
@@ -94,6 +106,14 @@ class TrainSettings:
             found=self.warmup_steps,
             fix="increase it",
         )
+
+    def pace(self, steps: int) -> Pace:
+        """The pace of a run that was planned with this number of steps.
+
+        Raises:
+            ConfigError: `replanned` does not fit.
+        """
+        return Pace(steps) if self.replanned is None else Pace.parse(steps, self.replanned)
 
     def warmup(self, total: int) -> int:
         """Steps of warm-up in a run of `total` steps.

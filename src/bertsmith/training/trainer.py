@@ -1,6 +1,6 @@
 """One optimizer step: forward and backward passes of its micro-batches, sums over ranks, clipping, update."""
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.training import distributed
 from bertsmith.training.guard import StopRequest
+from bertsmith.training.lanes import Lanes, Loss
 from bertsmith.training.optimizer import OPTIMIZERS, Optimizer, clip, global_norm
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.workload import StepPlan, Workload
@@ -49,6 +50,7 @@ class Trainer:
         )
         self.device = next(workload.model.parameters()).device
         self.model = distributed.replicate(workload.model, rank)
+        self._lanes = Lanes(workload.lanes) if workload.lanes > 1 and rank.count == 1 else None
 
     def plans(self, steps: Iterable[int]) -> Generator[tuple[int, StepPlan]]:
         """Yields each step with its plan; a thread prepares the next plan while the caller works on this one."""
@@ -78,11 +80,8 @@ class Trainer:
         torch.manual_seed(derive(self.settings.seed, "step", step, self.rank.index))
         self.optimizer.clear_gradients()
         totals: dict[str, Tensor] = {}
-        for index, micro_batch in enumerate(plan.micro_batches):
-            with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
-                loss, sums = self.workload.loss(self.model, micro_batch)
-                (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
-            for name, value in (("", loss.detach()), *sums.items()):
+        for loss, sums in self._losses(plan):
+            for name, value in (("", loss), *sums.items()):
                 value = value.to(self.device, torch.float64)
                 totals[name] = totals[name] + value if name in totals else value
         names = sorted(totals)
@@ -93,6 +92,20 @@ class Trainer:
         stop, *numbers, gradient_norm = torch.cat([values, norm.reshape(1)]).tolist()
         found = dict(zip(names, numbers, strict=True))
         return StepOutcome(found.pop(""), gradient_norm, found, stop > 0)
+
+    def _losses(self, plan: StepPlan) -> Iterator[Loss]:
+        """The detached loss and the sums of each micro-batch, in order; adds its gradients to the parameters."""
+        if self._lanes is not None and len(plan.micro_batches) > 1:
+            parameters = [p for p in self.workload.model.parameters() if p.requires_grad]
+            yield from self._lanes.losses(
+                lambda micro_batch: self.workload.loss(self.model, micro_batch), plan.micro_batches, parameters
+            )
+            return
+        for index, micro_batch in enumerate(plan.micro_batches):
+            with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
+                loss, sums = self.workload.loss(self.model, micro_batch)
+                (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
+            yield loss.detach(), sums
 
     def apply(self, outcome: StepOutcome, rate: float) -> None:
         """Clips the gradients and updates the parameters."""

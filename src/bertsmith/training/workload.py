@@ -11,6 +11,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from bertsmith.training.pace import Pace
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepPlan:
@@ -35,9 +37,12 @@ class Workload(abc.ABC):
 
     Attributes:
         model: the model to train, on its device.
+        lanes: how many micro-batches may be computed side by side, in threads of one process; more than one only if
+            `loss` draws nothing from torch's generators and changes nothing in the model.
     """
 
     model: nn.Module
+    lanes: int = 1
 
     def rate_factor(self, name: str) -> float:
         """The factor on the learning rate of the parameter with this name; by default 1 for all."""
@@ -48,6 +53,12 @@ class Workload(abc.ABC):
 
         This is for workloads that depend on the length of the run (a length curriculum). It may be called twice: a run
         with a budget in minutes does its trial steps as a run of another length.
+        """
+
+    def change_pace(self, pace: Pace) -> None:  # noqa: B027 - most workloads do not depend on it
+        """Receives the new pace when the number of steps changes during the run; by default does nothing.
+
+        The steps up to the change are the same in the old and the new pace.
         """
 
     @abc.abstractmethod
