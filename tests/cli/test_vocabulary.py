@@ -107,3 +107,18 @@ def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
     assert result.code == 0
     assert "bertsmith: bytes that are not UTF-8, dropped: 10\n" in result.err
+
+
+def test_the_rows_of_more_than_twenty_files_go_to_the_report_file(run, tmp_path) -> None:
+    folder, report = tmp_path / "many", tmp_path / "report.json"
+    folder.mkdir()
+    for number in range(21):
+        (folder / f"{number:02}.txt").write_text(f"{SENTENCES[number % 3]}\n", encoding="utf-8")
+    short = run("vocab", folder, "--size", 60, "--out", tmp_path / "vocab.txt", "--report", report)
+    assert short.code == 0
+    assert "20.txt" not in short.out
+    assert f"\nthe figures of each of the 21 texts: {report}\n" in short.out
+    assert len(json.loads(report.read_text(encoding="utf-8"))["texts"]) == 21
+    # Without a report file nothing is left out.
+    whole = run("vocab", folder, "--size", 60, "--out", tmp_path / "vocab.txt")
+    assert all(f"{number:02}.txt" in whole.out for number in range(21))
