@@ -17,6 +17,7 @@ from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
+from bertsmith.library.training import finetune as finetune_files
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
@@ -273,3 +274,26 @@ def test_the_best_score_comes_with_its_interval() -> None:
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
         "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, over the dev examples); 1,234 tokens/s",
     ]
+
+
+def test_a_search_and_its_run_say_everything_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = write_base_model(tmp_path / "base")
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "a\tx\nb\ty\n" * 4, encoding="utf-8")
+    finetune_files(
+        base,
+        "classification",
+        tmp_path / "run",
+        train=path,
+        dev=path,
+        seeds=1,
+        search=True,
+        trials=1,
+        max_length=512,
+        max_answer=3,
+        epochs=1,
+        device="cpu",
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert any("max_length reduced" in line for line in said)
+    assert len(said) == len(set(said)), said

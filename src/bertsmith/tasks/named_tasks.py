@@ -37,6 +37,7 @@ from bertsmith.progress import counted, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require
 from bertsmith.tasks.data import TaskData, split_dev
+from bertsmith.tasks.surroundings import with_surroundings
 from bertsmith.tasks.task import Prediction, TaskSettings, TaskSpec
 
 # Labels in the order of the outputs.
@@ -250,6 +251,8 @@ def read_task(
     digests = {"train": digest_file(train)}
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings)
+    if spec.settings.document_context and spec.kind == "tagging":
+        everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
     if dev is None:
         kept, held = split_dev(examples, seed=0)
