@@ -1,8 +1,10 @@
 """The program that runs the command lines of the docs finds all of them, and notices failures."""
 
+import re
 import shutil
 import socket
 import sys
+import tomllib
 from pathlib import Path
 
 import check_docs
@@ -148,3 +150,37 @@ def test_a_server_that_does_not_start_fails(tmp_path: Path, capsys: pytest.Captu
 def test_the_readme_shows_the_two_commands_of_a_fresh_clone() -> None:
     shown = [line.text for line in check_docs.command_lines(check_docs.ROOT / "README.md")]
     assert shown[:2] == ["make demo", "make test"]
+
+
+REPOSITORY = Path(__file__).parents[1]
+DOCUMENTS = [REPOSITORY / "CONTRIBUTING.md", REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_files_and_links_that_a_page_names_exist(document: Path) -> None:
+    text = document.read_text(encoding="utf-8")
+    folders = ("src", "tests", "tools", "benchmarks", "examples", "docs", ".ci")
+    files = [f"/{path.relative_to(REPOSITORY)}" for name in folders for path in (REPOSITORY / name).rglob("*")]
+    for name in re.findall(r"`([\w./-]+\.py|\.ci/\w+)`", text):
+        assert any(file.endswith(f"/{name}") for file in files), name
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", text):
+        assert (document.parent / link).exists(), link
+
+
+def test_the_files_to_read_first_are_in_their_rooms() -> None:
+    table = re.findall(
+        r"^\| `(\w+)/` \| \d+ \|.*\| ([^|]+) \|$", DOCUMENTS[0].read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(table) > 20
+    for room, files in table:
+        for name in re.findall(r"`([\w.]+)`", files):
+            assert (REPOSITORY / "src" / "bertsmith" / room / name).is_file(), f"{room}/{name}"
+
+
+def test_every_extra_is_imported_somewhere() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (REPOSITORY / "src").rglob("*.py"))
+    for extra, packages in project["optional-dependencies"].items():
+        for package in packages if extra != "dev" else ():
+            name = re.split(r"[\[>=<]", package)[0].replace("-", "_")
+            assert re.search(rf"\b(?:import|from) {name}\b|\"{name}[.\"]", sources), f"{extra}: {name}"

@@ -18,6 +18,7 @@ from rich.text import Text
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
 
 _silent = 0  # number of open `quiet` blocks, over all threads
+_said: list[set[str]] = []  # what was written in each open `said_once` block
 _lock = threading.Lock()
 
 
@@ -34,17 +35,37 @@ def quiet() -> Iterator[None]:
             _silent -= 1
 
 
+@contextlib.contextmanager
+def said_once() -> Iterator[None]:
+    """Writes each line of `warn` and `tell` once while the block runs, in all threads; for work with equal parts."""
+    with _lock:
+        _said.append(set())
+    try:
+        yield
+    finally:
+        with _lock:
+            _said.pop()
+
+
 def warn(text: str) -> None:
     """Writes a one-line warning to stderr, even when quiet, if something is not done exactly as requested."""
-    sys.stderr.write(f"warning: {' '.join(text.split())}\n")
-    sys.stderr.flush()
+    _say(f"warning: {' '.join(text.split())}")
 
 
 def tell(text: str) -> None:
     """Writes one line to stderr, unless quiet, with something the user should know before work starts."""
     if not _silent:
-        sys.stderr.write(f"{' '.join(text.split())}\n")
-        sys.stderr.flush()
+        _say(" ".join(text.split()))
+
+
+def _say(line: str) -> None:
+    with _lock:
+        if any(line in said for said in _said):
+            return
+        for said in _said:
+            said.add(line)
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def duration(seconds: float) -> str:

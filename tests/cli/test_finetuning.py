@@ -1,12 +1,14 @@
 """finetune, evaluate and predict as a user types them, with one-line errors."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.tasks import named_tasks
 
 SPAM, HAM = "he bought the mask a b", "the man went to store c d"
 
@@ -264,3 +266,12 @@ def test_prediction_shows_progress(run, tuned: Path, monkeypatch: pytest.MonkeyP
     assert end.startswith("predicting: 3 texts in ")
     alone = run("predict", "--model", tuned / "model", stdin=f"{SPAM}\n".encode())
     assert alone.err.splitlines()[-1].startswith("predicting: 1 text in ")
+
+
+def test_help_of_finetune_names_every_task_and_no_precision_that_is_refused(run) -> None:
+    told = " ".join(run("finetune", "--help").out.split())
+    for name in (*named_tasks.QUESTIONS, *named_tasks.CHOICES, *named_tasks.TAGS, *named_tasks.PRESETS):
+        assert re.search(rf"\b{name}\b", told), name
+    for command in ("finetune", "pretrain"):
+        assert "fp16" not in run(command, "--help").out
+    assert "fp16 (GPU only)" in " ".join(run("predict", "--help").out.split())

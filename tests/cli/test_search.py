@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith import load
+from bertsmith import load, progress
 from bertsmith.randomness import generator
 from bertsmith.search.index import PassageIndex
 from bertsmith.vectors.embedder import Embedder
+from bertsmith.vectors.loading import load_embedder
 
 PASSAGES = "the man went to the store\nhe bought a mask\n\nthe tweet was by a man ,\na b c d e\n"
 
@@ -19,6 +20,20 @@ def passages(tmp_path: Path) -> Path:
     path = tmp_path / "passages.txt"
     path.write_text(PASSAGES, encoding="utf-8")
     return path
+
+
+@pytest.fixture
+def sentences(model: Path) -> Path:
+    """The model as a sentence-transformers folder with prompts."""
+    (model / "1_Pooling").mkdir()
+    said = {
+        "modules.json": [{"path": "", "type": "models.Transformer"}, {"path": "1_Pooling", "type": "models.Pooling"}],
+        "1_Pooling/config.json": {"pooling_mode": "mean"},
+        "config_sentence_transformers.json": {"prompts": {"query": "he ", "document": "to "}},
+    }
+    for name, values in said.items():
+        (model / name).write_text(json.dumps(values), encoding="utf-8")
+    return model
 
 
 @pytest.fixture
@@ -42,6 +57,32 @@ def test_passages_are_found_by_vectors_by_words_and_by_both(run, model: Path, pa
     assert len(answer["passages"]) == 3, "only passages that share a word"
     both = run("search", passages, "--model", model, "--hybrid", "--query", query, "--json")
     assert len(json.loads(both.out)["passages"]) == 4
+
+
+def test_queries_and_passages_are_read_with_the_prompts_of_the_model(
+    run, sentences: Path, passages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_silent", 0)
+    arguments = ("search", passages, "--model", sentences, "--query", "the man")
+    told = "prompts of the model: 'he ' for queries, 'to ' for passages"
+    found = run(*arguments, "--json")
+    assert found.code == 0
+    assert run(*arguments).err.count(told) == 1
+    plain = run(*arguments, "--query-prompt", "none", "--passage-prompt", "none", "--json")
+    assert "prompts of the model" not in plain.err
+    assert json.loads(plain.out)["passages"] != json.loads(found.out)["passages"]
+    embedder = load_embedder(sentences, device="cpu")
+    query, texts = embedder.for_queries().embed(["the man"]), passages.read_text(encoding="utf-8").splitlines()
+    vectors = embedder.for_passages().embed(texts)
+    filled = vectors[[bool(text) for text in texts]]
+    cosines = (filled @ query[0]) / np.linalg.norm(filled, axis=1) / np.linalg.norm(query)
+    scores = [hit["score"] for hit in json.loads(found.out)["passages"]]
+    assert scores == pytest.approx(sorted(cosines.tolist(), reverse=True)[: len(scores)], abs=1e-5)
+    assert "expected a prompt of the model; found 'x'" in run(*arguments, "--query-prompt", "x").err
+    out = tmp_path / "vectors.npy"
+    embedded = run("embed", passages, "--model", sentences, "--out", out, "--prompt", "document")
+    assert (embedded.code, embedded.err.count("before every text: the prompt 'to ' of the model")) == (0, 1)
+    assert np.array_equal(np.load(out), vectors)
 
 
 def test_a_file_of_queries_has_an_answer_each(run, model: Path, passages: Path, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
+from bertsmith.library.training import finetune as finetune_files
 from bertsmith.metrics.numbers import spearman
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
@@ -375,3 +376,26 @@ def test_a_model_that_overflows_at_every_step_ends_as_a_failure(tmp_path: Path) 
         finetune(base, SPECS["number"], TaskData(train=data.train, dev=[]), tmp_path / "run", settings, seeds=1)
     assert not (tmp_path / "run" / "model").exists()
     assert not (tmp_path / "run" / "report.json").exists()
+
+
+def test_a_search_and_its_run_say_everything_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = write_base_model(tmp_path / "base")
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "a\tx\nb\ty\n" * 4, encoding="utf-8")
+    finetune_files(
+        base,
+        "classification",
+        tmp_path / "run",
+        train=path,
+        dev=path,
+        seeds=1,
+        search=True,
+        trials=1,
+        max_length=512,
+        max_answer=3,
+        epochs=1,
+        device="cpu",
+    )
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
+    assert any("max_length reduced" in line for line in said)
+    assert len(said) == len(set(said)), said

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForTask
+from bertsmith.tasks import named_tasks
 from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction, words_of
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
@@ -456,3 +458,40 @@ def test_every_tag_of_a_real_file_is_a_target_and_is_decoded_back(
     logits = np.eye(len(labels), dtype=np.float32)[features.targets]
     predictions = one.decode(sentences, features, logits, tokenizer)
     assert one.score(sentences, predictions) == {"precision": 1.0, "recall": 1.0, "f1": 1.0, "accuracy": 1.0}
+
+
+def test_the_context_of_drawn_sentences_is_that_of_the_file(tmp_path: Path) -> None:
+    path, documents = tmp_path / "a.txt", []
+    for document in range(3):
+        rows = [f"{word}\tO" for word in "abcdefgh"]
+        documents.append("-DOCSTART-\tO\n\n" + "\n\n".join(rows[document:]))
+    path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
+    settings = TaskSettings(max_length=6, document_context=True)
+    spec, data = named_tasks.read_task("pos", path, path, settings=settings, limit=5)
+    whole = EncodedRows.of(TaggingTask(spec), data.dev)
+    drawn = EncodedRows.of(TaggingTask(spec), data.train)
+    assert len(drawn.rows) == len(data.train) == 5
+    assert drawn.example_of_row == list(range(5))
+    assert drawn.read_words == [sentence.words[0] for sentence in data.train]
+    places = [sentence.place for sentence in data.dev]
+    assert drawn.rows == [whole.rows[places.index(sentence.place)] for sentence in data.train]
+    held = named_tasks.read_task("pos", path, None, settings=settings)[1]
+    rows = EncodedRows.of(TaggingTask(spec), held.dev).rows
+    assert rows == [whole.rows[places.index(sentence.place)] for sentence in held.dev]
+
+
+@dataclasses.dataclass
+class EncodedRows:
+    """The pieces of each row, and those of the words that are classified."""
+
+    rows: list[list[str]]
+    example_of_row: list[int]
+    read_words: list[str]
+
+    @classmethod
+    def of(cls, one: TaggingTask, sentences: Sequence[TaggedExample]) -> "EncodedRows":
+        features = one.encode(sentences, TOKENIZER)
+        pieces = TOKENIZER.vocabulary.pieces
+        rows = [[pieces[id] for id in features.rows.row(row)[0].tolist()] for row in range(len(features))]
+        read = [pieces[id] for id in features.rows.token_ids[features.read].tolist()]
+        return cls(rows, features.example_of_row.tolist(), read)

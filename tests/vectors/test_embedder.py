@@ -170,6 +170,36 @@ def test_a_sentence_transformers_folder_gives_the_same_vectors_as_in_that_librar
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("passages", ["document", "passage", "corpus"])
+def test_prompts_of_queries_and_passages_are_those_of_that_library(tmp_path, passages):
+    sentence_transformers = pytest.importorskip(
+        "sentence_transformers", reason="sentence-transformers is not installed"
+    )
+    modules = pytest.importorskip("sentence_transformers.sentence_transformer.modules")
+    model = untrained(config_of("bert"), seed=5)
+    shake(model)
+    save_pretrained(tmp_path / "base", model, tokenizer_of("bert"), ModelMetadata())
+    parts = [modules.Transformer(str(tmp_path / "base")), modules.Pooling(CONFIG.hidden_size, "mean")]
+    prompts = {"query": "who ? ", passages: "film : ", "other": "anna "}
+    oracle = sentence_transformers.SentenceTransformer(
+        modules=parts, prompts=prompts, default_prompt_name="other", device="cpu"
+    )
+    oracle.save(str(tmp_path / "sentences"))
+    embedder = load_embedder(tmp_path / "sentences", device="cpu")
+    for ours, theirs in (
+        (embedder, oracle.encode(TEXTS)),
+        (embedder.for_queries(), oracle.encode_query(TEXTS)),
+        (embedder.for_passages(), oracle.encode_document(TEXTS)),
+        (embedder.for_queries("other"), oracle.encode_query(TEXTS, prompt_name="other")),
+        (embedder.for_passages("none"), oracle.encode_document(TEXTS, prompt="")),
+        (load_embedder(tmp_path / "sentences", prompt="query", device="cpu"), oracle.encode_query(TEXTS)),
+    ):
+        np.testing.assert_allclose(ours.embed(TEXTS), theirs, atol=1e-5)
+    with pytest.raises(ConfigError, match="expected a prompt of the model; found 'qury'; did you mean 'query'"):
+        load_embedder(tmp_path / "sentences", prompt="qury", device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_a_published_sentence_encoder_gives_its_vectors(real_data):
     sentence_transformers = pytest.importorskip(
         "sentence_transformers", reason="sentence-transformers is not installed"

@@ -97,6 +97,15 @@ def test_unsupported_modules_are_refused_in_one_line(tmp_path, modules, pooling,
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["do_lower_case", "include_prompt"])
+def test_a_flag_that_is_a_text_is_refused(tmp_path, name):
+    said = {name: "false"}
+    pooling = {"pooling_mode": "mean"} | (said if name == "include_prompt" else {})
+    folder = folder_of(tmp_path, [ENCODER, POOLING], pooling, sentence_bert_config=said)
+    with pytest.raises(CheckpointError, match=f"true or false as {name} in .*found 'false'"):
+        read_recipe(folder)
+
+
 def test_a_prompt_that_is_left_out_of_the_pooling_is_refused(tmp_path):
     prompts = {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
     pooling = {"pooling_mode": "mean", "include_prompt": False}

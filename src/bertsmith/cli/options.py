@@ -22,7 +22,7 @@ CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and 
 WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
-PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16, fp64 or int8 (CPU only)")]
+PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")]
 HeadOption = Annotated[
     str | None,
     typer.Option(

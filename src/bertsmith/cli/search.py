@@ -75,6 +75,13 @@ def search(
     text_column: Annotated[str | None, typer.Option(help="column with the text, if it has no common name")] = None,
     query_column: Annotated[str | None, typer.Option(help="the same for the file of queries")] = None,
     pooling: Annotated[str | None, typer.Option(help="mean, cls, pooler or max [the model's setting]")] = None,
+    query_prompt: Annotated[
+        str | None, typer.Option(metavar="NAME|none", help="the model's prompt for queries [query]")
+    ] = None,
+    passage_prompt: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|none", help="the model's prompt for passages [document, passage or corpus]"),
+    ] = None,
     json: JsonOption = False,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
@@ -106,6 +113,7 @@ def search(
     )
     scored, again, pieces = judgements is not None, rerank is not None, bm25_words == "pieces"
     _refuse_idle("with --bm25", bm25, index=index, changes=changes, approximate=approximate, pooling=pooling)
+    _refuse_idle("with --bm25", bm25, query_prompt=query_prompt, passage_prompt=passage_prompt)
     _refuse_idle("with --bm25 by words", bm25 and not pieces, model=model)
     _refuse_idle("with --judgements", scored, top=top)
     _refuse_idle("with --judgements, where all searches are scored", scored and not again, hybrid=hybrid)
@@ -136,6 +144,8 @@ def search(
         "text_column": text_column,
         "query_column": query_column,
         "pooling": pooling,
+        "query_prompt": query_prompt,
+        "passage_prompt": passage_prompt,
         "device": device,
         "precision": precision,
     }

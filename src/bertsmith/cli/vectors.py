@@ -55,6 +55,10 @@ def embed(
     ] = None,
     layers: LayersOption = "last",
     max_length: LengthOption = None,
+    prompt: Annotated[
+        str | None,
+        typer.Option(metavar="NAME|none", help="prompt of the folder, such as query or document [its default]"),
+    ] = None,
     column: ColumnOption = None,
     float16: HalfOption = False,
     text: Annotated[bool, typer.Option("--text", help="add the texts to a .parquet file, next to the vectors")] = False,
@@ -80,6 +84,7 @@ def embed(
         normalize=normalize,
         layers=layers,
         max_length=max_length,
+        prompt=prompt,
         column=column,
         float16=float16,
         text=text,

@@ -45,6 +45,14 @@ class ChoiceExample:
     place: str = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """The words of all sentences of a document, and the place of one of them, from 0."""
+
+    sentences: tuple[tuple[str, ...], ...]
+    place: int
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaggedExample:
     """A sentence of words with one tag per word.
@@ -56,6 +64,7 @@ class TaggedExample:
         document: the number of its document; neighbouring sentences of the same document may serve as context.
         place: file and line.
         offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
+        surroundings: the document in the file, if the sentence may be used without its neighbours; else None.
     """
 
     id: str
@@ -64,6 +73,7 @@ class TaggedExample:
     document: int = 0
     place: str = ""
     offsets: tuple[tuple[int, int], ...] | None = None
+    surroundings: Surroundings | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,9 +4,9 @@ import math
 from typing import Literal
 
 from bertsmith.datasets.file_text import brief, clean, parse_json
-from bertsmith.datasets.labels import LONGEST_LABEL
 from bertsmith.errors import InputError
 
+LONGEST_LABEL = 1000  # characters; a longer value is a text
 NO_GOLD = "-"  # in a column `gold_label`: SNLI's mark of pairs on whose label the annotators did not agree
 
 Target = Literal["label", "labels", "number"]

@@ -5,12 +5,12 @@ from collections.abc import Iterable, Sequence
 
 from bertsmith.datasets.examples import Example, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
+from bertsmith.datasets.label_cells import LONGEST_LABEL
 from bertsmith.errors import InputError, nearest
 from bertsmith.metrics.entities import entity_spans, scheme_errors, scheme_of
 from bertsmith.progress import counted, warn
 
 MOST_LABELS = 1000
-LONGEST_LABEL = 1000  # characters; a longer value is a text
 _MOST_NAMED = 10  # labels that a message lists individually
 
 

@@ -36,14 +36,17 @@ def example_lines(task: Task, examples: Sequence[Example], predictions: Sequence
 
 def gold_of(example: Example) -> Any:
     """The gold of an example as plain values for JSON."""
-    values = dataclasses.asdict(example)
+    values = vars(example)
     if isinstance(example, QuestionExample):
-        return [*values["answers"], *({"text": text, "start": None} for text in example.absent_answers)]
+        return [
+            *map(dataclasses.asdict, example.answers),
+            *({"text": text, "start": None} for text in example.absent_answers),
+        ]
     return next((values[name] for name in ("label", "tags") if name in values), None)
 
 
 def texts_of(example: Example) -> list[str]:
     """The texts of an example, each cut to 300 characters; empty for tagged words, which the prediction contains."""
-    values = dataclasses.asdict(example)
+    values = vars(example)
     texts = [values[name] for name in ("first", "second", "question", "context") if values.get(name)]
     return [text[:_LONGEST_TEXT] for text in (*texts, *values.get("endings", ()))]

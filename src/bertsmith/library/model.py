@@ -108,7 +108,7 @@ class Model:
             )
             embedder = Embedder(encoder)
         assert embedder is not None, "a model"
-        self._embedders = {(embedder.pooling, embedder.normalize): embedder}
+        self._embedders: dict[tuple[str | None, bool | None, str | None], Embedder] = {(None, None, None): embedder}
         self._embedder = embedder
         spec = None if predictor is None else predictor.task.spec
         self.task: str | None = None if spec is None else spec.kind
@@ -239,7 +239,14 @@ class Model:
         warn_cut(scorer.cut, scorer.cut_tokens)
         return scores
 
-    def embed(self, texts: Sequence[str], *, pooling: str | None = None, normalize: bool | None = None) -> Vectors:
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        pooling: str | None = None,
+        normalize: bool | None = None,
+        prompt: str | None = None,
+    ) -> Vectors:
         """One vector per text, float32 [E, D].
 
         A text of more than `embed_length` tokens is truncated at its end, with a `CutWarning`; `tokens(texts, "embed")`
@@ -248,12 +255,13 @@ class Model:
         Args:
             pooling: mean, max, cls or pooler; None uses the folder's setting, else mean.
             normalize: divide each vector by its length; None uses the folder's setting, else False.
+            prompt: the name of one of the folder's prompts, such as "query", or "none"; None uses its default.
 
         Raises:
-            ConfigError: the pooling is unknown.
+            ConfigError: the pooling or the prompt is unknown.
             CheckpointError: `pooling` is pooler, and the pooler was never trained.
         """
-        embedder = self._embedder_of(pooling, normalize)
+        embedder = self._embedder_of(pooling, normalize, prompt)
         with silently():
             vectors, cut = embedder.embed_counting(checked_texts(texts))
         warn_cut(*cut_counts(cut.tolist()))
@@ -362,21 +370,12 @@ class Model:
         """Whether a method prepares texts as `embed` does."""
         return ability == "embed" or (ability == "rerank" and self._predictor is None)
 
-    def _embedder_of(self, pooling: str | None, normalize: bool | None) -> Embedder:
-        plain = self._embedder
-        pooling = plain.pooling if pooling is None else pooling
-        normalize = plain.normalize if normalize is None else normalize
+    def _embedder_of(self, pooling: str | None, normalize: bool | None, prompt: str | None) -> Embedder:
         with self._lock:
-            if (pooling, normalize) not in self._embedders:
-                self._embedders[pooling, normalize] = Embedder(
-                    plain.encoder,
-                    pooling=pooling,
-                    normalize=normalize,
-                    max_length=plain.max_length,
-                    prompt=plain.prompt,
-                    special_tokens=plain.special_tokens,
-                )
-            return self._embedders[pooling, normalize]
+            if (pooling, normalize, prompt) not in self._embedders:
+                varied = self._embedder.varied(pooling=pooling, normalize=normalize, prompt=prompt)
+                self._embedders[pooling, normalize, prompt] = varied
+            return self._embedders[pooling, normalize, prompt]
 
     def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
         """The predictions of texts and pairs, computed separately if both are given."""

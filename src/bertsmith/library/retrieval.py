@@ -134,15 +134,23 @@ def _retriever(passages: TextSet, settings: SearchSettings, systems: set[str]) -
         embedder = load_embedder(
             settings.model, pooling=settings.pooling, device=settings.device, precision=settings.precision
         )
+    passage_embedder = None
+    if embedder is not None:
+        passage_embedder = embedder.for_passages(settings.passage_prompt)
+        embedder = embedder.for_queries(settings.query_prompt)
+        if needs_vectors and (embedder.prompt or passage_embedder.prompt):
+            tell(f"prompts of the model: {embedder.prompt!r} for queries, {passage_embedder.prompt!r} for passages")
     words = Words(embedder.encoder.tokenizer if by_pieces and embedder is not None else None)
     scorer = None
     if settings.rerank is not None:
         scorer = PairScorer(load_predictor(settings.rerank, device=settings.device, precision=settings.precision))
         tell(f"re-ranked by {f'the probability of {scorer.label!r}' if scorer.label else 'the number it predicts'}")
     index = None
-    if needs_vectors and embedder is not None:
+    if needs_vectors and passage_embedder is not None:
         place = None if settings.index is None else Path(settings.index)
-        index = index_passages(passages.texts, embedder, change=change, path=place, approximate=settings.approximate)
+        index = index_passages(
+            passages.texts, passage_embedder, change=change, path=place, approximate=settings.approximate
+        )
     return Retriever(
         passages=passages,
         bm25=BM25(passages.texts, words=words, k1=settings.k1, b=settings.b) if needs_words else None,

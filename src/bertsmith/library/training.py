@@ -18,6 +18,7 @@ from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
 from bertsmith.settings import help_lines
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
@@ -74,10 +75,12 @@ def finetune(
     out = Path(out)
     if not search:
         return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume, head=head)
-    found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
-    # If the search was interrupted, there is no run yet.
-    begun = resume and (out / "settings.json").exists()
-    result = run_finetuning(source, spec, data, out, found.settings, found.recipe, seeds=seeds, resume=begun, head=head)
+    with said_once():  # the run prepares the same model and data as the search
+        found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
+        # If the search was interrupted, there is no run yet.
+        begun = resume and (out / "settings.json").exists()
+        best, rates = found.settings, found.recipe
+        result = run_finetuning(source, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head)
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
 

@@ -8,7 +8,7 @@ from typing import Any
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.metrics.vectors import VectorReport, describe, in_words, sample_rows
 from bertsmith.outputs import TOKEN_FEATURES, require_output
-from bertsmith.progress import warn
+from bertsmith.progress import tell, warn
 from bertsmith.reports.pictures import cosine_histogram, write_picture
 from bertsmith.settings import require
 from bertsmith.vectors.changes import (
@@ -35,6 +35,7 @@ def embed_file(
     normalize: bool | None = None,
     layers: str = "last",
     max_length: int | None = None,
+    prompt: str | None = None,
     column: str | None = None,
     float16: bool = False,
     text: bool = False,
@@ -49,7 +50,7 @@ def embed_file(
         file: one text per line, or .csv, .tsv, .jsonl, .parquet (also .gz, .zst), or "-" for stdin.
         model: anything that `load` accepts.
         out: .npy or .parquet.
-        pooling, normalize, layers, max_length, device, precision: as in `Embedder.load`.
+        pooling, normalize, layers, max_length, prompt, device, precision: as in `vectors.loading.load_embedder`.
         column: the column of a table that holds the texts.
         float16: write float16 instead of float32.
         text: add the texts to a .parquet file, next to the vectors.
@@ -75,9 +76,12 @@ def embed_file(
         normalize=normalize,
         layers=layers,
         max_length=max_length,
+        prompt=prompt,
         device=device,
         precision=precision,
     )
+    if embedder.prompt:
+        tell(f"before every text: the prompt {embedder.prompt!r} of the model")
     return write_vectors(TextVectors(embedder, text=text), source, out, half=float16, resume=resume, replace=replace)
 
 

@@ -138,7 +138,7 @@ class PretrainingRunSettings:
     micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
     evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation")
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
-    precision: str = help_field("auto", "auto, fp32, bf16 or fp16; auto is bf16 if the hardware supports it")
+    precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
 
     def __post_init__(self) -> None:
         for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):

@@ -31,8 +31,12 @@ class SearchSettings:
     text_column: str | None = help_field(None, "column with the text, if it has no common name")
     query_column: str | None = help_field(None, "the same for the file of queries")
     pooling: str | None = help_field(None, "mean, cls, pooler or max [the model's setting]")
+    query_prompt: str | None = help_field(None, "the model's prompt for queries, by name, or none [query]")
+    passage_prompt: str | None = help_field(
+        None, "the model's prompt for passages, by name, or none [document, passage or corpus]"
+    )
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
-    precision: str = help_field("fp32", "fp32, bf16, int8 and the like")
+    precision: str = help_field("fp32", "auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")
 
     def __post_init__(self) -> None:
         for name, value, known in (

@@ -38,6 +38,7 @@ from bertsmith.randomness import generator
 from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
+from bertsmith.tasks.surroundings import with_surroundings
 from bertsmith.tasks.task import Prediction, TaskSpec
 
 # Labels in the order of the outputs.
@@ -240,6 +241,8 @@ def read_task(
     digests = {"train": digest_file(train)}
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings)
+    if spec.settings.document_context and spec.kind == "tagging":
+        everything = tuple(with_surroundings(cast("Sequence[TaggedExample]", everything)))
     examples = _drawn(everything, limit)
     if dev is None:
         kept, held = split_dev(examples, seed=0)

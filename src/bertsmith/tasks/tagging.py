@@ -28,6 +28,7 @@ from bertsmith.model.heads import Head
 from bertsmith.progress import counted
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.surroundings import in_documents
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
@@ -145,14 +146,21 @@ class TaggingTask(Task):
         """
         settings = self.spec.settings
         _require_no_cutting(settings)
-        sentences = _tagged(examples)
+        targets = self._targets(_tagged(examples))
+        sentences, places = in_documents(_tagged(examples)) if settings.document_context else (_tagged(examples), None)
         words = tokenizer.encode_repeated_words([word for sentence in sentences for word in sentence.words])
         borders = words.offsets[offsets_of([len(sentence.words) for sentence in sentences])]  # [E + 1], in pieces
         room = room_for_text(settings.max_length, tokenizer.template, texts=1)
         if settings.long_text == "error":
-            _refuse_long(sentences, np.diff(borders), room)
+            chosen = slice(None) if places is None else places
+            _refuse_long(_tagged(examples), np.diff(borders)[chosen], room)
         cut = _windows(borders, room, settings.stride)
         first_pieces = words.offsets[:-1]
+        if places is not None:  # the words of other sentences are context only
+            counts = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
+            is_chosen = np.zeros(len(sentences), dtype=np.bool_)
+            is_chosen[places] = True
+            first_pieces = first_pieces[np.repeat(is_chosen, counts)]
         kept, window_of_word = np.unique(
             np.searchsorted(cut.last_scored, first_pieces), return_inverse=True
         )  # windows in which no word is classified are dropped
@@ -171,9 +179,9 @@ class TaggingTask(Task):
         return EncodedExamples(
             rows=rows,
             rows_per_unit=np.ones(len(rows), dtype=np.int64),
-            example_of_row=sentence_of_row,
+            example_of_row=sentence_of_row if places is None else np.searchsorted(places, sentence_of_row),
             read=rows.offsets[window_of_word] + len(tokenizer.template.start) + first_pieces - begins[window_of_word],
-            targets=self._targets(sentences),
+            targets=targets,
             targets_per=PER_POSITION,
         )
 

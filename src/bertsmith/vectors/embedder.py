@@ -10,17 +10,21 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.encoding.units import Ints
+from bertsmith.errors import nearest
 from bertsmith.metrics.vectors import unit
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
 
+# Names of prompts, as `encode_query` and `encode_document` of sentence-transformers look for them.
+QUERY_PROMPTS, PASSAGE_PROMPTS = ("query",), ("document", "passage", "corpus")
+NO_PROMPT = "none"
 BLOCK = 1024  # texts that are sorted by length and computed together
 
 
@@ -35,6 +39,8 @@ class Embedder:
         layers: a choice of `layer_mix`.
         max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
         prompt: a prefix for every text.
+        prompts: the model's prompts by their names.
+        pools_prompt: False: the model leaves its prompt out of the pooling, which is not supported.
         special_tokens: `[SEP]` and the other special pieces in a text are encoded as such.
 
     Attributes:
@@ -59,9 +65,11 @@ class Embedder:
         max_length: int | None = None,
         prompt: str = "",
         special_tokens: bool = False,
+        prompts: Mapping[str, str] | None = None,
+        pools_prompt: bool = True,
     ) -> None:
         self.encoder, self.pooling, self.normalize = encoder, pooling, normalize
-        self.choice = encoder.choice(layers)
+        self.layers, self.choice = layers, encoder.choice(layers)
         encoder.require_pooling(pooling, self.choice)
         limit = encoder.model.max_tokens
         self.max_length = limit if max_length is None else max_length
@@ -73,8 +81,57 @@ class Embedder:
             fix="choose a value in that range",
         )
         self.prompt, self.special_tokens = prompt, special_tokens
+        self.prompts, self.pools_prompt = dict(prompts or {}), pools_prompt
+        require(
+            pools_prompt or not prompt,
+            expected="a prompt that is included in the pooling of the model",
+            found=f"{prompt!r}, which is left out",
+            fix=f"choose another model, or the prompt {NO_PROMPT}",
+        )
         self.width = self.choice.width(encoder.hidden_size)
         self.texts = self.cut_texts = self.cut_tokens = self.empty_texts = 0
+
+    def varied(
+        self, *, pooling: str | None = None, normalize: bool | None = None, prompt: str | None = None
+    ) -> "Embedder":
+        """An embedder with other settings and counts of its own; None keeps a setting.
+
+        Args:
+            prompt: the name of one of the model's prompts, or "none".
+
+        Raises:
+            ConfigError: a name is unknown.
+            CheckpointError: the pooler is requested, and the model has no trained one.
+        """
+        known = (*self.prompts, NO_PROMPT)
+        require(
+            prompt is None or prompt in known,
+            expected="a prompt of the model",
+            found=repr(prompt),
+            fix=nearest(prompt or "", known),
+        )
+        return Embedder(
+            self.encoder,
+            pooling=self.pooling if pooling is None else pooling,
+            normalize=self.normalize if normalize is None else normalize,
+            layers=self.layers,
+            max_length=self.max_length,
+            prompt=self.prompt if prompt is None else self.prompts.get(prompt, ""),
+            special_tokens=self.special_tokens,
+            prompts=self.prompts,
+            pools_prompt=self.pools_prompt,
+        )
+
+    def for_queries(self, prompt: str | None = None) -> "Embedder":
+        """The embedder with its prompt for queries, or with the one named, see `varied`."""
+        return self.varied(prompt=prompt or self._first(QUERY_PROMPTS))
+
+    def for_passages(self, prompt: str | None = None) -> "Embedder":
+        """The embedder with its prompt for passages, or with the one named, see `varied`."""
+        return self.varied(prompt=prompt or self._first(PASSAGE_PROMPTS))
+
+    def _first(self, names: Sequence[str]) -> str | None:
+        return next((name for name in names if name in self.prompts), None)
 
     @property
     def settings(self) -> dict[str, object]:

@@ -43,6 +43,7 @@ def load_embedder(
     normalize: bool | None = None,
     layers: str = "last",
     max_length: int | None = None,
+    prompt: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
 ) -> Embedder:
@@ -53,6 +54,7 @@ def load_embedder(
         normalize: None: as the folder says, or no if it says nothing.
         layers: a choice of `layer_mix`.
         max_length: None: as the folder says, or the model's positions if it says nothing.
+        prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products; vectors are always float32.
 
@@ -63,7 +65,7 @@ def load_embedder(
     encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
     said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
-    return Embedder(
+    embedder = Embedder(
         encoder,
         pooling=said.pooling if pooling is None else pooling,
         normalize=said.normalize if normalize is None else normalize,
@@ -71,7 +73,10 @@ def load_embedder(
         max_length=min(said.max_length or limit, limit) if max_length is None else max_length,
         prompt=said.prompt,
         special_tokens=recipe is not None,
+        prompts=said.prompts,
+        pools_prompt=said.pools_prompt,
     )
+    return embedder if prompt is None else embedder.varied(prompt=prompt)
 
 
 def load_token_features(

@@ -7,6 +7,7 @@ Source: Reimers and Gurevych (2019), "Sentence-BERT", section 3; `Pooling` and `
 """
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class SentenceRecipe:
         max_length: maximum tokens per row, including [CLS] and [SEP]; None if not specified.
         lowercase: texts are lower-cased, whatever the encoder's tokenizer says.
         prompt: a prefix for every text.
+        prompts: all prompts by their names, such as `query` and `document`.
+        pools_prompt: whether the tokens of the prompt are part of the pooling.
     """
 
     encoder: Path
@@ -46,6 +49,8 @@ class SentenceRecipe:
     max_length: int | None = None
     lowercase: bool = False
     prompt: str = ""
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    pools_prompt: bool = True
 
 
 def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
@@ -81,13 +86,13 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
     said = _object(encoder / _ENCODER_SETTINGS)
     if not pooled:
         return SentenceRecipe(
-            encoder=encoder, max_length=_max_length(encoder, said), lowercase=bool(said.get("do_lower_case"))
+            encoder=encoder, max_length=_max_length(encoder, said), lowercase=_lowercases(encoder, said)
         )
     if not pooling:
         raise CheckpointError(
             expected=f"a pooling in '{folder / MODULES}'", found="none", fix="name only the folder of the encoder"
         )
-    prompt = _prompt(folder / _PROMPTS)
+    prompt, prompts = _prompts(folder / _PROMPTS)
     if prompt and not includes_prompt:
         raise CheckpointError(
             expected=f"a prompt that is included in the pooling of '{folder}'",
@@ -99,8 +104,10 @@ def read_recipe(folder: Path, *, pooled: bool = True) -> SentenceRecipe | None:
         pooling=pooling,
         normalize=normalize,
         max_length=_max_length(encoder, said),
-        lowercase=bool(said.get("do_lower_case")),
+        lowercase=_lowercases(encoder, said),
         prompt=prompt,
+        prompts=prompts,
+        pools_prompt=includes_prompt,
     )
 
 
@@ -136,7 +143,19 @@ def _pooling(path: Path) -> tuple[str, bool]:
             found=" and ".join(map(str, names)) or "none",
             fix="name only the folder of the encoder, with a --pooling, or another model",
         )
-    return str(names[0]), bool(said.get("include_prompt", True))
+    return str(names[0]), _flag(path, said, "include_prompt", default=True)
+
+
+def _flag(path: Path, said: dict[str, Any], name: str, *, default: bool) -> bool:
+    """A setting that is true or false; null counts as absent."""
+    value = said.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise CheckpointError(expected=f"true or false as {name} in '{path}'", found=repr(value), fix="correct it")
+    return default if value is None else value
+
+
+def _lowercases(encoder: Path, said: dict[str, Any]) -> bool:
+    return _flag(encoder / _ENCODER_SETTINGS, said, "do_lower_case", default=False)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -151,8 +170,9 @@ def _max_length(encoder: Path, said: dict[str, Any]) -> int | None:
     return int(found) if isinstance(found, int | float) and found > 0 else None
 
 
-def _prompt(path: Path) -> str:
-    """The default prompt, a prefix for every text."""
+def _prompts(path: Path) -> tuple[str, dict[str, str]]:
+    """The default prompt, a prefix for every text, and all prompts by name."""
     said = _object(path)
-    name, prompts = said.get("default_prompt_name"), said.get("prompts")
-    return str(prompts.get(name, "")) if name and isinstance(prompts, dict) else ""
+    name, found = said.get("default_prompt_name"), said.get("prompts")
+    prompts = {key: text for key, text in found.items() if isinstance(text, str)} if isinstance(found, dict) else {}
+    return prompts.get(name, "") if isinstance(name, str) else "", prompts
