@@ -161,6 +161,17 @@ def test_every_package_that_is_imported_is_declared() -> None:
             assert package in always or (may and package in sometimes), f"{_name(file)} imports {module}"
 
 
+def test_the_source_distribution_holds_what_the_tests_need() -> None:
+    """All that they read outside of `src/`; setuptools itself adds README.md, LICENSE and pyproject.toml."""
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()]
+    listed = {name for words in lines if words and words[0] in ("graft", "include") for name in words[1:]}
+    present = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+    needed = {"CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt"}
+    needed |= {"benchmarks", "docs", "examples", "tests", "tools"}
+    assert needed <= listed
+    assert needed <= present
+
+
 def test_importing_the_package_is_silent_and_loads_nothing_heavy() -> None:
     heavy = ["torch", "matplotlib", "pyarrow", "sklearn", "transformers", "rich", "typer", "huggingface_hub"]
     program = (

@@ -265,6 +265,11 @@ def test_rules_come_from_the_caller_the_metadata_or_the_vocabulary(folder):
     assert "no file says how text is cleaned" in model.report.notes[0]
 
 
+def test_a_checkpoint_without_metadata_is_read_by_the_rules_of_the_original_code(folder):
+    (folder / "bertsmith.json").unlink()
+    assert read_google(folder).tokenizer.rules == TextRules.google(lowercase=False)
+
+
 def test_a_vocabulary_of_the_wrong_size_is_refused(folder, config, tensors):
     Vocabulary(PIECES[:-1]).save(folder / "vocab.txt")
     with pytest.raises(VocabularyError, match=f"expected {len(PIECES)} pieces"):

@@ -8,6 +8,7 @@ import torch
 import transformers
 
 from bertsmith.checkpoints.huggingface import read_model_folder
+from bertsmith.text.normalize import TextRules
 from export.export_models import write_task
 from tasks.task_samples import TOKENIZER, examples_of
 
@@ -131,6 +132,26 @@ def test_the_casing_of_a_model_can_be_set(run, tmp_path: Path, model: Path, opti
     assert tokenizer is not None
     assert tokenizer.rules.lowercase is lowercase
     assert run("tokenize", "--model", tmp_path / "out", stdin=b"The\n").out == ("the\n" if lowercase else "[UNK]\n")
+
+
+def test_a_google_checkpoint_keeps_the_rules_of_the_original_code_unless_others_are_asked_for(
+    run, tmp_path: Path, model: Path
+) -> None:
+    assert run("convert", model, tmp_path / "google", "--to", "google").code == 0
+    (tmp_path / "google" / "bertsmith.json").unlink()
+    for number, (options, rules) in enumerate(
+        (
+            ([], TextRules.google()),
+            (["--cased"], TextRules.google(lowercase=False)),
+            (["--uncased", "--rules", "huggingface"], TextRules()),
+        )
+    ):
+        out = tmp_path / f"out{number}"
+        assert run("convert", tmp_path / "google", out, "--to", "huggingface", *options).code == 0
+        assert read_model_folder(out).tokenizer.rules == rules
+    result = run("convert", model, tmp_path / "x", "--to", "huggingface", "--rules", "google")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "add --cased or --uncased" in result.err
 
 
 def test_a_checkpoint_is_listed_tensor_by_tensor(run, tmp_path: Path, model: Path) -> None:

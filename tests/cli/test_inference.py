@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 
 from bertsmith import load
+from bertsmith.checkpoints.huggingface import read_model_folder, write_model_folder
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
 
 
 def test_a_mask_is_filled_with_the_pieces_of_the_library(run, model: Path) -> None:
@@ -113,3 +117,67 @@ def test_invalid_input_is_one_line(run, model: Path, arguments: list[str], words
 def test_a_missing_model_is_one_line(run, tmp_path: Path) -> None:
     result = run("fill", "--model", tmp_path / "absent", "the [MASK]")
     assert (result.code, result.err.count("\n")) == (1, 1)
+
+
+COMMANDS_WITH_A_MODEL = {
+    "fill": ["fill", "the [MASK]"],
+    "next": ["next", "the man", "he bought"],
+    "embed": ["embed", "texts.txt", "--out", "first.npy"],
+    "finetune": [
+        *("finetune", "--task", "classification", "--train", "mails.csv", "--dev", "mails.csv", "--out", "first"),
+        *("--epochs", "1", "--seeds", "2", "--device", "cpu"),
+    ],
+}
+
+
+@pytest.fixture
+def wrong(tmp_path: Path, model: Path) -> Path:
+    """The model with rules that keep capitals, which its vocabulary does not have."""
+    folder = read_model_folder(model, rules=TextRules(lowercase=False))
+    write_model_folder(
+        tmp_path / "wrong",
+        config=folder.config,
+        tensors=folder.tensors,
+        tokenizer=folder.tokenizer,
+        metadata=folder.metadata,
+    )
+    return tmp_path / "wrong"
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_A_MODEL)
+def test_every_command_that_uses_a_model_says_once_that_its_casing_does_not_fit(
+    run, tmp_path: Path, model: Path, wrong: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "texts.txt").write_text("the man went\nthe store\n", encoding="utf-8")
+    (tmp_path / "mails.csv").write_text("text,label\n" + "the man went,a\nthe store,b\n" * 4, encoding="utf-8")
+    arguments = COMMANDS_WITH_A_MODEL[command]
+    fits = run(*arguments, "--model", model)
+    assert (fits.code, "capital letters" in fits.err) == (0, False), fits.err
+    others = [one.replace("first", "second") for one in arguments]
+    result = run(*others, "--model", wrong)
+    assert result.code == 0, result.err
+    warning = f"warning: '{wrong}': the vocabulary has hardly any capital letters but the text keeps them"
+    assert result.err.count(warning) == result.err.count("capital letters") == 1
+
+
+def test_a_library_that_loads_a_model_says_so_too(wrong: Path, capsys) -> None:
+    load(wrong).fill(["the [MASK]"])
+    load(wrong).embed(["the man"])
+    assert capsys.readouterr().err.count("hardly any capital letters") == 1
+
+
+def test_the_words_of_a_cased_vocabulary_that_lower_casing_loses_are_reported_too(
+    run, tmp_path: Path, wrong: Path
+) -> None:
+    folder = read_model_folder(wrong)
+    assert folder.tokenizer is not None
+    pieces = [{"man": "Man"}.get(piece, piece) for piece in folder.tokenizer.vocabulary.pieces]
+    write_model_folder(
+        tmp_path / "capitals",
+        config=folder.config,
+        tensors=folder.tensors,
+        tokenizer=WordPieceTokenizer(Vocabulary(pieces), TextRules()),
+    )
+    result = run("fill", "--model", tmp_path / "capitals", "the [MASK]")
+    assert result.err.count("has capital letters but the text is lower-cased") == 1

@@ -116,12 +116,24 @@ def test_special_tokens_are_parsed_unless_disabled(run, vocabulary: Path) -> Non
         ([], "give --vocab or --model"),
         (["--vocab", "a", "--model", "b"], "only one of --vocab and --model may be given"),
         (["--model", "b", "--cased"], "a model has its own casing"),
+        (["--model", "b", "--rules", "google"], "a model has its own rules"),
     ],
 )
 def test_one_source_of_the_tokenizer_is_needed(run, options: list[str], words: str) -> None:
     result = run("tokenize", *options)
     assert (result.code, result.out) == (2, "")
     assert words in result.err
+
+
+def test_the_rules_of_the_original_code_can_be_chosen(run, vocabulary: Path) -> None:
+    line = "the\ue000 ΟΔΟΣ\n".encode()  # private use is dropped by one of the two
+    usual = run("tokenize", "--vocab", vocabulary, stdin=line).out
+    google = run("tokenize", "--vocab", vocabulary, "--rules", "google", stdin=line).out
+    assert usual == run("tokenize", "--vocab", vocabulary, "--rules", "huggingface", stdin=line).out
+    assert (usual, google) == ("the [UNK]\n", "[UNK] [UNK]\n")
+    result = run("tokenize", "--vocab", vocabulary, "--rules", "python")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "expected the text rules huggingface or google; found 'python'" in result.err
 
 
 @pytest.mark.parametrize("command", [["tokenize"], ["inputs", "the man"]])
@@ -132,7 +144,7 @@ def test_a_casing_mismatch_is_reported(run, tmp_path: Path, vocabulary: Path, co
     assert run(*command, "--vocab", capitals, "--cased").err == ""
     for options, words in (
         (["--vocab", capitals], "has capital"),
-        (["--vocab", vocabulary, "--cased"], "has no capital"),
+        (["--vocab", vocabulary, "--cased"], "has hardly any capital"),
     ):
         result = run(*command, *options)
         assert (result.code, result.err.count("\n")) == (0, 1)

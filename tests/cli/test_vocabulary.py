@@ -51,6 +51,15 @@ def test_the_same_text_gives_the_same_file_and_capitals_stay_if_wanted(run, tmp_
     assert Vocabulary.load(cased).is_cased
 
 
+def test_a_vocabulary_may_be_learned_by_the_rules_of_the_original_code(run, tmp_path: Path) -> None:
+    text = tmp_path / "greek.txt"
+    text.write_text("ΟΔΟΣ λόγος\n" * 20, encoding="utf-8")
+    for rules, found in (("huggingface", False), ("google", True)):
+        assert run("vocab", text, "--size", 25, "--out", tmp_path / rules, "--rules", rules).code == 0
+        # The original code makes a final sigma of the last letter.
+        assert ("##οδος" in (pieces := Vocabulary.load(tmp_path / rules).pieces) or "οδος" in pieces) is found
+
+
 def test_stdin_is_a_text_too(run, tmp_path, texts) -> None:
     data = b"".join((texts / f"{number}.txt").read_bytes() for number in range(3))
     assert run("vocab", "-", "--size", 60, "--out", tmp_path / "stdin.txt", stdin=data).code == 0

@@ -224,6 +224,37 @@ def test_a_model_with_another_vocabulary_is_refused(corpus, tmp_path):
         run(tmp_path / "other", tmp_path / "x", steps=1, size=None, init=str(tmp_path / "run" / "model"))
 
 
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        (
+            TextRules(lowercase=False),
+            "lowercase True, strips_accents True; found lowercase False, strips_accents False",
+        ),
+        (TextRules(strip_accents=False), "strips_accents True; found strips_accents False"),
+        (TextRules(split_cjk=False), "split_cjk True; found split_cjk False"),
+    ],
+)
+def test_a_corpus_whose_text_was_cleaned_otherwise_than_the_model_reads_it_is_refused(corpus, tmp_path, rules, words):
+    run(corpus, tmp_path / "run", steps=1)
+    text = tmp_path / "text.txt"
+    text.write_text("the man went .\na dog sat .\n\nthe cat .\nmilk and bread .\n", encoding="utf-8")
+    build_corpus([text], WordPieceTokenizer(VOCABULARY, rules), tmp_path / "other", workers=1)
+    with pytest.raises(ConfigError, match=f"{words}; build the corpus again with --model") as caught:
+        run(tmp_path / "other", tmp_path / "x", steps=1, size=None, init=str(tmp_path / "run" / "model"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_corpus_for_a_google_checkpoint_may_have_the_rules_of_hugging_face_and_this_is_said(corpus, tmp_path, capsys):
+    run(corpus, tmp_path / "run", steps=1)
+    convert(tmp_path / "run" / "model", tmp_path / "google", to="google")
+    (tmp_path / "google" / "bertsmith.json").unlink()
+    capsys.readouterr()
+    run(corpus, tmp_path / "second", steps=1, size=None, init=str(tmp_path / "google"))
+    assert "has the text rules google" in capsys.readouterr().err
+
+
 def test_the_settings_of_a_run_can_be_read_back(corpus, tmp_path):
     run(corpus, tmp_path / "run", steps=1)
     folder, settings, data, training = settings_of_run(tmp_path / "run")

@@ -64,6 +64,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Vocabulary.load(tmp_path / "nowhere.txt")
 
 
+def test_a_few_capitals_and_markers_do_not_make_a_vocabulary_cased() -> None:
+    """Google's Chinese vocabulary, for lower-cased text, has `<S>` and `<T>`."""
+    letters = [f"##{letter}{other}" for letter in "abcdefghij" for other in "abcdefghij"]
+    assert not Vocabulary([*SPECIAL_PIECES, "<S>", "<T>", "[unused1]", *"中国上海"]).is_cased
+    assert not Vocabulary([*SPECIAL_PIECES, "Paris", *letters]).is_cased
+    assert Vocabulary([*SPECIAL_PIECES, "Paris", "London", *letters]).is_cased
+    assert Vocabulary([*SPECIAL_PIECES, "Paris", *"中国上海"]).is_cased
+
+
 def test_a_casing_mismatch_is_reported() -> None:
     cased, uncased = Vocabulary([*SPECIAL_PIECES, "Paris"]), Vocabulary([*SPECIAL_PIECES, "paris"])
     assert "never used" in casing_mismatch(cased, lowercase=True)

@@ -78,7 +78,8 @@ def read_google(
     Args:
         source: the folder, a prefix such as `DIR/model.ckpt-1000`, or one of the checkpoint's files.
         config: the shape of the model, if there is no `bert_config.json` next to it.
-        rules: text rules; by default those in the metadata, or else those that fit the vocabulary.
+        rules: text rules; by default those in the metadata, or else those of the original code with the casing that
+            fits the vocabulary.
         allow_unknown: skip variables with unknown names, and report them.
         verify: compare every tensor with its checksum.
 
@@ -298,7 +299,7 @@ def _read_tokenizer(
     if rules is None and metadata.text_rules is not None:
         rules, _ = read_rules(folder, {}, vocabulary, metadata)
     elif rules is None:
-        rules, guessed = guess_rules(vocabulary)
+        rules, guessed = guess_rules(vocabulary, "google")
         notes += guessed
     return WordPieceTokenizer(vocabulary, rules), notes
 

@@ -146,10 +146,10 @@ def read_rules(
     return guess_rules(vocabulary)
 
 
-def guess_rules(vocabulary: Vocabulary) -> tuple[TextRules, list[str]]:
-    """The rules that fit a vocabulary when nothing else is known, and a note that says so."""
-    rules = TextRules(lowercase=not vocabulary.is_cased)
-    kind = "has capital letters: cased" if vocabulary.is_cased else "has no capital letters: uncased"
+def guess_rules(vocabulary: Vocabulary, name: str = "huggingface") -> tuple[TextRules, list[str]]:
+    """The rules of that name that fit a vocabulary when nothing else is known, and a note that says so."""
+    rules = TextRules.named(name, lowercase=not vocabulary.is_cased)
+    kind = "has capital letters: cased" if vocabulary.is_cased else "has hardly any capital letters: uncased"
     return rules, [f"no file says how text is cleaned; the vocabulary {kind}"]
 
 

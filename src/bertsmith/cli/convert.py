@@ -54,6 +54,10 @@ def convert(
         bool | None,
         typer.Option("--cased/--uncased", help="keep or remove upper case [as SRC specifies]", show_default=False),
     ] = None,
+    rules: Annotated[
+        str | None,
+        typer.Option("--rules", metavar="NAME", help="text rules huggingface or google, with --cased or --uncased"),
+    ] = None,
     allow_unknown: UnknownOption = False,
     verify: Annotated[bool, VERIFY] = False,
     replace: Annotated[bool, typer.Option("--replace", help="overwrite DST")] = False,
@@ -80,6 +84,7 @@ def convert(
         task=task,
         limit=limit,
         cased=cased,
+        rules=rules,
         allow_unknown=allow_unknown,
         replace=replace,
         **given(values),

@@ -6,7 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CasedOption, JsonOption, TextArguments, WorkersOption, print_json, settings_from
+from bertsmith.cli.options import (
+    CasedOption,
+    JsonOption,
+    RulesOption,
+    TextArguments,
+    WorkersOption,
+    print_json,
+    settings_from,
+)
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
 from bertsmith.files import read_json, require_outside
 
@@ -29,6 +37,7 @@ def corpus(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
+    rules: RulesOption = None,
     workers: WorkersOption = None,
     replace: Annotated[bool, typer.Option("--replace", help="replace DIR when the new corpus is complete")] = False,
     evaluation: EvaluationOption = None,
@@ -38,7 +47,7 @@ def corpus(
     from bertsmith.corpus.build import CorpusSettings, build_corpus
 
     require_outside(out, [one for one in (vocab, model, *(evaluation or ())) if one is not None])
-    tokenizer = tokenizer_from(vocab, model, cased)
+    tokenizer = tokenizer_from(vocab, model, cased, rules)
     settings = settings_from(CorpusSettings, values)
     build_corpus(texts, tokenizer, out, settings=settings, workers=workers, replace=replace)
     _print_report(out, evaluation)

@@ -19,6 +19,15 @@ Settings = TypeVar("Settings")
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
+RulesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--rules",
+        metavar="NAME",
+        help="huggingface: the ids that transformers computes; google: those of the original code, by Python's Unicode "
+        "tables [huggingface]",
+    ),
+]
 WorkersOption = Annotated[int | None, typer.Option(help="number of parallel processes; default: one per core")]
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from bertsmith.cli.options import CasedOption, print_table
+from bertsmith.cli.options import CasedOption, RulesOption, print_table
 from bertsmith.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def tokenize(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
+    rules: RulesOption = None,
     ids: Annotated[bool, typer.Option("--ids", help="print ids instead of pieces")] = False,
     special_tokens: Annotated[
         bool, typer.Option(help="parse [MASK] and the like as special tokens, as fill does")
@@ -35,7 +36,7 @@ def tokenize(
     """Split each line of stdin into pieces, and print them separated by spaces."""
     from bertsmith.text.spelled import SpelledLines
 
-    tokenizer = tokenizer_from(vocab, model, cased)
+    tokenizer = tokenizer_from(vocab, model, cased, rules)
     _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
     spelled = SpelledLines(list(map(str, range(len(pieces)))) if ids else pieces)
@@ -50,6 +51,7 @@ def inputs(
     vocab: VocabularyOption = None,
     model: ModelFolderOption = None,
     cased: CasedOption = False,
+    rules: RulesOption = None,
     max_length: Annotated[
         int | None,
         typer.Option(help="maximum tokens, special ones included; default: what the model reads, without --model 512"),
@@ -58,7 +60,7 @@ def inputs(
     """Print the model's input for a text or a pair: the token, segment and position of each piece."""
     from bertsmith.text.pack import MODEL_LIMIT, pack_rows
 
-    tokenizer = tokenizer_from(vocab, model, cased)
+    tokenizer = tokenizer_from(vocab, model, cased, rules)
     _warn_of_casing(tokenizer)
     longest = MODEL_LIMIT if model is None else _longest_row(model)
     max_length = longest if max_length is None else max_length
@@ -81,8 +83,8 @@ def inputs(
         typer.echo(f"bertsmith: tokens truncated to fit into {max_length}: {rows.cut_tokens}", err=True)
 
 
-def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Tokenizer":
-    """The tokenizer of a vocabulary file or of a model, which has its own casing."""
+def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: str | None) -> "Tokenizer":
+    """The tokenizer of a vocabulary file or of a model, which has its own rules and casing."""
     if vocab is None and model is None:
         raise typer.BadParameter("give --vocab or --model")
     if vocab is not None and model is not None:
@@ -90,19 +92,19 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool) -> "Token
     if model is not None:
         if cased:
             raise typer.BadParameter("--cased needs --vocab; a model has its own casing")
+        if rules is not None:
+            raise typer.BadParameter("--rules needs --vocab; a model has its own rules")
         return _tokenizer_of(model)
     assert vocab is not None
     from bertsmith.text.normalize import TextRules
     from bertsmith.text.vocabulary import Vocabulary
     from bertsmith.text.wordpiece import WordPieceTokenizer
 
-    return WordPieceTokenizer(Vocabulary.load(vocab), TextRules(lowercase=not cased))
+    return WordPieceTokenizer(Vocabulary.load(vocab), TextRules.named(rules or "huggingface", lowercase=not cased))
 
 
 def _warn_of_casing(tokenizer: "Tokenizer") -> None:
-    from bertsmith.text.vocabulary import casing_mismatch
-
-    if wrong := casing_mismatch(tokenizer.vocabulary, lowercase=tokenizer.rules.lowercase):
+    if wrong := tokenizer.casing_problem:
         typer.echo(f"bertsmith: {wrong}", err=True)
 
 

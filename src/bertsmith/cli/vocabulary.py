@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import CasedOption, TextArguments
+from bertsmith.cli.options import CasedOption, RulesOption, TextArguments
 from bertsmith.files import write_json
 from bertsmith.outputs import VOCABULARY, VOCABULARY_REPORT, require_output
 
@@ -16,6 +16,7 @@ def vocab(
     out: Annotated[Path, typer.Option(metavar="FILE", help="output file")],
     size: Annotated[int, typer.Option(help="number of pieces, the five special ones included")] = 30522,
     cased: CasedOption = False,
+    rules: RulesOption = None,
     column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
     report: Annotated[
         Path | None, typer.Option(metavar="FILE", help="also write the report to this file, as JSON")
@@ -33,7 +34,7 @@ def vocab(
     require_output(out, VOCABULARY, inputs=texts, replace=replace)
     if report is not None:
         require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
-    learned = learn_vocabulary(texts, size, cased=cased, column=column)
+    learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column)
     for note in learned.notes:
         typer.echo(f"bertsmith: {note}", err=True)
     learned.tokenizer.vocabulary.save(out)

@@ -18,7 +18,6 @@ from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.progress import Progress, counted
-from bertsmith.text.vocabulary import casing_mismatch
 
 LENGTH_BINS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """Smallest sentence length, in tokens, of each bin of the histogram."""
@@ -268,7 +267,7 @@ def check_corpus(
         held_out=dict(corpus.manifest.get("held_out", {})),
         read=corpus.manifest["read"],
         form=str(corpus.manifest["settings"].get("form", "auto")),
-        casing=casing_mismatch(corpus.vocabulary, lowercase=corpus.rules.lowercase) or "",
+        casing=corpus.tokenizer.casing_problem or "",
     )
 
 

@@ -4,9 +4,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.load import kind_of
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.export.conversion import export
 from bertsmith.library.training import split_settings
+from bertsmith.settings import require
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.text.normalize import TextRules
 
@@ -40,6 +42,7 @@ def convert(
     task: str | None = None,
     limit: float | None = None,
     cased: bool | None = None,
+    rules: str | None = None,
     allow_unknown: bool = False,
     replace: bool = False,
     **columns: Any,
@@ -55,6 +58,7 @@ def convert(
         task: the format of `data`; by default that of the model's task.
         limit: maximum difference of outputs, in units of their standard deviation; see `bertsmith.export.limits`.
         cased: keep upper case; by default as the source specifies.
+        rules: "huggingface" or "google", with `cased`; by default "google" for a Google checkpoint.
         allow_unknown: skip tensors with unknown names.
         replace: overwrite `destination`.
         columns: fields of ColumnSettings by name.
@@ -72,8 +76,22 @@ def convert(
         task=task,
         columns=ColumnSettings(**split_settings(columns, [ColumnSettings])[ColumnSettings]),
         limit=limit,
-        rules=None if cased is None else TextRules(lowercase=not cased),
+        rules=_rules(source, cased, rules),
         allow_unknown=allow_unknown,
         replace=replace,
     )
     return Conversion(path=Path(destination), tensors=report, comparisons=tuple(lines))
+
+
+def _rules(source: str | Path, cased: bool | None, rules: str | None) -> TextRules | None:
+    """The text rules that were asked for; None: those of the source."""
+    require(
+        cased is not None or rules is None,
+        expected="text rules with their casing",
+        found=f"only rules {rules!r}",
+        fix="add --cased or --uncased",
+    )
+    if cased is None:
+        return None
+    usual = "google" if kind_of(Path(source)) == "google" else "huggingface"
+    return TextRules.named(rules or usual, lowercase=not cased)

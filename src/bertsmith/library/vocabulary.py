@@ -28,7 +28,12 @@ class LearnedVocabulary:
 
 
 def learn_vocabulary(
-    texts: Sequence[str | Path], size: int = 30522, *, cased: bool = False, column: str = ""
+    texts: Sequence[str | Path],
+    size: int = 30522,
+    *,
+    cased: bool = False,
+    rules: str = "huggingface",
+    column: str = "",
 ) -> LearnedVocabulary:
     """A tokenizer with a WordPiece vocabulary of exactly `size` pieces, special ones included, and a quality report.
 
@@ -36,15 +41,19 @@ def learn_vocabulary(
         texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders.
         size: number of pieces.
         cased: keep upper case and accents.
+        rules: "huggingface", or "google" for the rules of the original code.
         column: the text column of .jsonl and .parquet files, if it has no common name.
 
     Raises:
+        ConfigError: there are no rules of that name.
         InputError: a file is missing, empty, binary or damaged.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size.
     """
-    rules = TextRules(lowercase=not cased)
-    counts = count_files([Path(text) for text in texts], rules, column)
-    longest = rules.max_word_characters
+    text_rules = TextRules.named(rules, lowercase=not cased)
+    counts = count_files([Path(text) for text in texts], text_rules, column)
+    longest = text_rules.max_word_characters
     vocabulary = learn.learn_vocabulary(counts.total, size, max_word_characters=longest)
     report = vocabulary_report(vocabulary, counts.files, total=counts.total, max_word_characters=longest)
-    return LearnedVocabulary(tokenizer=WordPieceTokenizer(vocabulary, rules), report=report, notes=tuple(counts.notes))
+    return LearnedVocabulary(
+        tokenizer=WordPieceTokenizer(vocabulary, text_rules), report=report, notes=tuple(counts.notes)
+    )

@@ -28,8 +28,10 @@ from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
+from bertsmith.progress import warn
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
+from bertsmith.text.normalize import TextRules
 from bertsmith.training.distributed import process_group
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
@@ -176,11 +178,36 @@ def _first_model(
                 if theirs.kind == ours.kind
                 else f"start from a model of {ours.kind}, the only pieces that corpora hold",
             )
+        if theirs is not None:
+            _check_rules(theirs.rules, corpus.rules, settings.init)
         _check_fit(loaded.model.config, settings, data, corpus)
         return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
     return untrained(config, seed), {}
+
+
+def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
+    """Refuses a corpus whose text was cleaned otherwise than the model reads it.
+
+    Rules that differ only in rare characters or in very long words are allowed: a corpus from the vocab.txt of a Google
+    checkpoint usually has them.
+    """
+    differing = [
+        name for name in ("lowercase", "strips_accents", "split_cjk") if getattr(theirs, name) != getattr(ours, name)
+    ]
+    require(
+        not differing,
+        expected=f"a corpus whose text was cleaned as '{init}' reads text: "
+        + ", ".join(f"{name} {getattr(theirs, name)}" for name in differing),
+        found=", ".join(f"{name} {getattr(ours, name)}" for name in differing),
+        fix=f"build the corpus again with --model {init}",
+    )
+    if (theirs.control_rule, theirs.max_word_characters) != (ours.control_rule, ours.max_word_characters):
+        warn(
+            f"'{init}' has the text rules {theirs.control_rule}, with words of at most {theirs.max_word_characters} "
+            f"characters; the corpus, and so the new model, has {ours.control_rule} and {ours.max_word_characters}"
+        )
 
 
 def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str, Any]) -> EncoderConfig:

@@ -124,7 +124,11 @@ class PretrainingRunSettings:
 
     size: str | None = help_field(None, "model size: tiny, mini, small, medium, base or large")
     config: str | None = help_field(None, "a config.json that defines the architecture instead")
-    init: str | None = help_field(None, "a model to continue from instead: folder, Google checkpoint or hub id")
+    init: str | None = help_field(
+        None,
+        "a model to continue from instead: folder, Google checkpoint or hub id; give it a lower --learning-rate, such "
+        "as 2e-5",
+    )
     positions: str | None = help_field(
         None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
     )

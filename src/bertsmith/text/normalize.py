@@ -20,6 +20,7 @@ from typing import Literal, NamedTuple
 from bertsmith.settings import help_field, require
 from bertsmith.text.characters import HUGGINGFACE, PYTHON, Characters, characters_of
 
+RULES = ("huggingface", "google")
 _ASCII_WORD_OR_SIGN = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 # Whitespace for Python, control characters for BERT: they are dropped, which joins the characters around them.
 _DROPPED_ASCII = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -50,7 +51,7 @@ class TextRules:
 
     def __post_init__(self) -> None:
         require(
-            self.control_rule in ("huggingface", "google"),
+            self.control_rule in RULES,
             expected="control_rule 'huggingface' or 'google'",
             found=repr(self.control_rule),
             fix="use one of the two",
@@ -66,6 +67,18 @@ class TextRules:
     def strips_accents(self) -> bool:
         """Whether accents are removed: `strip_accents`, or the same as `lowercase` if that is not set."""
         return self.lowercase if self.strip_accents is None else self.strip_accents
+
+    @classmethod
+    def named(cls, name: str, *, lowercase: bool = True) -> "TextRules":
+        """The rules "huggingface" or "google".
+
+        Raises:
+            ConfigError: there are no rules of that name.
+        """
+        require(
+            name in RULES, expected="the text rules huggingface or google", found=repr(name), fix="use one of the two"
+        )
+        return cls.google(lowercase=lowercase) if name == "google" else cls(lowercase=lowercase)
 
     @classmethod
     def google(cls, *, lowercase: bool = True) -> "TextRules":

@@ -47,6 +47,11 @@ class Tokenizer(abc.ABC):
     def begins_word(self) -> Flags:
         """Whether a piece starts a word inside a text, bool [V]; the first piece of a text always does."""
 
+    @property
+    def casing_problem(self) -> str | None:
+        """What is wrong if the casing of the text does not fit the vocabulary; None if nothing is."""
+        return None
+
     @abc.abstractmethod
     def encode_batch(self, texts: Strings, *, special_tokens: SpecialTokens = False) -> Encoded:
         """The ids of many texts in one flat array.

@@ -4,6 +4,7 @@ The file has the format that BERT was published with: one piece per line; its id
 line end is stripped from a line; the Chinese vocabulary contains pieces that are white space.
 """
 
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +14,8 @@ from bertsmith.files import atomic_file, digest_bytes
 
 PAD, UNK, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 CONTINUATION = "##"
+# Share of the pieces that have letters with a case.
+_FEW_CAPITALS = 0.01
 
 
 class SpecialPieces(NamedTuple):
@@ -97,15 +100,30 @@ class Vocabulary:
         with atomic_file(Path(path)) as file:
             file.write(self._file_bytes())
 
-    @property
+    @functools.cached_property
     def is_cased(self) -> bool:
-        """True if a piece other than the special ones contains a capital letter."""
-        specials = set(self.special)
-        return any(piece != piece.lower() for piece in self.pieces if piece not in specials)
+        """True if capital letters occur in more than one of a hundred pieces that have letters with a case.
+
+        A few prove nothing: Google's Chinese vocabulary, which is for lower-cased text, has `<S>` and `<T>`. Special
+        pieces, `[unused1]` and the like, and markers in angle brackets are not counted.
+
+        >>> Vocabulary([*SPECIAL_PIECES, "<S>", "<T>", "[unused1]", "Ａ", *(f"##a{n}" for n in range(100))]).is_cased
+        False
+        >>> Vocabulary([*SPECIAL_PIECES, "Paris", "the", "##s", "##ed"]).is_cased
+        True
+        """
+        with_case = [piece for piece in self.pieces if piece.lower() != piece.upper() and not _is_marker(piece)]
+        capitals = sum(piece != piece.lower() for piece in with_case)
+        return capitals > _FEW_CAPITALS * len(with_case)
 
     def _file_bytes(self) -> bytes:
         # A lone surrogate cannot be encoded, but `_check` has already refused such a vocabulary.
         return "".join(f"{piece}\n" for piece in self.pieces).encode("utf-8")
+
+
+def _is_marker(piece: str) -> bool:
+    """True for `[CLS]`, `[unused1]`, `<S>`, `<mask>`: no text has made them."""
+    return len(piece) > 2 and (piece[0], piece[-1]) in (("[", "]"), ("<", ">"))
 
 
 def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
@@ -121,7 +139,7 @@ def casing_mismatch(vocabulary: Vocabulary, *, lowercase: bool) -> str | None:
     if lowercase and vocabulary.is_cased:
         return "the vocabulary has capital letters but the text is lower-cased: these pieces are never used"
     if not lowercase and not vocabulary.is_cased:
-        return "the vocabulary has no capital letters but the text keeps them: such words become [UNK]"
+        return "the vocabulary has hardly any capital letters but the text keeps them: such words become [UNK]"
     return None
 
 

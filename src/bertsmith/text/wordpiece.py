@@ -22,7 +22,7 @@ from bertsmith.text.normalize import TextRules, basic_tokens, basic_tokens_with_
 from bertsmith.text.realign import join_pieces, realign
 from bertsmith.text.template import Template
 from bertsmith.text.tokenizer import Flags, SpecialTokens, Tokenizer
-from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary
+from bertsmith.text.vocabulary import CONTINUATION, SPECIAL_PIECES, Vocabulary, casing_mismatch
 
 _SPECIAL = re.compile("|".join(map(re.escape, SPECIAL_PIECES)))
 # Longer words hardly ever recur and must not fill the cache.
@@ -73,6 +73,11 @@ class WordPieceTokenizer(Tokenizer):
     def settings(self) -> dict[str, Any]:
         """The text rules."""
         return dataclasses.asdict(self.rules)
+
+    @property
+    def casing_problem(self) -> str | None:
+        """What is wrong if the rules do not fit the casing of the vocabulary, see `casing_mismatch`."""
+        return casing_mismatch(self.vocabulary, lowercase=self.rules.lowercase)
 
     @functools.cached_property
     def begins_word(self) -> Flags:
