@@ -34,6 +34,7 @@ from bertsmith.pretraining.run import PretrainingRunSettings, pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
+from bertsmith.settings import require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import MASK
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -45,7 +46,7 @@ from bertsmith.vocabularies.learn import WordCounts, learn_vocabulary
 VOCABULARY_SIZE = 8000
 LEAST_TRAINING_SHARE = 0.5  # of the minutes
 CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
-SHORTEST_MINUTES = 0.5
+SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -119,6 +120,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
             found=f"{minutes:g}",
             fix="change --minutes",
         )
+    require_number("minutes", minutes, most=LONGEST_MINUTES)
     if out.is_dir() and not is_unused(out):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="choose another with --out")
     with locked_folder(out):

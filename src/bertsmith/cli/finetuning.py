@@ -58,13 +58,13 @@ def finetune(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
+        typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
     ] = None,
     search: Annotated[
         bool,
         typer.Option("--search", help="first search learning rates, batch sizes and epochs (needs optuna)"),
     ] = False,
-    trials: Annotated[int, typer.Option(min=1, help="with --search: settings to try")] = 12,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="with --search: settings to try")] = 12,
     limit: Annotated[
         int | None, typer.Option(min=1, help="use only this many training examples, the same random sample each time")
     ] = None,

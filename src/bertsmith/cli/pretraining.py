@@ -42,7 +42,7 @@ def rates_settings() -> Sequence[type]:
 
 def rates(
     corpus: CorpusArgument,
-    rows: Annotated[int, typer.Option(min=1, help="rows to measure")] = 10_000,
+    rows: Annotated[int, typer.Option(min=1, max=10**8, help="rows to measure")] = 10_000,
     **values: Any,
 ) -> None:
     """Measure pre-training rows: masked positions and their three treatments, random next sentences, lengths."""

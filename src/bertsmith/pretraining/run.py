@@ -28,7 +28,7 @@ from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Rank, choose, memory_bytes
-from bertsmith.settings import from_dict, help_field, require, to_dict
+from bertsmith.settings import from_dict, help_field, require, require_limits, to_dict
 from bertsmith.training.distributed import process_group
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
@@ -58,16 +58,19 @@ class PretrainingRunSettings:
     dropout: float | None = help_field(
         None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
     )
-    rows_per_step: int = help_field(256, "rows per optimizer step")
-    tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows")
-    long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper")
+    rows_per_step: int = help_field(256, "rows per optimizer step", most=10**6)
+    tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)
+    long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper", most=10**6)
     long_share: float = help_field(0.1, "fraction of the steps with long rows")
-    micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
-    evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation")
+    micro_tokens: int = help_field(
+        4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
+    )
+    evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation", most=10**7)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32, bf16 or fp16; auto is bf16 if the hardware supports it")
 
     def __post_init__(self) -> None:
+        require_limits(self)
         for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from bertsmith.errors import nearest
 from bertsmith.pretraining.masking import LONGEST
 from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, require_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class PretrainingDataSettings:
     """
 
     objective: str = help_field("mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()))
-    max_length: int = help_field(128, "maximum tokens per row, special tokens included")
+    max_length: int = help_field(128, "maximum tokens per row, special tokens included", most=10**6)
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
     masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict")
     max_predictions: int | None = help_field(
@@ -33,13 +33,16 @@ class PretrainingDataSettings:
     whole_word: bool = help_field(False, "mask all pieces of a word together")
     dynamic: bool = help_field(False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates")
     dupe_factor: int = help_field(
-        10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through"
+        10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through", most=10_000
     )
-    block_tokens: int = help_field(16_000_000, "tokens of consecutive documents that are shuffled together")
-    seed: int = help_field(12345, "seed of all random draws")
+    block_tokens: int = help_field(
+        16_000_000, "tokens of consecutive documents that are shuffled together", most=10**10
+    )
+    seed: int = help_field(12345, "seed of all random draws", most=2**63)
 
     def __post_init__(self) -> None:
         """Validates the values."""
+        require_limits(self)
         known = self.objective in tuple(OBJECTIVES)
         require(
             known,

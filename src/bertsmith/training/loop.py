@@ -18,7 +18,7 @@ from bertsmith.progress import Progress, amount, counted, quiet, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
-from bertsmith.training.guard import LossGuard, StopRequest
+from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
@@ -86,7 +86,8 @@ def train(
         TrainingError: too many steps in a row were not finite, or the disk or the GPU memory is full.
         ConfigError: the budget is too small for one step, or the settings do not fit it; a new run folder is removed.
         CheckpointError: there are checkpoints, but none is usable.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; the current step was finished and a checkpoint written.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written after the current step, or after SIGTERM in a
+            single process, after the step before it.
     """
     rank = rank or Rank()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -157,7 +158,12 @@ class _Course:
                 rate = learning_rate(
                     self.settings.schedule, step, peak=self.settings.learning_rate, warmup=warmup, total=self.total
                 )
-                outcome = self._step(step, plan, rate)
+                try:
+                    outcome = self._step(step, plan, rate)
+                except StepAbandoned:
+                    if self.position.step:
+                        self._save()
+                    raise
                 progress.advance(1, self._note(outcome))
                 if self.position.step % self.settings.log_every == 0 or self.position.step == self.total:
                     self._log_line(rate)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bertsmith.errors import nearest
 from bertsmith.progress import counted
-from bertsmith.settings import help_field, require, to_dict
+from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.optimizer import OPTIMIZERS
 from bertsmith.training.schedule import SCHEDULES
 
@@ -21,10 +21,12 @@ class TrainSettings:
         ConfigError: a value is invalid.
     """
 
-    seed: int = help_field(1, "seed of all random draws")
-    steps: int | None = help_field(None, "budget in optimizer steps")
-    tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts")
-    minutes: float | None = help_field(None, "budget in minutes; converted to steps after a few trial steps")
+    seed: int = help_field(1, "seed of all random draws", most=2**63)
+    steps: int | None = help_field(None, "budget in optimizer steps", most=10**9)
+    tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts", most=10**15)
+    minutes: float | None = help_field(
+        None, "budget in minutes; converted to steps after a few trial steps", most=10**7
+    )
     learning_rate: float = help_field(1e-4, "highest learning rate")
     warmup_share: float = help_field(0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1")
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
@@ -84,6 +86,7 @@ class TrainSettings:
                 found=value,
                 fix="give a number",
             )
+        require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)
         require(

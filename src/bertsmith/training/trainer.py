@@ -11,7 +11,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.training import distributed
-from bertsmith.training.guard import StopRequest
+from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.optimizer import OPTIMIZERS, Optimizer, clip, global_norm
 from bertsmith.training.settings import TrainSettings
 from bertsmith.training.workload import StepPlan, Workload
@@ -79,6 +79,9 @@ class Trainer:
         self.optimizer.clear_gradients()
         totals: dict[str, Tensor] = {}
         for index, micro_batch in enumerate(plan.micro_batches):
+            # The processes of a training finish their step together.
+            if self.stop.in_a_hurry and self.rank.count == 1:
+                raise StepAbandoned
             with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
                 (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
