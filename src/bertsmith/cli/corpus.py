@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import CasedOption, JsonOption, TextArguments, WorkersOption, print_json, settings_from
+from bertsmith.cli.options import CasedOption, JsonOption, TextArguments, WorkersOption, print_json, say, settings_from
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
 from bertsmith.files import read_json, require_outside
 
@@ -69,4 +69,4 @@ def _print_report(
         print_json(report.to_dict())
     else:
         for line in report.lines():
-            typer.echo(line)
+            say(line)

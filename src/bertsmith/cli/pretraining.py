@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import given, settings_from
+from bertsmith.cli.options import given, say, settings_from
 from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
@@ -30,7 +30,7 @@ def demo(
     from bertsmith.demo import run_demo
 
     for line in run_demo(out, minutes=minutes, texts=texts or ()).lines():
-        typer.echo(line)
+        say(line)
 
 
 def rates_settings() -> Sequence[type]:
@@ -51,11 +51,11 @@ def rates(
     from bertsmith.pretraining.settings import PretrainingDataSettings
     from bertsmith.pretraining.stream import PretrainingStream
 
-    source = Corpus.open(corpus)
+    source = Corpus.open(corpus, verify=True)
     settings = settings_from(PretrainingDataSettings, values)
     report = measure_rates(PretrainingStream(source, settings, source.tokenizer.vocabulary), rows)
     for line in report.lines():
-        typer.echo(line)
+        say(line)
 
 
 def pretrain_settings() -> Sequence[type]:

@@ -37,7 +37,7 @@ def tokenize(
     tokenizer = tokenizer_from(vocab, model, cased)
     _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
-    for lines in line_blocks(sys.stdin.buffer):
+    for lines in line_blocks(stdin_bytes()):
         encoded = tokenizer.encode_batch(lines, special_tokens=special_tokens)
         every, ends = encoded.ids.tolist(), encoded.offsets.tolist()
         words = [str(one) for one in every] if ids else [pieces[one] for one in every]
@@ -122,6 +122,17 @@ def _tokenizer_of(model: str) -> "Tokenizer":
 
         raise no_vocabulary(model)
     return tokenizer
+
+
+def stdin_bytes() -> BinaryIO:
+    """The bytes of stdin.
+
+    Raises:
+        InputError: it is closed.
+    """
+    if sys.stdin is None:
+        raise _no_text("nothing: it is closed")
+    return sys.stdin.buffer
 
 
 def count_lines(stream: BinaryIO) -> int | None:
