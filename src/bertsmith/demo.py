@@ -34,6 +34,7 @@ from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import Progress, warn
 from bertsmith.randomness import generator
+from bertsmith.settings import require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import MASK
 from bertsmith.text.wordpiece import WordPieceTokenizer
@@ -48,7 +49,7 @@ TRAINING_SHARE = 0.5  # of the minutes, if what comes before takes so long that 
 LEAST_TRAINING_SHARE = 0.1  # of the minutes, however long it takes
 LATEST_SHARE = 1.1  # of the minutes: training that was given more time than is left is planned to end there
 CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
-SHORTEST_MINUTES = 0.5
+SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,6 +125,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
             found=f"{minutes:g}",
             fix="change --minutes",
         )
+    require_number("minutes", minutes, most=LONGEST_MINUTES)
     if out.is_dir() and not is_unused(out):
         raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="choose another with --out")
     with locked_folder(out):

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -118,6 +119,7 @@ def require_file(path: Path, what: str) -> None:
         CheckpointError: it is the pointer that git-lfs leaves in place of a large file.
     """
     try:
+        _require_regular(path)
         with open(path, "rb") as file:
             start = file.read(len(_POINTER))
     except OSError as error:
@@ -157,9 +159,10 @@ def require_outside(out: Path, inputs: Iterable[Path | str], *, fix: str = "choo
     Raises:
         InputError: the message names the input.
     """
-    place = out.resolve()
+    # Unlike Path.resolve, this accepts a link to itself, which is refused where it is read.
+    place = os.path.realpath(out)
     for one in inputs:
-        if Path(one).resolve().is_relative_to(place):
+        if Path(os.path.realpath(one)).is_relative_to(place):
             raise InputError(expected=f"an output apart from the input '{one}'", found=f"'{out}'", fix=fix)
 
 
@@ -181,6 +184,7 @@ def read_json(path: Path) -> Any:
         InputError: the file is missing, unreadable or not JSON.
     """
     try:
+        _require_regular(path)
         return json.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
         raise InputError(expected=f"a JSON file at '{path}'", found="no such file", fix="check the path") from None
@@ -192,6 +196,14 @@ def read_json(path: Path) -> Any:
         raise InputError(
             expected=f"JSON in '{path}'", found=f"invalid JSON ({error})", fix="restore the file"
         ) from None
+
+
+def _require_regular(path: Path) -> None:
+    """Refuses what would never end or never begin, such as a device or a named pipe."""
+    if not path.is_dir() and not stat.S_ISREG(os.stat(path).st_mode):
+        raise InputError(
+            expected=f"a regular file at '{path}'", found="a device or a pipe", fix="copy its content into a file"
+        )
 
 
 def append_json_line(path: Path, value: Any) -> None:

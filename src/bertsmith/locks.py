@@ -63,7 +63,7 @@ def locked_file(path: Path) -> Iterator[None]:
     Raises:
         RunError: another process holds the lock.
     """
-    place = path.resolve()
+    place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
     with _lock(place.with_name(f".{place.name}.lock"), path):
         yield

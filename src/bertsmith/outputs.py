@@ -126,7 +126,7 @@ def _require_ending(path: Path, kind: FileKind) -> None:
 
 def _is_same(path: Path, other: Path) -> bool:
     """Whether two paths name one file: by links in the path, by hard links, or literally."""
-    if path.resolve() == other.resolve():
+    if os.path.realpath(path) == os.path.realpath(other):
         return True
     return path.exists() and other.exists() and os.path.samefile(path, other)
 
@@ -137,7 +137,7 @@ def _is_part(path: Path, given: Path) -> bool:
         return True
     if not (path.exists() and given.is_dir()):
         return False
-    if path.resolve().is_relative_to(given.resolve()):
+    if Path(os.path.realpath(path)).is_relative_to(os.path.realpath(given)):
         return True
     inside = (Path(folder, name) for folder, _, names in os.walk(given) for name in names)
     return path.stat().st_nlink > 1 and any(os.path.samefile(path, one) for one in inside if one.exists())

@@ -4,6 +4,7 @@ A field's help is written next to the field and nowhere else. Unknown keys are r
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -12,9 +13,41 @@ from bertsmith.errors import ConfigError, nearest
 Settings = TypeVar("Settings")
 
 
-def help_field(default: Any = dataclasses.MISSING, help: str = "") -> Any:
-    """A dataclass field with a help line; without a default the field is required."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def help_field(default: Any = dataclasses.MISSING, help: str = "", *, most: float | None = None) -> Any:
+    """A dataclass field with a help line; without a default the field is required.
+
+    Args:
+        most: the largest value that means anything, see `require_limits`; generous, since it only has to catch typing
+            mistakes before they fill the memory.
+    """
+    return dataclasses.field(default=default, metadata={"help": help, "most": most})
+
+
+def require_limits(settings: Any) -> None:
+    """Checks that every number of a settings object is finite and at most the limit of its field.
+
+    Raises:
+        ConfigError: the message names the field.
+    """
+    for field in _fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            require_number(field.name, value, most=field.metadata.get("most"))
+
+
+def require_number(name: str, value: float, *, least: float | None = None, most: float | None = None) -> None:
+    """Checks that a number is finite and within limits, both included.
+
+    Raises:
+        ConfigError: the message names the number.
+    """
+    require(
+        isinstance(value, int) or math.isfinite(value), expected=f"a finite {name}", found=value, fix="give a number"
+    )
+    if least is not None:
+        require(value >= least, expected=f"{name} of at least {least:,}", found=f"{value:,}", fix="raise it")
+    if most is not None:
+        require(value <= most, expected=f"{name} of at most {most:,}", found=f"{value:,}", fix="lower it")
 
 
 def help_lines(settings: type) -> dict[str, str]:

@@ -19,7 +19,7 @@ from bertsmith.cli.entry import main
 print("started", flush=True)
 main()
 """
-MOMENTS = (0.0, 0.1, 0.3, 0.8, 1.5)  # seconds after the start, most of them during imports
+MOMENTS = (0.05, 0.15, 0.3, 0.8, 1.5)  # seconds after the start, most of them during imports
 
 
 def interrupted(*typed: object, after: float, program: str = PROGRAM) -> tuple[int, str]:

@@ -114,3 +114,14 @@ def test_a_run_folder_that_exists_is_refused_without_resume_and_needed_with_it(r
     for result in (refused, absent):
         assert (result.code, result.err.count("\n")) == (1, 1)
     assert (tmp_path / "full" / "mine.txt").read_text(encoding="utf-8") == "keep"
+
+
+def test_rates_are_not_measured_on_a_damaged_corpus(run, corpus: Path) -> None:
+    shard = next(corpus.glob("*.arrow"))
+    data = bytearray(shard.read_bytes())
+    place = data.index(bytes(4), len(data) // 3)
+    data[place] ^= 1
+    shard.write_bytes(bytes(data))
+    result = run("rates", corpus, "--rows", 30, "--max-length", 16)
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert shard.name in result.err

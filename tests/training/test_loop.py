@@ -338,3 +338,31 @@ def test_a_run_that_ends_with_parameters_that_are_not_finite_fails(tmp_path):
 
     with pytest.raises(TrainingError, match=r"NaN or infinite values in 1 tensor, such as first\.weight; lower"):
         toy_run(tmp_path / "run", Overflowing(), steps=2, evaluate_every=2, evaluate_at_start=False)
+
+
+@pytest.mark.parametrize("step", [1, 6])
+def test_sigterm_ends_a_step_with_its_micro_batch_and_the_resumed_run_is_the_straight_one(tmp_path, step):
+    """A step of a large model takes minutes, and a cluster kills a process soon after SIGTERM."""
+    toy_run(tmp_path / "straight", ToyWorkload(micro_batch=4))
+    stopped, seen = ToyWorkload(micro_batch=4), []
+    loss = stopped.loss
+
+    def stop_in_the_first_micro_batch(model, micro_batch):
+        seen.append(None)
+        if len(seen) == (step - 1) * ROWS // 4 + 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return loss(model, micro_batch)
+
+    stopped.loss = stop_in_the_first_micro_batch
+    with pytest.raises(KeyboardInterrupt):
+        toy_run(tmp_path / "run", stopped)
+    assert len(seen) == (step - 1) * ROWS // 4 + 1, "no further micro-batch"
+    assert RunFolder.open(tmp_path / "run").last_step() == (step - 1 or None)
+    toy_run(tmp_path / "run", ToyWorkload(micro_batch=4), resume=True)
+    lines = [untimed(RunFolder.open(tmp_path / name).metrics()) for name in ("straight", "run")]
+    assert lines[0] == lines[1]
+    models = [
+        (tmp_path / name / "checkpoints" / "step-00000020" / "model.safetensors").read_bytes()
+        for name in ("straight", "run")
+    ]
+    assert models[0] == models[1]

@@ -26,7 +26,7 @@ from bertsmith.cli import (
     vectors,
     vocabulary,
 )
-from bertsmith.cli.options import with_settings
+from bertsmith.cli.options import visible, with_settings
 from bertsmith.cli.usage import UsageError, usage_line
 from bertsmith.errors import BertsmithError
 
@@ -215,6 +215,11 @@ def main() -> None:
         _fail(str(error))
     except OSError as error:
         _fail(_system_error(error))
+    except ValueError as error:
+        # Python's error for a path with NUL, which a damaged file may name; any other one is a mistake of ours.
+        if "embedded null" not in str(error):
+            raise
+        _fail("expected names of files without a NUL character; found one; restore the file that has it")
     except UsageError as error:
         if type(error).__name__ == "NoArgsIsHelpError":
             typer.echo(str(error), err=True)  # the help
@@ -235,5 +240,5 @@ def _system_error(error: OSError) -> str:
 
 def _fail(line: str, code: int = 1) -> NoReturn:
     sys.stdout.flush()
-    typer.echo(f"bertsmith: {line}", err=True)
+    typer.echo(f"bertsmith: {visible(line) if sys.stderr.isatty() else line}", err=True)
     sys.exit(code)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.finetuning import evaluate_settings
-from bertsmith.cli.options import VERIFY, JsonOption, given, print_json, print_table
+from bertsmith.cli.options import VERIFY, JsonOption, given, print_json, print_table, say
 
 SourceArgument = Annotated[
     str,
@@ -90,7 +90,7 @@ def convert(
         **given(values),
     )
     for line in converted.lines():
-        typer.echo(line)
+        say(line)
 
 
 def inspect(
@@ -111,7 +111,7 @@ def inspect(
         print_json(report.to_dict())
     else:
         for line in report.lines():
-            typer.echo(line)
+            say(line)
     if names and not json:
         tensors = report.tensors
         rows = [(name, "mapped", ours) for name, ours in tensors.mapped.items()]

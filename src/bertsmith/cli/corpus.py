@@ -13,6 +13,7 @@ from bertsmith.cli.options import (
     TextArguments,
     WorkersOption,
     print_json,
+    say,
     settings_from,
 )
 from bertsmith.cli.text import ModelFolderOption, VocabularyOption, tokenizer_from
@@ -78,4 +79,4 @@ def _print_report(
         print_json(report.to_dict())
     else:
         for line in report.lines():
-            typer.echo(line)
+            say(line)

@@ -19,11 +19,11 @@ _IMPORTING = "<frozen importlib._bootstrap"
 
 def main() -> None:
     """Runs the command line of this process and exits with its code."""
-    # Ignored, for example, in a background job of a script; then it stays ignored.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _stop)
-        sys.unraisablehook = _stop_if_swallowed
     try:
+        # Ignored, for example, in a background job of a script; then it stays ignored.
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _stop)
+            sys.unraisablehook = _stop_if_swallowed
         from bertsmith.cli.app import main as run
 
         run()

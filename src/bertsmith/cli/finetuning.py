@@ -1,7 +1,6 @@
 """Commands for tasks: fine-tuning, evaluation, prediction."""
 
 import itertools
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +17,9 @@ from bertsmith.cli.options import (
     own_head,
     print_json,
     print_table,
+    say,
 )
-from bertsmith.cli.text import count_lines, line_blocks
+from bertsmith.cli.text import count_lines, line_blocks, stdin_bytes
 from bertsmith.progress import counted
 from bertsmith.settings import require
 
@@ -57,13 +57,13 @@ def finetune(
     ] = None,
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
+        typer.Option(min=1, max=1000, help="number of seeds to train with [3 below 10,000 examples, else 1]"),
     ] = None,
     search: Annotated[
         bool,
         typer.Option("--search", help="first search learning rates, batch sizes and epochs (needs optuna)"),
     ] = False,
-    trials: Annotated[int, typer.Option(min=1, help="with --search: settings to try")] = 12,
+    trials: Annotated[int, typer.Option(min=1, max=10_000, help="with --search: settings to try")] = 12,
     limit: Annotated[
         int | None, typer.Option(min=1, help="use only this many training examples, the same random sample each time")
     ] = None,
@@ -200,7 +200,8 @@ def predict(
     if test is None:
         for option, value in (("--submission", submission), ("--task", task)):
             require(value is None, expected=f"--test with {option}", found="none", fix="give the test file")
-        total, typed = count_lines(sys.stdin.buffer), itertools.chain.from_iterable(line_blocks(sys.stdin.buffer))
+        stdin = stdin_bytes()
+        total, typed = count_lines(stdin), itertools.chain.from_iterable(line_blocks(stdin))
         answered = lines.predict_lines(model, typed, total=total, device=device, precision=precision, head=own)
     elif submission is not None:
         place = lines.write_submission(
@@ -218,7 +219,7 @@ def predict(
         if json:
             print_json({"id": example.id, **prediction.to_dict()})
         else:
-            typer.echo(prediction.line())
+            say(prediction.line())
     _tell_cut(cut_texts, cut_tokens)
     if empty:
         typer.echo(f"bertsmith: empty texts, predicted from [CLS] [SEP] alone: {empty:,}", err=True)

@@ -1,12 +1,11 @@
 """Commands for the pre-training heads of a model: fill masks, and judge the next sentence."""
 
-import sys
 from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json
-from bertsmith.cli.text import line_blocks
+from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json, say
+from bertsmith.cli.text import line_blocks, stdin_bytes
 
 
 def fill(
@@ -24,7 +23,7 @@ def fill(
     """
     from bertsmith.library.lines import fill_lines
 
-    blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(sys.stdin.buffer), "line {:,} of stdin")
+    blocks, place = ([[text]], "text {}") if text != "-" else (line_blocks(stdin_bytes()), "line {:,} of stdin")
     for found in fill_lines(model, blocks, top, place=place, device=device, precision=precision):
         if json:
             print_json(found.to_dict())
@@ -33,7 +32,7 @@ def fill(
             if len(found) > 1:
                 typer.echo(f"[MASK] {number} of {len(found)}")
             for one in candidates:
-                typer.echo(f"{one.probability:.4f}  {one.piece}")
+                say(f"{one.probability:.4f}  {one.piece}")
 
 
 def next_sentence(
@@ -60,6 +59,6 @@ def next_sentence(
         if json:
             print_json(found.to_dict())
         else:
-            typer.echo(f"{found.probability:.4f}  {found.text}")
+            say(f"{found.probability:.4f}  {found.text}")
         if found.cut_tokens:
             typer.echo(f"bertsmith: tokens truncated from A and {found.text[:40]!r}: {found.cut_tokens}", err=True)

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import OwnHead
 
 Settings = TypeVar("Settings")
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
@@ -153,6 +156,21 @@ def print_json(value: Any) -> None:
     typer.echo(json.dumps(value, ensure_ascii=False))
 
 
+def visible(text: str) -> str:
+    r"""A text whose control characters, which a terminal would obey, are shown as escapes.
+
+    >>> print(visible("red: \x1b[31m"))
+    red: \x1b[31m
+    """
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def say(line: str) -> None:
+    """Writes a line to stdout: as it is to a file or a pipe, and with visible control characters to a terminal."""
+    # With color=True typer does not remove parts of the line that look like escapes.
+    typer.echo(visible(line) if sys.stdout.isatty() else line, color=True)
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Writes rows to stdout in columns; numbers are right-aligned, with commas between thousands."""
     lines = [list(header), *([_cell(value) for value in row] for row in rows)]
@@ -166,7 +184,7 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
             text.rjust(width) if flush else text.ljust(width)
             for text, width, flush in zip(line, widths, right, strict=True)
         ]
-        typer.echo("  ".join(cells).rstrip())
+        say("  ".join(cells).rstrip())
 
 
 def _cell(value: object) -> str:

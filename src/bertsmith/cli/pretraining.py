@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import given, settings_from
+from bertsmith.cli.options import given, say, settings_from
 from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
@@ -30,7 +30,7 @@ def demo(
     from bertsmith.demo import run_demo
 
     for line in run_demo(out, minutes=minutes, texts=texts or ()).lines():
-        typer.echo(line)
+        say(line)
 
 
 def rates_settings() -> Sequence[type]:
@@ -42,7 +42,7 @@ def rates_settings() -> Sequence[type]:
 
 def rates(
     corpus: CorpusArgument,
-    rows: Annotated[int, typer.Option(min=1, help="rows to measure")] = 10_000,
+    rows: Annotated[int, typer.Option(min=1, max=10**8, help="rows to measure")] = 10_000,
     **values: Any,
 ) -> None:
     """Measure pre-training rows: masked positions and their three treatments, random next sentences, lengths."""
@@ -51,11 +51,11 @@ def rates(
     from bertsmith.pretraining.settings import PretrainingDataSettings
     from bertsmith.pretraining.stream import PretrainingStream
 
-    source = Corpus.open(corpus)
+    source = Corpus.open(corpus, verify=True)
     settings = settings_from(PretrainingDataSettings, values)
     report = measure_rates(PretrainingStream(source, settings, source.tokenizer.vocabulary), rows)
     for line in report.lines():
-        typer.echo(line)
+        say(line)
 
 
 def pretrain_settings() -> Sequence[type]:

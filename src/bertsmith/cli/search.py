@@ -13,6 +13,7 @@ from bertsmith.cli.options import (
     PrecisionOption,
     print_json,
     print_table,
+    say,
 )
 from bertsmith.outputs import PASSAGE_VECTORS, PICTURES, require_output
 from bertsmith.settings import require
@@ -159,9 +160,9 @@ def search(
             print_json(result.to_dict())
             continue
         if len(results) > 1:
-            typer.echo(f"{result.id}: {_short(result.query)}")
+            say(f"{result.id}: {_short(result.query)}")
         for hit in result.passages:
-            typer.echo(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {_short(hit.text)}")
+            say(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {_short(hit.text)}")
         if not result.passages:
             typer.echo("no passage shares a word with the query", err=True)
 
@@ -217,7 +218,7 @@ def senses(
         print_json(found.to_dict())
     else:
         for line in found.lines():
-            typer.echo(line)
+            say(line)
     if out is not None:
         found.draw(out)
         typer.echo(f"picture: {out}", err=True)

@@ -11,7 +11,9 @@ HEADER = ("model", "layers", "hidden", "heads", "feed-forward", "vocabulary", "p
 
 
 def sizes(
-    vocab_size: Annotated[int, typer.Option(help="pieces in the vocabulary of the BERT models")] = 30522,
+    vocab_size: Annotated[
+        int, typer.Option(min=1, max=10**9, help="pieces in the vocabulary of the BERT models")
+    ] = 30522,
     json: Annotated[bool, typer.Option("--json", help="one JSON object per line instead of the table")] = False,
 ) -> None:
     """Print the named sizes with their parameters, next to GPT and the Transformer of 2017.

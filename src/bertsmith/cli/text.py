@@ -40,7 +40,7 @@ def tokenize(
     _warn_of_casing(tokenizer)
     pieces = tokenizer.vocabulary.pieces
     spelled = SpelledLines(list(map(str, range(len(pieces)))) if ids else pieces)
-    for lines in line_blocks(sys.stdin.buffer):
+    for lines in line_blocks(stdin_bytes()):
         sys.stdout.buffer.write(spelled.of(tokenizer.encode_batch(lines, special_tokens=special_tokens)))
         sys.stdout.buffer.flush()
 
@@ -145,6 +145,17 @@ def _longest_row(model: str) -> int:
         config, metadata = loaded.config, loaded.metadata
     settings = (metadata.spec or {}).get("settings") or {}
     return min(int(settings.get("max_length", config.max_tokens)), config.max_tokens)
+
+
+def stdin_bytes() -> BinaryIO:
+    """The bytes of stdin.
+
+    Raises:
+        InputError: it is closed.
+    """
+    if sys.stdin is None:
+        raise _no_text("nothing: it is closed")
+    return sys.stdin.buffer
 
 
 def count_lines(stream: BinaryIO) -> int | None:

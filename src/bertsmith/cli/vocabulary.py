@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import CasedOption, RulesOption, TextArguments
+from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, say
 from bertsmith.files import write_json
 from bertsmith.outputs import VOCABULARY, VOCABULARY_REPORT, require_output
 
@@ -41,4 +41,4 @@ def vocab(
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
     for line in learned.report.lines("" if report is None else str(report)):
-        typer.echo(line)
+        say(line)

@@ -41,11 +41,12 @@ from bertsmith.corpus.sources import STDIN, Skipped, Source, find_sources
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
-from bertsmith.settings import help_field, require, to_dict
+from bertsmith.settings import help_field, require, require_limits, require_number, to_dict
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
 _WORD = 2**64
+MOST_WORKERS = 1024  # processes; each needs memory of its own
 CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
 
@@ -54,10 +55,11 @@ class CorpusSettings(ReadingSettings):
     """How a corpus is built from text."""
 
     held_out: float = help_field(0.01, "fraction of the documents held out for evaluation; at least one document")
-    shard_bytes: int = help_field(SHARD_BYTES, "maximum bytes of tokens per shard")
+    shard_bytes: int = help_field(SHARD_BYTES, "maximum bytes of tokens per shard", most=2**40)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        require_limits(self)
         require(
             0 <= self.held_out < 1,
             expected="a held-out fraction of at least 0 and below 1",
@@ -101,6 +103,7 @@ def build_corpus(
         fix="name a vocab.txt, or a model with one",
     )
     require(workers is None or workers > 0, expected="at least one worker", found=workers, fix="leave it out")
+    require_number("workers", workers or 1, most=MOST_WORKERS)
     given = list(texts) if not isinstance(texts, Iterator) else texts
     if isinstance(given, list):
         require_outside(out, [one for one in given if not isinstance(one, Document) and str(one) != STDIN])

@@ -1,5 +1,6 @@
 """Records of Parquet files, a few at a time."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,8 @@ def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[
     try:
         file = pq.ParquetFile(stream.whole(), buffer_size=BLOCK_BYTES)
         schema = file.schema_arrow
+        if twice := [name for name, count in Counter(schema.names).items() if count > 1]:
+            raise UnreadableError(f"two columns named {twice[0]!r}")
         if isinstance(column, str):
             name = _column(schema, column)
         else:

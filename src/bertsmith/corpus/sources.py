@@ -129,26 +129,42 @@ def _status(path: Path) -> os.stat_result:
 
 
 def _walk(folder: Path) -> Iterator[Source | Skipped]:
+    """The files of a folder and of the folders in it, in sorted order, however deep they are."""
+    waiting = [_entries(folder)]
+    while waiting:
+        entry = next(waiting[-1], None)
+        if entry is None:
+            waiting.pop()
+            continue
+        try:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(_entries(Path(entry.path)))
+            else:
+                yield _of_entry(entry)
+        except OSError as error:  # a link to itself, or a file that has just been removed
+            yield Skipped(entry.path, str(error.strerror).lower())
+
+
+def _entries(folder: Path) -> "Iterator[os.DirEntry[str]]":
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        return iter(sorted(os.scandir(folder), key=lambda entry: entry.name))
     except OSError as error:
         raise InputError(
             expected=f"a readable folder at '{folder}'", found=str(error.strerror), fix="check its permissions"
         ) from None
-    for entry in entries:
-        path = Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(path)
-        elif entry.is_dir():
-            yield Skipped(entry.path, "a link to a folder")
-        elif not entry.is_file():
-            yield Skipped(entry.path, "not a file")
-        elif entry.name.startswith("."):
-            yield Skipped(entry.path, "hidden")
-        elif _endings(path)[0] is None:
-            yield Skipped(entry.path, "unknown extension")
-        else:
-            yield _source(path, entry.stat(), named=False)
+
+
+def _of_entry(entry: "os.DirEntry[str]") -> Source | Skipped:
+    """A file in a folder, or why it is not read."""
+    if entry.is_dir():
+        return Skipped(entry.path, "a link to a folder")
+    if not entry.is_file():
+        return Skipped(entry.path, "not a file")
+    if entry.name.startswith("."):
+        return Skipped(entry.path, "hidden")
+    if _endings(Path(entry.path))[0] is None:
+        return Skipped(entry.path, "unknown extension")
+    return _source(Path(entry.path), entry.stat(), named=False)
 
 
 def _endings(path: Path) -> tuple[str | None, str | None]:
@@ -206,6 +222,8 @@ class SourceStream:
 
     def __enter__(self) -> "SourceStream":
         if self.source.name == STDIN:
+            if sys.stdin is None:
+                raise UnreadableError("nothing: it is closed")
             file: IO[bytes] = sys.stdin.buffer
         else:
             try:

@@ -277,6 +277,12 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         try:
             number = 0
             file = pq.ParquetFile(stream)
+            if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
+                raise InputError(
+                    expected=f"unique column names in '{shown(str(path))}'",
+                    found=f"{twice[0]!r} twice",
+                    fix="give each column a unique name",
+                )
             for batch in file.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
                 for record in batch.to_pylist():
                     number += 1

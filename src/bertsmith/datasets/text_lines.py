@@ -7,6 +7,7 @@ a line. Bytes that are not UTF-8 become U+FFFD, and the lines with such bytes ar
 import csv
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,12 @@ class TextLines:
         Raises:
             InputError: the column is missing or ambiguous.
         """
+        if twice := [name for name, count in Counter(names).items() if name and count > 1]:
+            raise InputError(
+                expected=f"unique column names in '{shown(self.path)}'",
+                found=f"{twice[0]!r} twice",
+                fix="give each column a unique name",
+            )
         if self.column is not None:
             if self.column in names:
                 return self.column

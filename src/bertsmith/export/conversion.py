@@ -5,6 +5,7 @@ leaves nothing behind. `export.json` next to the model records what was compared
 """
 
 import dataclasses
+import math
 import re
 import shutil
 from pathlib import Path
@@ -118,8 +119,8 @@ def _data_file(data: Path | None, task: str | None, columns: ColumnSettings | No
 def _require_options(to: str, *, int8: bool, limit: float | None) -> None:
     if int8 and to != "onnx":
         raise ConfigError(expected="--to onnx with --int8", found=f"--to {to}", fix="omit --int8")
-    if limit is not None and not limit >= 0:
-        raise ConfigError(expected="a limit of at least 0", found=str(limit), fix="correct --limit")
+    if limit is not None and not 0 <= limit < math.inf:
+        raise ConfigError(expected="a finite limit of at least 0", found=str(limit), fix="correct --limit")
 
 
 def _write_onnx(

@@ -6,7 +6,7 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 import dataclasses
 import math
 
-from bertsmith.settings import help_field, require, to_dict
+from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
 FREEZE = ("nothing", "body")
@@ -20,13 +20,15 @@ class FinetuningSettings:
         ConfigError: a value is invalid.
     """
 
-    batch_size: int = help_field(32, "examples per optimizer step (for questions and tagging: windows)")
-    epochs: float = help_field(3.0, "passes over the training data")
+    batch_size: int = help_field(32, "examples per optimizer step (for questions and tagging: windows)", most=10**6)
+    epochs: float = help_field(3.0, "passes over the training data", most=10_000)
     freeze: str = help_field("nothing", "nothing, or body: train only the head and the pooler")
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
-    micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
+    micro_tokens: int = help_field(
+        4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
+    )
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
 
@@ -34,6 +36,7 @@ class FinetuningSettings:
         for name in ("batch_size", "epochs", "micro_tokens"):
             value = getattr(self, name)
             require(0 < value < math.inf, expected=f"{name} above 0", found=value, fix=f"give {name} another number")
+        require_limits(self)
         require(
             self.freeze in FREEZE,
             expected="freeze as nothing or body",

@@ -213,6 +213,7 @@ class FinetuningJob:
         """
         done = path / REPORT_FILE
         if resume and done.is_file():
+            RunFolder.open(path).clear()  # a kill may have come before that
             return SeedResult(**read_json(done))
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}

@@ -5,11 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bertsmith.corpus.words import count_files
+from bertsmith.settings import require_number
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.vocabularies import learn
 from bertsmith.vocabularies.report import VocabularyReport, vocabulary_report
+
+MOST_PIECES = 5_000_000  # ten times the largest vocabularies in use
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,10 +48,11 @@ def learn_vocabulary(
         column: the text column of .jsonl and .parquet files, if it has no common name.
 
     Raises:
-        ConfigError: there are no rules of that name.
+        ConfigError: there are no rules of that name, or `size` is more than a model could use.
         InputError: a file is missing, empty, binary or damaged.
         VocabularyError: the texts do not yield that many pieces, or they have too many characters for this size.
     """
+    require_number("size", size, least=1, most=MOST_PIECES)
     text_rules = TextRules.named(rules, lowercase=not cased)
     counts = count_files([Path(text) for text in texts], text_rules, column)
     longest = text_rules.max_word_characters

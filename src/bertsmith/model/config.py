@@ -101,8 +101,8 @@ class EncoderConfig:
         for name in ("initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
             require(
-                isinstance(value, int | float) and value > 0,
-                expected=f"{name} above 0",
+                isinstance(value, int | float) and 0 < value <= 1,
+                expected=f"{name} above 0 and at most 1",
                 found=repr(value),
                 fix=f"correct {name}",
             )

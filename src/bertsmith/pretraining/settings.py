@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from bertsmith.errors import nearest
 from bertsmith.pretraining.masking import LONGEST
 from bertsmith.pretraining.objectives import OBJECTIVES
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, require_limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +21,7 @@ class PretrainingDataSettings:
     """
 
     objective: str = help_field("mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()))
-    max_length: int = help_field(128, "maximum tokens per row, special tokens included")
+    max_length: int = help_field(128, "maximum tokens per row, special tokens included", most=10**6)
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
     masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict")
     max_predictions: int | None = help_field(
@@ -33,13 +33,16 @@ class PretrainingDataSettings:
     whole_word: bool = help_field(False, "mask all pieces of a word together")
     dynamic: bool = help_field(False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates")
     dupe_factor: int = help_field(
-        10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through"
+        10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through", most=10_000
     )
-    block_tokens: int = help_field(16_000_000, "tokens of consecutive documents that are shuffled together")
-    seed: int = help_field(12345, "seed of all random draws")
+    block_tokens: int = help_field(
+        16_000_000, "tokens of consecutive documents that are shuffled together", most=10**10
+    )
+    seed: int = help_field(12345, "seed of all random draws", most=2**63)
 
     def __post_init__(self) -> None:
         """Validates the values."""
+        require_limits(self)
         known = self.objective in tuple(OBJECTIVES)
         require(
             known,
@@ -135,16 +138,19 @@ class PretrainingRunSettings:
     dropout: float | None = help_field(
         None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
     )
-    rows_per_step: int = help_field(256, "rows per optimizer step")
-    tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows")
-    long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper")
+    rows_per_step: int = help_field(256, "rows per optimizer step", most=10**6)
+    tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)
+    long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper", most=10**6)
     long_share: float = help_field(0.1, "fraction of the steps with long rows")
-    micro_tokens: int = help_field(4096, "maximum tokens per micro-batch; affects memory and speed, not the result")
-    evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation")
+    micro_tokens: int = help_field(
+        4096, "maximum tokens per micro-batch; affects memory and speed, not the result", most=2**24
+    )
+    evaluation_rows: int = help_field(512, "maximum held-out rows per evaluation", most=10**7)
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
 
     def __post_init__(self) -> None:
+        require_limits(self)
         for name in ("rows_per_step", "tokens_per_step", "micro_tokens", "evaluation_rows", "long_length"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix=f"raise {name}")

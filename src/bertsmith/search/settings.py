@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, require_limits
 
 VECTORS, BY_WORDS, HYBRID = SYSTEMS = ("vectors", "bm25", "hybrid")
 DEPTH = 100  # passages that are fused or re-ranked by default, and those that recall@100 counts
@@ -46,6 +46,7 @@ class SearchSettings:
             require(
                 value in known, expected=f"{' or '.join(known)} as {name}", found=repr(value), fix="use one of them"
             )
+        require_limits(self)
         require(self.depth >= 1, expected="depth of at least 1", found=self.depth, fix="raise depth")
         require(
             self.model is not None or (self.system == BY_WORDS and self.bm25_words == "words"),

@@ -6,7 +6,7 @@ They are the options of several commands, whose help needs them; nothing here ne
 import dataclasses
 
 from bertsmith.errors import nearest
-from bertsmith.settings import help_field, require
+from bertsmith.settings import help_field, require, require_limits
 from bertsmith.text.pack import TRUNCATIONS
 
 LONG_TEXTS = (*TRUNCATIONS, "windows")
@@ -21,21 +21,22 @@ class TaskSettings:
         ConfigError: a value is invalid.
     """
 
-    max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]")
+    max_length: int = help_field(128, "maximum tokens per row, including [CLS] and [SEP]", most=10**6)
     long_text: str = help_field(
         "longest_first", "how to treat texts that are too long: longest_first, head, tail, head_tail, windows or error"
     )
-    stride: int = help_field(128, "tokens from the start of one window to the next")
+    stride: int = help_field(128, "tokens from the start of one window to the next", most=10**6)
     pooling: str = help_field("mean", "how the logits of a text's windows are pooled: mean or max")
-    max_question: int = help_field(64, "maximum tokens of a question")
-    max_answer: int = help_field(30, "maximum tokens of an answer")
-    n_best: int = help_field(20, "number of candidate answers to keep")
+    max_question: int = help_field(64, "maximum tokens of a question", most=10**6)
+    max_answer: int = help_field(30, "maximum tokens of an answer", most=10**6)
+    n_best: int = help_field(20, "number of candidate answers to keep", most=10_000)
     calibrate: bool = help_field(
         False, "classification: fit a temperature on the dev examples, for calibrated probabilities"
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
 
     def __post_init__(self) -> None:
+        require_limits(self)
         for name in ("max_length", "stride", "max_question", "max_answer", "n_best"):
             value = getattr(self, name)
             require(value >= 1, expected=f"{name} of at least 1", found=value, fix=f"raise {name}")

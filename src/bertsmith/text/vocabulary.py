@@ -4,6 +4,7 @@ The file has the format that BERT was published with: one piece per line; its id
 line end is stripped from a line; the Chinese vocabulary contains pieces that are white space.
 """
 
+import errno
 import functools
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,6 +77,8 @@ class Vocabulary:
         """
         path = Path(path)
         try:
+            if path.is_char_device():
+                raise OSError(errno.EINVAL, "a device")
             data = path.read_bytes()
         except OSError as error:
             raise InputError(

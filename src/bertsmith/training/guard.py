@@ -98,15 +98,24 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     ]
 
 
+class StepAbandoned(KeyboardInterrupt):
+    """A step was left before its end; nothing of it was applied."""
+
+
 class StopRequest:
     """Turns Ctrl-C and SIGTERM into a flag, inside a `with` block of the main thread.
 
-    A second Ctrl-C interrupts immediately. In other threads it does nothing, because Python lets only the main thread
+    After Ctrl-C the step is finished; after SIGTERM, which a cluster follows with a kill, it ends with its micro-batch.
+    A second signal interrupts immediately. In other threads it does nothing, because Python lets only the main thread
     handle signals.
+
+    Attributes:
+        requested: one of the signals came.
+        in_a_hurry: the signal was SIGTERM.
     """
 
     def __init__(self) -> None:
-        self.requested = False
+        self.requested = self.in_a_hurry = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -122,5 +131,6 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
-        self.requested = True
-        warn("stopping after this step and writing a checkpoint (interrupt again to stop immediately)")
+        self.requested, self.in_a_hurry = True, number == signal.SIGTERM
+        when = "before the end of this step" if self.in_a_hurry else "after this step"
+        warn(f"stopping {when} and writing a checkpoint (interrupt again to stop immediately)")

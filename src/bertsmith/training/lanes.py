@@ -8,7 +8,7 @@ first: it is, bit for bit, that of one thread computing them one after another (
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -66,7 +66,7 @@ class Lanes:
 
     def losses(
         self, loss: Callable[[Any], Loss], micro_batches: Sequence[Any], parameters: Sequence[nn.Parameter]
-    ) -> Iterator[Loss]:
+    ) -> Generator[Loss]:
         """The losses and sums of the micro-batches, in order; adds their gradients to those of `parameters`.
 
         Args:

@@ -19,7 +19,7 @@ from bertsmith.progress import Progress, amount, counted, quiet, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
-from bertsmith.training.guard import LossGuard, StopRequest, require_trained
+from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, require_trained
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.pace import Pace
 from bertsmith.training.run_folder import RunFolder
@@ -98,7 +98,8 @@ def train(
         ConfigError: the budget is too small for one step, the settings do not fit it, or the workload cannot select by
             `keep_best`; a new run folder is removed.
         CheckpointError: there are checkpoints, but none is usable.
-        KeyboardInterrupt: Ctrl-C or SIGTERM; the current step was finished and a checkpoint written.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written after the current step, or after SIGTERM in a
+            single process, after the step before it.
     """
     rank = rank or Rank()
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
@@ -198,7 +199,12 @@ class _Course:
                 rate = learning_rate(
                     settings.schedule, place, peak=settings.learning_rate, warmup=warmup, total=self.pace.planned
                 )
-                outcome = self._step(step, plan, rate)
+                try:
+                    outcome = self._step(step, plan, rate)
+                except StepAbandoned:
+                    if self.position.step:
+                        self._save()
+                    raise
                 if self.deadline is not None:
                     self.deadline.note(time.monotonic() - start)
                 progress.advance(1, self._note(outcome))

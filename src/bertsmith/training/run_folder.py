@@ -243,8 +243,7 @@ class RunFolder:
             CheckpointError: there are checkpoints, but none is usable.
         """
         if repair:
-            remove_partials(self.path)
-            remove_partials(self.checkpoints)
+            self._remove_leftovers()
         steps = checkpoint_steps(self.checkpoints)
         reason = ""
         for step in reversed(steps):
@@ -298,7 +297,15 @@ class RunFolder:
         """Removes checkpoints and best parameters, after the result has been written elsewhere."""
         for step in checkpoint_steps(self.checkpoints):
             _remove_checkpoint(checkpoint_folder(self.checkpoints, step))
+        self._remove_leftovers()
         self.forget_best()
+
+    def _remove_leftovers(self) -> None:
+        """Removes what a killed process left: partial files, and checkpoints that it was removing."""
+        remove_partials(self.path)
+        remove_partials(self.checkpoints)
+        for half in self.checkpoints.glob(f".step-*{PARTIAL_SUFFIX}"):  # as earlier versions named them
+            shutil.rmtree(half, ignore_errors=True)
 
     def discard(self) -> None:
         """Removes a run without a trained step, and its folder if nothing else is in it."""
@@ -379,6 +386,6 @@ def _set_aside(folder: Path) -> None:
 
 def _remove_checkpoint(folder: Path) -> None:
     """Deletes a checkpoint, renaming it first so that a crash leaves no partial checkpoint under its name."""
-    doomed = folder.with_name(f".{folder.name}{PARTIAL_SUFFIX}")
+    doomed = folder.with_name(f".{folder.name}.{os.getpid()}{PARTIAL_SUFFIX}")
     folder.rename(doomed)
     shutil.rmtree(doomed)

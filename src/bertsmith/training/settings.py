@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from bertsmith.errors import nearest
 from bertsmith.progress import counted
-from bertsmith.settings import help_field, require, to_dict
+from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.pace import Pace
 from bertsmith.training.schedule import SCHEDULES
 
@@ -24,10 +24,12 @@ class TrainSettings:
         ConfigError: a value is invalid.
     """
 
-    seed: int = help_field(1, "seed of all random draws")
-    steps: int | None = help_field(None, "budget in optimizer steps")
-    tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts")
-    minutes: float | None = help_field(None, "budget in minutes; converted to steps after a few trial steps")
+    seed: int = help_field(1, "seed of all random draws", most=2**63)
+    steps: int | None = help_field(None, "budget in optimizer steps", most=10**9)
+    tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts", most=10**15)
+    minutes: float | None = help_field(
+        None, "budget in minutes; converted to steps after a few trial steps", most=10**7
+    )
     replanned: str | None = help_field(
         None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
     )
@@ -98,6 +100,7 @@ class TrainSettings:
                 found=value,
                 fix="give a number",
             )
+        require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)
         require(

@@ -1,5 +1,6 @@
 """One optimizer step: forward and backward passes of its micro-batches, sums over ranks, clipping, update."""
 
+import contextlib
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.randomness import derive
 from bertsmith.runtime import Rank
 from bertsmith.training import distributed
-from bertsmith.training.guard import StopRequest
+from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
 from bertsmith.training.optimizer import OPTIMIZERS, Optimizer, clip, global_norm
 from bertsmith.training.settings import TrainSettings
@@ -97,15 +98,26 @@ class Trainer:
         """The detached loss and the sums of each micro-batch, in order; adds its gradients to the parameters."""
         if self._lanes is not None and len(plan.micro_batches) > 1:
             parameters = [p for p in self.workload.model.parameters() if p.requires_grad]
-            yield from self._lanes.losses(
+            results = self._lanes.losses(
                 lambda micro_batch: self.workload.loss(self.model, micro_batch), plan.micro_batches, parameters
             )
+            with contextlib.closing(results):
+                for index, result in enumerate(results, start=1):
+                    yield result
+                    if index < len(plan.micro_batches):
+                        self._leave_in_a_hurry()
             return
         for index, micro_batch in enumerate(plan.micro_batches):
+            self._leave_in_a_hurry()
             with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
                 (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
             yield loss.detach(), sums
+
+    def _leave_in_a_hurry(self) -> None:
+        """Abandons the step if a cluster is about to kill this process; several processes finish a step together."""
+        if self.stop.in_a_hurry and self.rank.count == 1:
+            raise StepAbandoned
 
     def apply(self, outcome: StepOutcome, rate: float) -> None:
         """Clips the gradients and updates the parameters."""

@@ -1,0 +1,148 @@
+"""Files and streams that no one means to give: each is one line, and none aborts the rest or hangs."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.torch import load_file, save_file
+
+from bertsmith.cli import options
+from bertsmith.cli.options import say, visible
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="files of POSIX")
+
+TEXT = "the man went to the store\n\nhe bought a man\n" * 3
+
+
+def one_line(result: tuple[int, str, str], words: str) -> None:
+    """Asserts that a command was refused in one line with these words."""
+    code, out, err = result
+    assert (code, out, err.count("\n")) == (1, "", 1), err
+    assert words in err
+
+
+def test_a_link_to_itself_is_skipped_with_a_line_and_the_rest_is_read(run, tmp_path: Path, vocabulary: Path) -> None:
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text(TEXT)
+    (texts / "b.txt").symlink_to("b.txt")
+    result = run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
+    assert result.code == 0, result.err
+    inputs = (tmp_path / "corpus" / "inputs.jsonl").read_text(encoding="utf-8")
+    assert "b.txt" in inputs + result.out
+    assert "symbolic links" in inputs + result.out
+    one_line(run("vocab", texts / "b.txt", "--out", tmp_path / "v.txt"), "b.txt")
+
+
+def test_folders_may_be_a_thousand_deep(run, tmp_path: Path, vocabulary: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    here = os.open(".", os.O_RDONLY)
+    for _ in range(1000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    file = os.open("a.txt", os.O_WRONLY | os.O_CREAT, dir_fd=here)
+    os.write(file, TEXT.encode())
+    os.close(file)
+    os.close(here)
+    result = run("corpus", "d", "--vocab", vocabulary, "--out", "corpus", "--workers", 1)
+    subprocess.run(["rm", "-r", "d"], check=True)  # too deep for Python's rmtree, which would warn
+    assert result.code == 0, result.err
+
+
+@pytest.mark.parametrize("typed", ["tokenize --vocab {v}", "fill --model {m} -", "embed - --model {m} --out x.npy"])
+def test_a_closed_stdin_is_one_line(model: Path, vocabulary: Path, typed: str, tmp_path: Path) -> None:
+    command = f"{sys.executable} -m bertsmith {typed.format(v=vocabulary, m=model)} <&-"
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path)
+    one_line((found.returncode, found.stdout, found.stderr), "it is closed")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_a_configuration_that_never_ends_or_begins_is_refused(run, model: Path, tmp_path: Path, kind: str) -> None:
+    place = tmp_path / "config.json"
+    if kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to("/dev/zero")
+    one_line(run("check", tmp_path, "--config", place), "a device or a pipe")
+    (model / "config.json").unlink()
+    place.rename(model / "config.json")
+    one_line(run("fill", "--model", model, "the [MASK]"), "a device or a pipe")
+
+
+def test_a_device_is_no_vocabulary(run) -> None:
+    one_line(run("tokenize", "--vocab", "/dev/zero", stdin=b"x\n"), "a device")
+
+
+def test_a_name_with_nul_in_a_file_is_one_line(run, model: Path) -> None:
+    tensors = load_file(model / "model.safetensors")
+    save_file(tensors, model / "a.safetensors")
+    (model / "model.safetensors").unlink()
+    (model / "bertsmith.json").unlink()
+    index = {"weight_map": dict.fromkeys(tensors, "a\0.safetensors")}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    one_line(run("fill", "--model", model, "the [MASK]"), "NUL")
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
+def test_two_columns_of_one_name_are_refused_wherever_a_table_is_read(run, model, tmp_path, ending) -> None:
+    path = tmp_path / f"table{ending}"
+    if ending == ".parquet":
+        column = pa.array(["the man"])
+        pq.write_table(pa.Table.from_arrays([column, column, pa.array(["a"])], names=["text", "text", "label"]), path)
+    else:
+        cell = "\t" if ending == ".tsv" else ","
+        path.write_text("".join(f"{cell.join(row)}\n" for row in (["text", "text", "label"], ["the", "man", "a"])))
+    commands = [
+        ("embed", path, "--model", model, "--out", tmp_path / "x.npy"),
+        ("finetune", "--model", model, "--task", "classification", "--train", path, "--out", tmp_path / "run"),
+        ("search", path, "--model", model, "--query", "man"),
+    ]
+    if ending == ".parquet":
+        commands.append(("vocab", path, "--size", 40, "--out", tmp_path / "v.txt"))
+    for command in commands:
+        result = run(*command)
+        assert result.code == 1, command
+        last = result.err.splitlines()[-1]
+        assert "'text' twice" in last or "two columns named 'text'" in last, last
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_escapes_in_a_text_are_shown_at_a_terminal_and_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "red \x1b[31m, title \x1b]0;x\x07, csi \x9b2J, back \r, tab\t."
+    assert visible(text) == r"red \x1b[31m, title \x1b]0;x\x07, csi \x9b2J, back \x0d, tab" + "\t."
+    for stream, shown in ((Terminal(), visible(text)), (io.StringIO(), text)):
+        monkeypatch.setattr(sys, "stdout", stream)
+        say(text)
+        assert stream.getvalue() == f"{shown}\n"
+
+
+def test_search_shows_the_escapes_of_a_passage(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "passages.txt").write_text("the \x1b[2Jman\nhe bought\n")
+    said: list[str] = []
+    monkeypatch.setattr("bertsmith.cli.search.say", lambda line: said.append(visible(line)))
+    result = run("search", tmp_path / "passages.txt", "--bm25", "--query", "bought")
+    assert result.code == 0, result.err
+    assert said, "every line with a text goes through one function"
+    assert options.say is say
+
+
+def test_an_output_folder_that_is_a_link_to_itself_is_one_line(run, tmp_path: Path, vocabulary: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT)
+    (tmp_path / "loop").symlink_to("loop")
+    result = run("corpus", tmp_path / "a.txt", "--vocab", vocabulary, "--out", tmp_path / "loop")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    one_line(run("vocab", tmp_path / "loop", "--out", tmp_path / "v.txt"), "loop")

@@ -1,0 +1,106 @@
+"""Numbers that cannot mean anything are refused at once, before anything is read."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from bertsmith.errors import ConfigError
+from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.model.config import BertConfig
+from bertsmith.pretraining.run import PretrainingRunSettings
+from bertsmith.pretraining.settings import PretrainingDataSettings
+from bertsmith.search.settings import SearchSettings
+from bertsmith.settings import help_field, require_limits
+from bertsmith.tasks.task import TaskSettings
+from bertsmith.training.settings import TrainSettings
+
+# Whole command lines; none of the files exists, so a command that reads first fails with another message.
+ABSURD = {
+    "vocab absent --out v.txt --size 100000000": "size of at most 5,000,000; found 100,000,000",
+    "vocab absent --out v.txt --size 0": "size of at least 1; found 0",
+    "pretrain corpus --out run --size tiny --steps 1 --rows-per-step 1000000000": "rows_per_step of at most 1,000,000",
+    "pretrain corpus --out run --size tiny --steps 1 --micro-tokens 1000000000000": "micro_tokens of at most",
+    "pretrain corpus --out run --size tiny --steps 1 --dupe-factor 1000000000": "dupe_factor of at most 10,000",
+    "pretrain corpus --out run --size tiny --steps 1 --max-length 1000000000": "max_length of at most 1,000,000",
+    "pretrain corpus --out run --size tiny --steps 1000000000000000": "steps of at most 1,000,000,000",
+    "pretrain corpus --out run --size tiny --minutes 1e300": "minutes of at most 10,000,000",
+    "pretrain corpus --out run --size tiny --minutes nan": "minutes",
+    "finetune --model absent --task spam --out run --epochs 1e18": "epochs of at most 10,000",
+    "finetune --model absent --task spam --out run --batch-size 1000000000000": "batch_size of at most 1,000,000",
+    "finetune --model absent --task spam --out run --max-length 1000000000": "max_length of at most 1,000,000",
+    "demo --minutes 1e300 --out run": "at most 10,000,000",
+    "demo --minutes nan --out run": "a finite number of minutes",
+    "search texts --model absent --query q --bm25 --k1 inf": "",
+    "quantize --model absent --data absent --limit nan": "--limit",
+    "convert absent new --to google --limit inf": "a finite limit of at least 0; found inf",
+    "corpus texts --vocab vocab.txt --out new --workers 1000000": "workers of at most 1,024",
+}
+
+
+@pytest.mark.parametrize("typed", ABSURD)
+def test_an_absurd_number_is_refused_at_once_in_one_line(
+    run, vocabulary: Path, tmp_path: Path, typed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_text("the man\n")
+    before = sorted(tmp_path.rglob("*"))
+    result = run(*typed.split())
+    assert result.code in (1, 2)
+    assert (result.out, result.err.count("\n")) == ("", 1)
+    assert ABSURD[typed] in result.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["layer_norm_eps", "initializer_range"])
+@pytest.mark.parametrize("value", [math.inf, math.nan, 0.0, -1e-12, 2.0])
+def test_a_configuration_with_an_impossible_number_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{name} above 0 and at most 1"):
+        BertConfig(**{name: value})
+
+
+def test_a_model_with_an_infinite_epsilon_is_refused(run, model: Path) -> None:
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    (model / "config.json").write_text(json.dumps(config | {"layer_norm_eps": math.inf}), encoding="utf-8")
+    result = run("fill", "--model", model, "the [MASK]")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "layer_norm_eps" in result.err
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        TrainSettings(steps=1),
+        FinetuningSettings(),
+        TaskSettings(),
+        PretrainingDataSettings(),
+        PretrainingRunSettings(size="tiny"),
+        SearchSettings(model="m"),
+    ],
+    ids=lambda settings: type(settings).__name__,
+)
+def test_no_number_of_any_setting_is_infinite(settings: object) -> None:
+    assert dataclasses.is_dataclass(settings)
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if isinstance(value, float):
+            for wrong in (math.inf, math.nan):
+                with pytest.raises(ConfigError):
+                    dataclasses.replace(settings, **{field.name: wrong})  # type: ignore[type-var]
+
+
+def test_the_limit_of_a_field_is_included() -> None:
+    @dataclasses.dataclass
+    class Settings:
+        rows: int | None = help_field(None, "rows", most=10)
+        on: bool = help_field(True, "a switch", most=0)
+
+        def __post_init__(self) -> None:
+            require_limits(self)
+
+    assert Settings(rows=10).rows == 10
+    with pytest.raises(ConfigError, match="rows of at most 10; found 11; lower it"):
+        Settings(rows=11)
