@@ -2,17 +2,19 @@
 
     python benchmarks/pretraining_gain.py --model RUN --task sst-2=TRAIN,DEV [--task ...] [--arm NAME=MODEL ...]
 
-All arms have the same shape, vocabulary, recipe and examples; only the initial parameters differ. `--arm` adds others,
-such as a model with continued pre-training on text of the task, or one that was first fine-tuned on a related task.
-With few labels there are more epochs (at most 20), so that there are enough steps. All arms get the same number, and
-the bias-corrected optimizer that short runs need (Mosbach et al., 2021). 0 means all labels (up to --most). The result
-is a table and a curve with standard deviations over seeds. Tasks may be run one by one; the result file keeps the
-others.
+All arms have the same shape, vocabulary, recipe and examples; only the initial parameters differ. `--intermediate
+TASK=TRAIN,DEV` adds the pre-trained model after fine-tuning on another task with all its labels (at most --most): its
+encoder starts the task, with a new head. `--arm` adds models that exist, such as one with continued pre-training on
+text of the task. With few labels there are more epochs (at most 20), so that there are enough steps. All arms get the
+same number, and the bias-corrected optimizer that short runs need (Mosbach et al., 2021). 0 means all labels (up to
+--most). The result is a table and a curve with standard deviations over seeds. Tasks may be run one by one; the result
+file keeps the others.
 """
 
 import argparse
 import json
 import re
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.files import read_json
+from bertsmith.finetuning.finished_run import MODEL_FOLDER
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.uncertainty import spread
@@ -44,14 +47,49 @@ def main() -> None:
     name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
     command = {key: _without_folders(str(value)) for key, value in vars(options).items()}
     arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": ""}
+    with tempfile.TemporaryDirectory() as folder:
+        for number, given in enumerate(options.intermediate):
+            task, form, files = _parts(given)
+            if task in {_parts(other)[0] for other in options.task}:
+                sys.exit(f"expected an intermediate task that is not measured; found {task}; name another one")
+            arms[f"first fine-tuned on {task}"] = _intermediate(form, files, options, Path(folder) / str(number))
+        _measure(options, arms, name, described, command)
+
+
+def _measure(
+    options: argparse.Namespace, arms: dict[str, str], name: str, described: dict[str, Any], command: dict[str, str]
+) -> None:
+    """Runs all arms on every task and writes the results after each."""
     for given in options.task:
-        title, files = given.split("=", 1)
-        task, _, form = title.partition(":")
-        rows = _curve(task_name(form or task), files.split(","), options, arms)
+        task, form, files = _parts(given)
+        rows = _curve(form, files, options, arms)
         path = RESULTS / f"{name}.json"
         before = read_json(path)["tasks"] if path.exists() else {}
         write_result(name, {"machine": described, "tasks": {**before, task: {"command": command, "rows": rows}}})
         _draw(rows, list(arms), task, RESULTS / f"{name}_{task}.svg")
+
+
+def _parts(given: str) -> tuple[str, str, list[str]]:
+    """The name of a task, its format, and its files, from NAME=TRAIN,DEV or NAME:FORM=TRAIN,DEV."""
+    title, files = given.split("=", 1)
+    task, _, form = title.partition(":")
+    return task, task_name(form or task), files.split(",")
+
+
+def _intermediate(task: str, files: list[str], options: argparse.Namespace, path: Path) -> str:
+    """The pre-trained model after fine-tuning on all labels of another task; the folder of its model."""
+    with quiet():
+        train = read_examples(task, Path(files[0]), training=True).examples
+        dev = read_examples(task, Path(files[1])).examples[: options.dev]
+        order = generator(0, "labels of the curve").permutation(len(train))[: options.most]
+        chosen = [train[index] for index in sorted(order.tolist())]
+        spec = spec_for(task, train, default_settings(task))
+        recipe = RecipeSettings(learning_rate=options.rate, bias_correction=True, epsilon=1e-8)
+        settings = FinetuningSettings(epochs=options.epochs, dropout=0.1)
+        job = FinetuningJob.prepare(options.model, spec, TaskData(train=chosen, dev=dev), settings, recipe)
+        found = job.train_once(path, seed=1)
+    print("intermediate", task, json.dumps({"labels": len(chosen), "scores": found.scores}), flush=True)
+    return str(path / MODEL_FOLDER)
 
 
 def _without_folders(text: str) -> str:
@@ -128,6 +166,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", required=True, help="a model that was pre-trained here")
     parser.add_argument("--arm", action="append", default=[], help="NAME=MODEL; may be repeated")
+    parser.add_argument("--intermediate", action="append", default=[], help="as --task; may be repeated")
     parser.add_argument(
         "--task",
         action="append",

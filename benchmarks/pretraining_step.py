@@ -18,6 +18,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import numpy as np
 import torch
 from harness import interleave, machine, machine_label, ratio_summary, write_result
+from random_documents import PIECES, RATE, RandomDocuments, our_step, published_shape
 from torch import Tensor
 from transformers import BertConfig as PeerConfig
 from transformers import BertForPreTraining as PeerModel
@@ -32,46 +33,10 @@ from bertsmith.pretraining.stream import PretrainingStream, Rows
 from bertsmith.pretraining.targets import Targets
 from bertsmith.pretraining.workload import Pretraining
 from bertsmith.runtime import Runtime, choose
-from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.optimizer import BertAdam, clip, global_norm
+from bertsmith.training.optimizer import BertAdam
 
-PIECES = 30522
-RATE = 1e-4
 CONFIG = BertConfig.named("base", vocab_size=PIECES)
 DATA = PretrainingDataSettings(max_length=128, short_sequence_probability=0.0, seed=1)
-
-
-class RandomDocuments:
-    """A corpus of random pieces.
-
-    Args:
-        sentences: sentences per document.
-        tokens: median tokens per sentence; lengths are log-normal, approximately like those of real sentences.
-    """
-
-    def __init__(self, documents: int, sentences: int, tokens: float) -> None:
-        rng = np.random.default_rng(0)
-        lengths = np.ceil(tokens * rng.lognormal(0, 0.7, size=(documents, sentences))).astype(np.int64)
-        self._edges = [np.concatenate([[0], np.cumsum(row)]) for row in lengths]
-        self._tokens = [rng.integers(999, PIECES, size=edges[-1]).astype(np.uint16) for edges in self._edges]
-
-    @property
-    def num_documents(self) -> int:
-        """As the protocol says."""
-        return len(self._edges)
-
-    @property
-    def document_lengths(self) -> np.ndarray:
-        """As the protocol says."""
-        return np.array([edges[-1] for edges in self._edges])
-
-    def document_tokens(self, index: int) -> np.ndarray:
-        """As the protocol says."""
-        return self._tokens[index]
-
-    def document_sentences(self, index: int) -> np.ndarray:
-        """As the protocol says."""
-        return self._edges[index]
 
 
 CASES = {
@@ -81,32 +46,7 @@ CASES = {
 }
 
 
-def published_shape() -> Vocabulary:
-    """A vocabulary with the size and special ids of the published one."""
-    pieces = [f"p{number}" for number in range(PIECES)]
-    for number, piece in {0: "[PAD]", 100: "[UNK]", 101: "[CLS]", 102: "[SEP]", 103: "[MASK]"}.items():
-        pieces[number] = piece
-    return Vocabulary(pieces)
-
-
 VOCABULARY = published_shape()
-
-
-def our_step(task: Pretraining, optimizer: BertAdam) -> Callable[[], float]:
-    """A function that runs one of our steps, including data preparation, and returns its loss."""
-
-    def step() -> float:
-        optimizer.clear_gradients()
-        total = torch.zeros(())
-        for micro_batch in task.plan(0, 0, 1).micro_batches:
-            loss, _ = task.loss(task.model, micro_batch)
-            loss.backward()
-            total += loss.detach()
-        clip(optimizer.gradients(), global_norm(optimizer.gradients()).item(), 1.0)
-        optimizer.step(RATE)
-        return total.item()
-
-    return step
 
 
 def padded(rows: Rows, masked: Targets) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith import ask_document, load, rank_sentences
+from bertsmith import CutWarning, ask_document, load, rank_sentences
 from bertsmith.inference.predictor import Predictor
 from bertsmith.tasks.span import AnswerPrediction
 from cli.test_predicting import write_model
@@ -151,6 +151,19 @@ def test_sentences_are_ranked_by_the_label_that_is_named(run, tmp_path: Path) ->
     assert lines[1].split()[:2] == [f"{found[0]['probability']:.4f}", str(found[0]["sentence"])]
     assert lines[1].endswith(found[0]["text"])
     assert len(lines) == 3
+
+
+def test_a_sentence_that_is_truncated_is_reported_wherever_it_ranks(run, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "single")
+    text = f"The film was good.\n{'Bert was ' * 30}great.\nBad film.\n"
+    (tmp_path / "article.txt").write_text(text, encoding="utf-8")
+    result = run("rank", model, tmp_path / "article.txt", "--label", "positive", "--top", 1)
+    assert (result.code, len(result.out.splitlines())) == (0, 2)
+    lost = 62 - (32 - 2)  # the pieces of the long sentence, without those that fit
+    assert result.err.splitlines()[-1] == f"bertsmith: truncated: 1 sentence of 3, {lost} tokens in all"
+    with pytest.warns(CutWarning, match="1, 32 tokens in all"):
+        found = rank_sentences(model, tmp_path / "article.txt", "positive", top=1)
+    assert len(found) == 1
 
 
 def test_the_layout_of_an_article_can_be_named(run, tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json
 from bertsmith.finetuning.finished_run import table_cells
@@ -81,8 +83,6 @@ def test_the_top_layers_can_be_re_initialized(tmp_path: Path) -> None:
     settings = dataclasses.replace(SETTINGS, reinit_layers=1, epochs=0.5)
     recipe = RecipeSettings(learning_rate=1e-9, weight_decay=0.0, warmup_share=0.0)
     FinetuningJob.prepare(base, SPECS["single"], data, settings, recipe).train_once(tmp_path / "run", 1)
-    from bertsmith.checkpoints.load import load_any
-
     first, after = load_any(base).tensors, load_any(tmp_path / "run" / "model").tensors
     moved = {name for name in after if name in first and float((after[name] - first[name]).abs().max()) > 1e-3}
     weights = {name for name in first if name.startswith(("bert.layers.1.", "bert.pooler.")) and "norm" not in name}
@@ -399,3 +399,25 @@ def test_a_search_and_its_run_say_everything_once(tmp_path: Path, capsys: pytest
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert any("max_length reduced" in line for line in said)
     assert len(said) == len(set(said)), said
+
+
+@pytest.mark.parametrize("kind", ["single", "pair", "tags"])
+def test_a_model_of_another_task_lends_its_encoder_and_gets_a_new_head(kind: str, tmp_path: Path) -> None:
+    """Also where the head of the earlier task has the shape of the new one."""
+    recipe = RecipeSettings(learning_rate=1e-9, weight_decay=0.0, warmup_share=0.0)
+
+    def job(base: Path | str, kind: str) -> FinetuningJob:
+        data = TaskData(train=examples_of(kind, 16), dev=examples_of(kind, 8, seed=1))
+        return FinetuningJob.prepare(base, SPECS[kind], data, dataclasses.replace(SETTINGS, epochs=1), recipe)
+
+    first = job(write_base_model(tmp_path / "base"), "single")
+    assert "in place of" not in first.lines()[0]
+    first.train_once(tmp_path / "first", seed=1)
+    second = job(tmp_path / "first", kind)
+    assert "new parameters on top, in place of the base model's head for sentiment" in second.lines()[0]
+    second.train_once(tmp_path / "second", seed=2)
+    before, after = (load_any(tmp_path / name / "model").tensors for name in ("first", "second"))
+    body = [name for name in before if name.startswith("bert.layers.")]
+    assert body
+    assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in body)
+    assert not torch.equal(before["classifier.weight"], after["classifier.weight"])

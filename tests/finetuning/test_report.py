@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.cli.pretraining import report as report_command
 from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import ConfigError, InputError, RunError
@@ -21,8 +23,9 @@ from bertsmith.metrics.entities import entity_scores
 from bertsmith.metrics.uncertainty import paired_test, spread
 from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData
+from bertsmith.training.run_folder import RunFolder
 from reports.page import Page
-from tasks.task_samples import SPECS, examples_of, write_base_model
+from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
 from training.toy import ToyWorkload, toy_run
 
 Line = dict[str, Any]
@@ -532,3 +535,53 @@ def test_a_real_fine_tuning_has_a_page(kind: str, tmp_path: Path) -> None:
     said: list[str] = []
     write_finetuning_report([tmp_path / "run", tmp_path / "run"], tmp_path / "both.html", on_line=said.append)
     assert "within noise: 12 examples" in said[0]
+
+
+def test_the_cost_of_pretraining_is_next_to_that_of_fine_tuning(tmp_path: Path) -> None:
+    before = RunFolder.create(tmp_path / "before", {"task": "pretraining"})
+    before.log({"kind": "train", "step": 1200, "seconds": 90.0})
+    info = ModelMetadata.from_dict({"task": "pretraining", "steps": 1200, "tokens": 98_304})
+    save_pretrained(str(before.model), untrained(CONFIG, 0), TOKENIZER, info)
+    settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", device="cpu")
+
+    def tuned(base: Path, kind: str, out: str) -> list[list[str]]:
+        data = TaskData(train=examples_of(kind, 16), dev=examples_of(kind, 12, seed=1))
+        finetune(str(base), SPECS[kind], data, tmp_path / out, settings, RecipeSettings(), seeds=2)
+        return next(one for one in tables_of(write_finetuning_report([tmp_path / out])) if one[0][0] == "stage")
+
+    header, first, best, every = tuned(before.path, "single", "run")
+    record = json.loads((tmp_path / "run" / "report.json").read_text(encoding="utf-8"))
+    assert record["pretraining"] == {"steps": 1200, "tokens": 98_304, "seconds": 90.0}
+    tokens = [one["tokens"] for one in record["runs"]]
+    chosen = next(one for one in record["runs"] if one["folder"] == record["best"])
+    assert header == ["stage", "steps", "tokens", "time"]
+    assert first == ["pre-training", "1,200", "98,304", "1 min 30 s"]
+    assert best[:3] == ["fine-tuning, the best training", str(chosen["steps"]), f"{chosen['tokens']:,}"]
+    assert every[:3] == ["fine-tuning, all of 2 trainings", "4", f"{sum(tokens):,}"]
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "| | steps | tokens |\n|---|---|---|\n| pre-training | 1,200 | 98,304 |\n| fine-tuning | 2 | " in card
+    assert f"read {chosen['tokens'] / 98_304:.3g} times as many tokens" in card
+    assert card.count("98,304") == 1, "once, in the table"
+
+    _, again, *_ = tuned(tmp_path / "run", "tags", "second")
+    assert again == ["pre-training", "1,200", "98,304", "–"], "a task in between does not hide it"
+
+
+def test_a_cost_that_is_not_recorded_is_said_to_be(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=())
+    settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", device="cpu")
+    finetune(base, SPECS["single"], data, tmp_path / "run", settings, RecipeSettings(), seeds=1)
+    card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    assert "| pre-training | not recorded | not recorded |" in card
+    rows = next(one for one in tables_of(write_finetuning_report([tmp_path / "run"])) if one[0][0] == "stage")
+    assert rows[1] == ["pre-training", "–", "–", "–"]
+    older = write_run(tmp_path / "older", "classification", some_labels(30, 0.8))
+    both = next(
+        one for one in tables_of(write_finetuning_report([older], tmp_path / "older.html")) if one[0][0] == "stage"
+    )
+    assert [row[0] for row in both[1:]] == [
+        "pre-training",
+        "fine-tuning, the best training",
+        "fine-tuning, all of 2 trainings",
+    ]

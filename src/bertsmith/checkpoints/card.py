@@ -77,6 +77,7 @@ def write_card(
         _what(config, tensors, tokenizer, metadata),
         *_scores(metadata),
         *_training(metadata),
+        *_cost(metadata),
         _use(config, tensors, metadata, library),
         f"{_UNKNOWN}\n\n"
         "The licence, the language, what the model should and should not be used for, and who would be harmed by its "
@@ -176,15 +177,30 @@ def _scores(metadata: ModelMetadata) -> Iterator[str]:
 def _training(metadata: ModelMetadata) -> Iterator[str]:
     told = {name: value for name, value in metadata.training.items() if name != "collapsed"}
     known = [f"- {name.replace('_', ' ')}: {_plain(value)}" for name, value in told.items()]
-    known += [
-        f"- {name}: {count:,}"
-        for name, count in (("steps", metadata.steps), ("tokens", metadata.tokens))
-        if isinstance(count, int)
-    ]
+    if metadata.spec is None:  # those of a fine-tuned model are in the table of costs
+        pretraining = (("steps", metadata.steps), ("tokens", metadata.tokens))
+        known += [f"- {name}: {count:,}" for name, count in pretraining if isinstance(count, int)]
     known += [f"- objective: {metadata.objective}"] if metadata.objective else []
     known += [f"- {name.replace('_', ' ')}: `{value}`" for name, value in metadata.trained_on.items()]
     if known:
         yield "## Training\n\n" + "\n".join(known)
+
+
+def _cost(metadata: ModelMetadata) -> Iterator[str]:
+    """What pre-training and fine-tuning cost, side by side; nothing where the cost of fine-tuning is not known.
+
+    In steps and tokens, which depend on the data and the settings alone; seconds are in the report of the run.
+    """
+    steps, tokens = metadata.training.get("steps"), metadata.training.get("tokens")
+    if metadata.spec is None or not isinstance(steps, int) or not isinstance(tokens, int):
+        return
+    before = metadata.steps, metadata.tokens
+    counts = [f"{count:,}" if isinstance(count, int) else "not recorded" for count in before]
+    rows = [f"| pre-training | {counts[0]} | {counts[1]} |", f"| fine-tuning | {steps:,} | {tokens:,} |"]
+    text = "\n".join(("## Cost", "", "| | steps | tokens |", "|---|---|---|", *rows))
+    if isinstance(metadata.tokens, int) and metadata.tokens:
+        text += f"\n\nFine-tuning read {tokens / metadata.tokens:.3g} times as many tokens as pre-training."
+    yield text
 
 
 def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:

@@ -38,8 +38,8 @@ class ModelMetadata:
         own_head: the name of the user's head, if it has one.
         trained_on: digests of the data.
         training: settings and results of the training, for people to read.
-        steps: optimizer steps of pre-training.
-        tokens: tokens of pre-training.
+        steps: optimizer steps of pre-training; in a fine-tuned model, those of its base model.
+        tokens: tokens of pre-training, likewise.
         scores: on held-out documents or dev examples.
         text_rules: the settings besides the vocabulary that determine the ids of a text.
         architecture: the class of `transformers` in a model of another tool.

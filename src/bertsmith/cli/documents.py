@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from bertsmith.cli.options import DeviceOption, JsonOption, PrecisionOption, print_json, print_table
+from bertsmith.progress import counted
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint or hub id")]
 
@@ -62,10 +63,13 @@ def rank(
     """
     from bertsmith.library.documents import rank_sentences
 
-    found = rank_sentences(model, file, label, top=top, form=form, device=device, precision=precision)
+    found = rank_sentences(model, file, label, form=form, device=device, precision=precision)
     if json:
-        for one in found:
+        for one in found[:top]:
             print_json(one.to_dict())
-        return
-    rows = [(f"{one.probability:.4f}", one.sentence, one.text) for one in found]
-    print_table(("probability", "number", "sentence"), rows)
+    else:
+        rows = [(f"{one.probability:.4f}", one.sentence, one.text) for one in found[:top]]
+        print_table(("probability", "number", "sentence"), rows)
+    if cut := [one.cut_tokens for one in found if one.cut_tokens]:
+        told = f"{counted(len(cut), 'sentence')} of {len(found):,}, {counted(sum(cut), 'token')} in all"
+        typer.echo(f"bertsmith: truncated: {told}", err=True)

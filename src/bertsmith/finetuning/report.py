@@ -65,6 +65,7 @@ def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> st
         found = details(run.report["kind"], run.spec, run.lines)
         found = _trials(run) + found
         parts.append(html.heading(run.name) + found if several and found else found)
+    parts.append(_costs(shown))
     records = [run.record for run in shown]
     for title, values in (
         ("Training", [_facts(run) for run in shown]),
@@ -107,6 +108,29 @@ def _facts(run: FinishedRun) -> dict[str, Any]:
             f"{counted(one['tokens'], 'token')}, {duration(one['seconds'])}{again}"
         )
     return facts
+
+
+def _costs(shown: Sequence[FinishedRun]) -> str:
+    """What pre-training and fine-tuning cost in each run, side by side; a cost that is not recorded is a dash."""
+    rows = []
+    for run in shown:
+        best = next(one for one in run.report["runs"] if one["folder"] == run.report["best"])
+        trainings = counted(len(run.report["runs"]), "training")
+        costs: list[tuple[str, dict[str, Any]]] = [
+            ("pre-training", run.report.get("pretraining", {})),  # missing in older reports
+            ("fine-tuning, the best training", best),
+        ]
+        if len(run.report["runs"]) > 1:
+            names = ("steps", "tokens", "seconds")
+            total = {name: sum(one[name] for one in run.report["runs"]) for name in names}
+            costs.append((f"fine-tuning, all of {trainings}", total))
+        for stage, cost in costs:
+            seconds = cost.get("seconds")
+            numbers = [html.cell(cost.get("steps")), html.cell(cost.get("tokens"))]
+            rows.append([run.name, stage, *numbers, "–" if seconds is None else duration(seconds)])
+    several = len(shown) > 1
+    header = ["run", "stage", "steps", "tokens", "time"]
+    return html.section("Cost", html.table([row if several else row[1:] for row in rows], header[not several :]))
 
 
 def _trials(run: FinishedRun) -> str:

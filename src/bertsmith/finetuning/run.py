@@ -167,6 +167,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
+        "pretraining": job.pretraining_cost(),
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
     if all(result.collapsed for result in results):

@@ -37,7 +37,7 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
 
@@ -155,8 +155,10 @@ class FinetuningJob:
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
         steps = counted(self.training.steps, "step")
+        before = self.folder.metadata.spec
         lines = [
             f"{self.task.spec.name}: {examples}, {steps}; {added:,} new parameters on top"
+            + (f", in place of the base model's head for {before.get('name', 'another task')}" if before else "")
             + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
         ]
         for split, features in (("train", self.train), ("dev", self.dev)):
@@ -191,6 +193,23 @@ class FinetuningJob:
                 gold = b"" if features.targets is None else features.targets.tobytes()
                 found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
         return found
+
+    def pretraining_cost(self) -> dict[str, float]:
+        """What the pre-training of the base model cost: "steps" and "tokens", and "seconds" if its run is here.
+
+        A cost that is not recorded is left out.
+        """
+        metadata, place = self.folder.metadata, self.folder.path
+        cost: dict[str, float] = {
+            name: value
+            for name, value in (("steps", metadata.steps), ("tokens", metadata.tokens))
+            if isinstance(value, int)
+        }
+        if metadata.task == "pretraining" and place.name == MODEL_FOLDER and (place.parent / SETTINGS_FILE).is_file():
+            seconds = [line.get("seconds") for line in RunFolder.open(place.parent).metrics("train")]
+            if seconds and isinstance(seconds[-1], int | float):
+                cost["seconds"] = round(seconds[-1], 3)
+        return cost
 
     def train_once(
         self,
@@ -286,6 +305,8 @@ class FinetuningJob:
                 "tokens": result.tokens,
                 **({"collapsed": True} if result.collapsed else {}),
             },
+            steps=self.folder.metadata.steps,
+            tokens=self.folder.metadata.tokens,
             scores=dict(result.scores),
         )
         parts = (self.head.saved_part, *(("pooler",) if self.head.pooled else ()))

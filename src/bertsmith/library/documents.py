@@ -1,7 +1,6 @@
 """Whole documents: answers to questions with their places in the file, and sentences ranked by a label."""
 
 import dataclasses
-import heapq
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -164,11 +163,13 @@ class RankedSentence:
         sentence: its number in the document, from 1.
         text: the sentence.
         probability: of the label.
+        cut_tokens: tokens cut from the sentence because it is too long for the model.
     """
 
     sentence: int
     text: str
     probability: float
+    cut_tokens: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -213,31 +214,27 @@ def rank_sentences(
         )
     place = _place_of(label, spec.labels)
 
-    def ranked() -> Iterator[RankedSentence]:
-        for number, (example, answer) in enumerate(predictor.stream(_sentences(Path(file), settings)), start=1):
-            assert isinstance(example, TextExample)
-            assert isinstance(answer, LabelPrediction)
-            cut.append(answer.cut_tokens)
-            yield RankedSentence(sentence=number, text=example.first, probability=answer.probabilities[place])
-
-    cut: list[int] = []
-    if top is None:
-        found = sorted(ranked(), key=_by_probability)
-    else:
-        found = heapq.nsmallest(top, ranked(), key=_by_probability)
+    found = []
+    for number, (example, answer) in enumerate(predictor.stream(_sentences(Path(file), settings)), start=1):
+        assert isinstance(example, TextExample)
+        assert isinstance(answer, LabelPrediction)
+        found.append(
+            RankedSentence(
+                sentence=number,
+                text=example.first,
+                probability=answer.probabilities[place],
+                cut_tokens=answer.cut_tokens,
+            )
+        )
     if not found:
         raise InputError(expected=f"sentences in '{file}'", found="none", fix="name a file with text")
-    warn_cut(*cut_counts(cut))
-    return found
+    warn_cut(*cut_counts(one.cut_tokens for one in found))
+    return sorted(found, key=lambda one: -one.probability)[:top]
 
 
 def _sentences(path: Path, settings: ReadingSettings) -> Iterator[TextExample]:
     for number, sentence in enumerate(read_sentences(path, settings), start=1):
         yield TextExample(id=str(number), first=sentence, place=f"sentence {number:,} of '{path}'")
-
-
-def _by_probability(one: RankedSentence) -> tuple[float, int]:
-    return -one.probability, one.sentence
 
 
 def _place_of(label: str | None, labels: Sequence[str]) -> int:
