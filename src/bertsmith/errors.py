@@ -8,6 +8,7 @@
     ├── VocabularyError    a vocabulary that is incomplete, has duplicate pieces, or is the wrong one
     ├── CorpusError        a corpus folder that is damaged or does not match its use
     ├── CheckpointError    model weights that are damaged, missing or of the wrong shape
+    │   └── NotFiniteError a model that computes NaN or infinity instead of numbers
     ├── RunError           a run folder that exists, is missing, or was created with other settings
     └── TrainingError      training that cannot continue: NaN, disk full
 
@@ -51,6 +52,23 @@ class CorpusError(BertsmithError):
 
 class CheckpointError(BertsmithError):
     """Model weights are damaged, missing, or do not match the shape of the model."""
+
+
+class NotFiniteError(CheckpointError):
+    """A model computed NaN or infinity, so there is no answer.
+
+    Args:
+        index: of the text that it was computed for, counted from 0.
+        place: what the message calls that text; by default it is counted from 1.
+    """
+
+    def __init__(self, index: int, place: str = "") -> None:
+        self.index = index
+        super().__init__(
+            expected=f"numbers from the model for {place or f'text {index + 1}'}",
+            found="NaN or infinity",
+            fix="use --precision fp32 if it was lower; else the weights are damaged or too large, so use another model",
+        )
 
 
 class RunError(BertsmithError):

@@ -83,11 +83,14 @@ class Client:
             messages.append(message)
 
         await self.app(scope, receive, send)
-        assert [message["type"] for message in messages] == ["http.response.start", "http.response.body"]
-        start, body = messages
+        start, *parts = messages
+        assert start["type"] == "http.response.start"
+        assert {part["type"] for part in parts} == {"http.response.body"}
+        assert [part.get("more_body", False) for part in parts] == [True] * (len(parts) - 1) + [False]
+        body = b"".join(part["body"] for part in parts)
         names = [name.decode() for name, _ in start["headers"]]
         assert len(set(names)) == len(names), "no header comes twice"
-        return Reply(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body["body"])
+        return Reply(start["status"], {name.decode(): value.decode() for name, value in start["headers"]}, body)
 
     async def get(self, path: str, headers: dict[str, str] | None = None) -> Reply:
         return await self.send("GET", path, headers=headers)

@@ -1,6 +1,7 @@
 """Any invalid request gets a one-sentence refusal, and the server continues."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -213,19 +214,84 @@ def test_json_may_be_called_by_its_other_names(models: dict[str, Model], kind: s
     assert serve(models, script).status == 200
 
 
+def packed(value: Any) -> bytes:
+    return gzip.compress(json.dumps(value).encode())
+
+
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("name", ["gzip", "GZIP", "x-gzip"])
+def test_a_gzip_body_is_read_in_any_chunks(models: dict[str, Model], name: str, size: int) -> None:
+    async def script(client: Client) -> None:
+        body = packed({"texts": ["the [MASK] film"]})
+        chunks = [body[begin : begin + size] for begin in range(0, len(body), size)]
+        reply = await client.send("POST", "/fill", chunks, {**JSON, "content-encoding": name})
+        plain = await client.post("/fill", {"texts": ["the [MASK] film"]})
+        assert (reply.status, reply.json) == (200, plain.json)
+
+    serve(models, script)
+
+
+def test_a_gzip_body_is_limited_in_its_decompressed_size_and_a_bomb_is_not_expanded(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        held: list[int] = []
+        memory = client.app.service.held
+        before = memory.hold
+        memory.hold = lambda count: (before(count), held.append(memory.count))[0]  # type: ignore[method-assign]
+        for size in (20_001, 50_000_000):
+            bomb = gzip.compress(b" " * size)
+            reply = await client.send("POST", "/fill", [bomb[:300], bomb[300:]], {**JSON, "content-encoding": "gzip"})
+            assert reply.status == 413
+            assert reply.error == "the body is larger than 20,000 bytes; split the request"
+        assert max(held, default=0) <= 20_000
+        just = b'{"texts": ["[MASK]"]}'.ljust(20_000)
+        reply = await client.send("POST", "/fill", [gzip.compress(just)], {**JSON, "content-encoding": "gzip"})
+        assert reply.status == 200
+
+    serve(models, script)
+
+
+GZIP = packed({"texts": ["[MASK]"]})
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "words"),
+    [
+        ("gzip", GZIP[:-1], 400, "expected one complete stream of gzip; found a damaged body"),
+        ("gzip", GZIP + b"x", 400, "expected one complete stream of gzip"),
+        ("gzip", GZIP + GZIP, 400, "expected one complete stream of gzip"),
+        ("gzip", GZIP[:20] + b"\x00" + GZIP[21:], 400, "expected one complete stream of gzip"),
+        ("gzip", b"", 400, "expected one complete stream of gzip"),
+        ("gzip", b'{"texts": ["[MASK]"]}', 400, "expected one complete stream of gzip"),
+        ("br", GZIP, 415, "expected content-encoding: gzip, or none; found 'br'"),
+        ("gzip, gzip", GZIP, 415, "expected content-encoding: gzip, or none"),
+        ("deflate", GZIP, 415, "send the body as it is"),
+    ],
+)
+def test_a_body_in_another_or_damaged_compression_is_refused(
+    models: dict[str, Model], name: str, body: bytes, status: int, words: str
+) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.send("POST", "/fill", [body], {**JSON, "content-encoding": name})
+        assert (reply.status, words in reply.error) == (status, True), reply
+        plain = await client.send("POST", "/fill", [b'{"texts": ["[MASK]"]}'], {**JSON, "content-encoding": "identity"})
+        assert plain.status == 200
+
+    serve(models, script)
+
+
 def test_a_body_in_chunks_is_limited_while_it_is_read(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         body = json.dumps({"texts": ["[MASK] the film"]}).encode()
         whole = await client.send("POST", "/fill", [body[i : i + 3] for i in range(0, len(body), 3)], JSON)
         assert whole.status == 200
         held = []
-        reader = client.app.service.reader
-        before = reader.hold
-        reader.hold = lambda count: (before(count), held.append(reader._held))[0]  # type: ignore[method-assign]
+        memory = client.app.service.held
+        before = memory.hold
+        memory.hold = lambda count: (before(count), held.append(memory.count))[0]  # type: ignore[method-assign]
         reply = await client.send("POST", "/fill", [b"x" * 1000] * 100, JSON)
         assert reply.status == 413
         assert max(held) <= 20_000, "a body over the limit is not kept"
-        assert reader._held == 0
+        assert memory.count == 0
 
     serve(models, script)
 
@@ -256,19 +322,19 @@ def test_a_client_that_disconnects_while_sending_is_forgotten(models: dict[str, 
         gone = Client(client.app)
         gone.gone.set()
         assert (await gone.send("POST", "/fill", [], JSON)).body == b""
-        assert client.app.service.reader._held == 0
+        assert client.app.service.held.count == 0
 
     serve(models, script)
 
 
 def test_open_requests_together_are_limited_in_bytes(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
-        reader = client.app.service.reader
-        reader.hold(50_001)
+        memory = client.app.service.held
+        memory.hold(50_001)
         reply = await client.post("/fill", {"texts": ["[MASK]"]})
         assert reply.status == 429
         assert reply.headers["retry-after"] == "1"
-        reader.hold(-50_001)
+        memory.hold(-50_001)
 
     serve(models, script, max_held=50_000)
 

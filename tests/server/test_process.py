@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,11 +47,13 @@ class Server(NamedTuple):
 
 
 @contextlib.contextmanager
-def started(*arguments: object) -> Iterator[Server]:
+def started(*arguments: object, limits: Sequence[str] = ()) -> Iterator[Server]:
     # If the tests run in the background, SIGINT is ignored, and child processes inherit that.
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     program += "from bertsmith.cli.app import main; main()"
     command = [sys.executable, "-c", program, "serve", "--port", "0", *map(str, arguments)]
+    if limits:
+        command = ["/bin/bash", "-c", f'{" ".join(limits)} exec "$@"', "bash", *command]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "OMP_NUM_THREADS": "1"})
     try:
         assert process.stderr is not None
@@ -135,9 +137,9 @@ def test_a_body_in_chunks_is_read(server: Server) -> None:
     [
         b"\x16\x03\x01\x02\x00\x01\x00",
         b"GET\r\n\r\n",
-        b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-length: -5\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\nhost: a\r\n\r\n",
-        b"POST /fill HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+        b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-length: -5\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: localhost\r\n\r\n",
+        b"POST /fill HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 def test_what_is_not_http_is_refused(server: Server, sent: bytes) -> None:
@@ -147,7 +149,9 @@ def test_what_is_not_http_is_refused(server: Server, sent: bytes) -> None:
     assert server.ask("GET", "/health")[0] == 200
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST /fill HT", b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-type: a\r\n"])
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /fill HT", b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: a\r\n"]
+)
 def test_an_unfinished_request_is_disconnected(server: Server, sent: bytes) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(sent)
@@ -155,7 +159,7 @@ def test_an_unfinished_request_is_disconnected(server: Server, sent: bytes) -> N
 
 
 def test_an_unfinished_body_gets_a_reply(server: Server) -> None:
-    head = b"POST /fill HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n"
+    head = b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 50\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
         connection.sendall(head + b'{"texts":')
         reply = connection.recv(10_000)
@@ -163,10 +167,84 @@ def test_an_unfinished_body_gets_a_reply(server: Server) -> None:
         assert b"connection: close" in reply.lower()
 
 
+def test_two_lengths_in_one_request_are_refused_and_end_the_connection(server: Server) -> None:
+    head = b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 3\r\n"
+    body = b'16\r\n{"texts": ["[MASK]"]}\n\r\n0\r\n\r\n'
+    smuggled = b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    reply = _everything(server, head + b"transfer-encoding: chunked\r\n\r\n" + body + smuggled)
+    assert reply.startswith(b"HTTP/1.1 400")
+    assert b"expected content-length or transfer-encoding; found both; send one of them" in reply
+    assert reply.count(b"HTTP/1.1") == 1
+
+
+def test_a_foreign_host_name_is_refused_by_a_local_server(server: Server) -> None:
+    assert server.ask("GET", "/models", host="evil.example")[0] == 421
+    assert server.ask("GET", "/models", host=f"localhost:{server.port}")[0] == 200
+
+
+def test_another_host_name_can_be_allowed(paths: dict[str, Path]) -> None:
+    with started("--model", paths["novels"], "--allow-host", "a.example", "--allow-host", "b.example") as server:
+        for name, status in (("a.example", 200), ("B.example", 200), ("localhost", 200), ("c.example", 421)):
+            assert server.ask("GET", "/models", host=name)[0] == status
+    result = run("--model", paths["novels"], "--allow-host", "http://a.example")
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert "expected a host name or an address without a port" in result.stderr
+
+
+def test_head_over_a_socket_is_answered_without_a_body_and_keeps_the_connection(server: Server) -> None:
+    head = b"HEAD /models HTTP/1.1\r\nhost: localhost\r\n\r\n"
+    reply = _everything(server, head + head.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))
+    assert reply.count(b"HTTP/1.1 200") == 2
+    assert b"{" not in reply
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_half_closed_client_gets_all_its_replies(server: Server, version: bytes) -> None:
+    body = json.dumps({"texts": ["the [MASK] film " * 10] * 200}).encode()
+    head = b"POST /fill HTTP/%s\r\nhost: localhost\r\ncontent-type: application/json\r\n" % version
+    ask = head + b"connection: keep-alive\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    count = 2 if version == b"1.1" else 1
+    reply = _everything(server, ask * count, half_close=True)
+    assert reply.count(b"HTTP/1.1 200") == count
+    assert reply.count(b'"usage"') == count
+    assert (b"100 Continue" in reply) <= (version == b"1.1")
+
+
+def test_a_half_closed_client_without_a_whole_request_is_disconnected(server: Server) -> None:
+    head = b"POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    for sent in (b"", b"GET /mod", head + b"content-length: 50\r\n\r\n{"):
+        assert _everything(server, sent, half_close=True) == b""
+
+
+def test_a_client_that_is_gone_is_still_noticed(paths: dict[str, Path]) -> None:
+    with started("--model", paths["novels"], "--batch-tokens", "1") as server:
+        body = json.dumps({"model": "novels", "input": ["the film was good " * 10] * 2000}).encode()
+        head = b"POST /v1/embeddings HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
+            connection.sendall(head + b"content-length: %d\r\n\r\n%s" % (len(body), body))
+            _until(lambda: _metric(server, "bertsmith_waiting_texts") > 0)
+        _until(lambda: _metric(server, 'bertsmith_dropped_requests_total{model="novels"') == 1)
+
+
+def _everything(server: Server, sent: bytes, *, half_close: bool = False) -> bytes:
+    """All bytes that the server sends until it closes the connection."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(sent)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        with contextlib.suppress(ConnectionResetError):
+            while part := connection.recv(65_536):
+                found += part
+    return found
+
+
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="Linux ends such connections, and shows them")
 def test_a_client_that_never_reads_is_disconnected_and_affects_no_other(server: Server) -> None:
     body = json.dumps({"texts": ["the " * 49_000]}).encode()
-    head = f"POST /tokenize HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    head = (
+        f"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+    )
     with socket.socket() as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(30)
@@ -237,7 +315,7 @@ def test_idle_connections_are_limited_and_do_not_block_others(paths: dict[str, P
             with contextlib.suppress(ConnectionResetError):
                 assert connection.recv(10) == b""
         for connection in silent[:4]:  # who came first is still served
-            connection.sendall(b"GET /models HTTP/1.1\r\nhost: a\r\n\r\n")
+            connection.sendall(b"GET /models HTTP/1.1\r\nhost: localhost\r\n\r\n")
             assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
@@ -297,7 +375,7 @@ def test_what_is_being_computed_when_sigterm_comes_is_still_answered(paths: dict
 
 def test_clients_cannot_fill_the_log(paths: dict[str, Path]) -> None:
     with started("--model", paths["novels"]) as server:
-        upgrade = b"GET /health HTTP/1.1\r\nhost: a\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
+        upgrade = b"GET /health HTTP/1.1\r\nhost: localhost\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n"
         for request, status in ((upgrade, b"200"), (b"no HTTP\r\n\r\n", b"400"), (b"\x16\x03\x01\x02", b"400")):
             with socket.create_connection(("127.0.0.1", server.port), timeout=30) as connection:
                 connection.sendall(request)
@@ -324,6 +402,30 @@ def test_ctrl_c_ends_it_with_code_130(paths: dict[str, Path]) -> None:
 def run(*arguments: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-m", "bertsmith", "serve", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_more_connections_than_the_system_allows_are_refused(paths: dict[str, Path]) -> None:
+    resource = pytest.importorskip("resource")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY:
+        pytest.skip("the system has no limit")
+    result = run("--model", paths["novels"], "--max-connections", hard)
+    assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+    assert (
+        f"for --max-connections, as this system allows a process {hard:,} open files; found {hard:,};" in result.stderr
+    )
+
+
+def test_more_clients_than_descriptors_leave_health_and_the_log_alone(paths: dict[str, Path]) -> None:
+    limited = ("ulimit -Sn 200;", "ulimit -Hn 900;")
+    with started("--model", paths["novels"], "--max-connections", "200", limits=limited) as server:
+        with contextlib.ExitStack() as stack:
+            for _ in range(1200):
+                stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            assert server.ask("GET", "/health") == (200, {"status": "ok"})
+        code, err = server.end()
+    assert code == 0
+    assert len(err) < 1000, err[:2000]
 
 
 def test_an_address_in_use_is_one_line(paths: dict[str, Path]) -> None:

@@ -31,6 +31,10 @@ def serve(
     api_key_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="its first line is the key that requests must send")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="answer requests for this host name too, * for any; repeatable"),
+    ] = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
@@ -59,4 +63,4 @@ def serve(
     settings = settings_from(ServerSettings, values)
     key = None if api_key_file is None else process.read_key(api_key_file)
     models = process.load_models(model, device=device, precision=precision, head=own_head(head))
-    process.serve(models, host=host, port=port, settings=settings, key=key)
+    process.serve(models, host=host, port=port, settings=settings, key=key, allow_hosts=allow_host or ())

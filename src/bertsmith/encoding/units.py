@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from bertsmith.encoding.finite import require_finite
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.text.pack import PackedRows
 
@@ -127,6 +128,9 @@ def computed(
         width: the shape of the result for one position.
         micro_tokens: see `micro_batches`.
         advance: receives the fraction of rows done since its last call.
+
+    Raises:
+        NotFiniteError: a result is NaN or infinite; its `index` is the example.
     """
     found = np.empty((features.num_read, *width), dtype=np.float32)
     if not len(features):
@@ -144,7 +148,14 @@ def computed(
     for begin in range(0, len(copies), _COPIED):
         entries = copies[begin : begin + _COPIED]
         found[entries] = found[source[entries]]
+    require_finite(torch.from_numpy(found), lambda place: _example_at(features, place))
     return found
+
+
+def _example_at(features: EncodedExamples, place: int) -> int:
+    """The example that a position which is read belongs to."""
+    row = np.searchsorted(np.cumsum(features.read_per_row), place, side="right")
+    return int(features.example_of_row[row])
 
 
 def rows_by_first(rows: PackedRows) -> EncodedExamples:

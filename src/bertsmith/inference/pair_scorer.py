@@ -47,7 +47,7 @@ class PairScorer:
         """One score per passage; higher is better."""
         pairs = [
             TextExample(id=str(number), first=query, second=passage, place=f"passage {number}")
-            for number, passage in enumerate(passages)
+            for number, passage in enumerate(passages, start=1)
         ]
         scores = []
         for prediction in self.predictor.predict(pairs):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.forward import task_logits
-from bertsmith.errors import BertsmithError, InputError
+from bertsmith.errors import BertsmithError, InputError, NotFiniteError
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
@@ -42,14 +42,19 @@ class Predictor:
 
         Raises:
             InputError: an example does not fit this task; the message names it.
+            NotFiniteError: the model computed no finite numbers for an example; the message names the first.
         """
         known = [self.task.answer_without_model(example) for example in examples]
-        asked = [example for example, answer in zip(examples, known, strict=True) if answer is None]
+        places = [place for place, answer in enumerate(known) if answer is None]
+        asked = [examples[place] for place in places]
         if not asked:
             return [answer for answer in known if answer is not None]
         self.task.check(asked, gold=False)
         features = self.task.encode(asked, self.tokenizer)
-        logits = task_logits(self.model, features, self.runtime, advance=advance)
+        try:
+            logits = task_logits(self.model, features, self.runtime, advance=advance)
+        except NotFiniteError as error:
+            raise NotFiniteError(places[error.index], getattr(asked[error.index], "place", "")) from None
         found = iter(self.task.decode(asked, features, logits, self.tokenizer))
         return [next(found) if answer is None else answer for answer in known]
 
@@ -80,9 +85,10 @@ class Predictor:
             for part in sized_blocks(until_error(), characters_of, block):
                 try:
                     predictions = self.predict(part, functools.partial(advance, len(part)))
-                except InputError as error:
+                except (InputError, NotFiniteError) as error:
                     errors.append(error)
-                    part = part[: self._num_readable(part)]
+                    count = error.index if isinstance(error, NotFiniteError) else self._num_readable(part)
+                    part = part[:count]
                     predictions = self.predict(part, functools.partial(advance, len(part)))
                 yield from zip(part, predictions, strict=True)
                 if errors:

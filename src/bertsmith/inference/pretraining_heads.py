@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from bertsmith.encoding.finite import require_finite
 from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
-from bertsmith.errors import CheckpointError, InputError
+from bertsmith.errors import BertsmithError, CheckpointError, InputError, NotFiniteError
 from bertsmith.model.batch import cut_by_tokens, gather_rows
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.objectives import FOLLOWS
@@ -130,12 +131,21 @@ class PretrainedPredictor:
         Raises:
             CheckpointError: the model reads from left to right.
             InputError: a text has no [MASK], or is longer than the model reads; the message names its place.
+            NotFiniteError: the model computed no finite numbers for a text; the message names its place.
         """
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         wrong = self._first_unfit(texts, encoded, places)
-        yield from self.fill_texts(texts if wrong is None else texts[: wrong[0]], top)
-        if wrong is not None:
-            raise wrong[1]
+        error: BertsmithError | None = None if wrong is None else wrong[1]
+        count = len(texts) if wrong is None else wrong[0]
+        filled = None
+        while filled is None:
+            try:
+                filled = self.fill_texts(texts[:count], top)
+            except NotFiniteError as found:  # an earlier text may be another one
+                count, error = found.index, NotFiniteError(found.index, places[found.index])
+        yield from filled
+        if error is not None:
+            raise error
 
     @torch.inference_mode()
     def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
@@ -144,6 +154,7 @@ class PretrainedPredictor:
         Raises:
             CheckpointError: the model reads from left to right.
             InputError: a text has no [MASK], or is longer than the model reads; the message counts texts from 1.
+            NotFiniteError: the model computed no finite numbers for a text.
         """
         if self.model.config.is_causal:
             raise CheckpointError(
@@ -177,8 +188,9 @@ class PretrainedPredictor:
             every = torch.arange(len(gathered.chosen), device=self.runtime.torch_device)
             output = self.model(gathered.batch, read=gathered.read, masked=every, dtype=self.runtime.dtype)
             assert output.mlm_logits is not None
-            chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(vocabulary)))
             row_of_mask = np.repeat(part, masks_per_row[part]).tolist()
+            require_finite(output.mlm_logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
+            chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(vocabulary)))
             for row, ids, values in zip(row_of_mask, chances.indices.tolist(), chances.values.tolist(), strict=True):
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]

@@ -6,12 +6,14 @@ The result has L*A*s*s numbers, so rows are limited to 128 tokens; a longer text
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from bertsmith.encoding.finite import require_finite
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import InputError
 from bertsmith.model.batch import Batch
@@ -40,13 +42,20 @@ class Attention:
 
     def to_dict(self) -> dict[str, Any]:
         """The values to write as JSON: the weights as lists [L][A][s][s], rounded to four decimal places."""
+        return {**self.shape(), "attention": list(self.layers())}
+
+    def shape(self) -> dict[str, Any]:
+        """The values of `to_dict` without the weights."""
         return {
             "pieces": list(self.pieces),
             "segments": list(self.segments),
             "layers": self.weights.shape[0],
             "heads": self.weights.shape[1],
-            "attention": np.round(self.weights, DIGITS).tolist(),
         }
+
+    def layers(self) -> Iterator[Any]:
+        """The weights of `to_dict`, layer by layer: as lists, they take eight times as much memory."""
+        return (np.round(layer, DIGITS).tolist() for layer in self.weights)
 
 
 @torch.inference_mode()
@@ -60,6 +69,7 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
 
     Raises:
         InputError: a text is empty, or there are too many tokens.
+        NotFiniteError: the weights are not finite.
     """
     texts = [text] if pair is None else [text, pair]
     for name, one in zip(("text", "pair"), texts, strict=False):
@@ -87,8 +97,10 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
     batch = Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths, device=device)
     trace = Trace(with_attentions=True)
     encoder.model(batch, dtype=dtype, trace=trace)
+    weights = torch.stack([layer[0] for layer in trace.attentions]).double()
+    require_finite(weights, lambda layer: 0)
     return Attention(
         pieces=tuple(vocabulary.pieces[id] for id in rows.token_ids.tolist()),
         segments=tuple(rows.segment_ids.tolist()),
-        weights=torch.stack([layer[0] for layer in trace.attentions]).double().cpu().numpy(),
+        weights=weights.cpu().numpy(),
     )

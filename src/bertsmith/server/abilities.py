@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertsmith.library.attention import Attention
     from bertsmith.library.model import Model
 
 
@@ -47,9 +48,9 @@ def _rerank(model: "Model", pairs: Sequence[tuple[str, str]], query: str) -> Seq
     return model.rerank(query, [passage for _, passage in pairs])
 
 
-def _look(model: "Model", items: Sequence[Any]) -> Sequence[dict[str, Any]]:
+def _look(model: "Model", items: Sequence[Any]) -> "Sequence[Attention]":
     pairs = [(item, None) if isinstance(item, str) else item for item in items]
-    return [model.attention(text, pair).to_dict() for text, pair in pairs]
+    return [model.attention(text, pair) for text, pair in pairs]
 
 
 def _pieces(model: "Model", texts: Sequence[str]) -> Sequence[dict[str, Any]]:

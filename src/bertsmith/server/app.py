@@ -10,6 +10,7 @@ from bertsmith import __version__
 from bertsmith.server import schemas
 from bertsmith.server.documents import document_router, page_router
 from bertsmith.server.gate import OPEN_PATHS, Gate
+from bertsmith.server.host_header import AllowedHosts
 from bertsmith.server.prometheus import CONTENT_TYPE, Metrics
 from bertsmith.server.refusal import json_response, refused
 from bertsmith.server.routes import ROUTES
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
 _COUNTED = ("/", "/health", "/ready", "/models", "/v1/models", "/metrics", "/docs", "/openapi.json")
 
 
-def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = None, key: str | None = None) -> Gate:
+def create_app(
+    models: "Mapping[str, Model]",
+    settings: ServerSettings | None = None,
+    key: str | None = None,
+    allowed: AllowedHosts | None = None,
+) -> Gate:
     """The server as an ASGI application.
 
     Args:
         models: by the name used in requests; without a name, the first model that can answer is used.
         settings: limits.
         key: the API key that requests must send; None to allow all requests.
+        allowed: the host names that are answered; None for the loopback names of this machine.
     """
     settings = settings or ServerSettings()
     metrics = Metrics()
@@ -64,14 +71,18 @@ def create_app(models: "Mapping[str, Model]", settings: ServerSettings | None = 
         (405, "this route does not support that method; GET /docs lists all routes"),
     ):
         app.add_exception_handler(status, _told(status, sentence))
-    return Gate(app, endpoints, service=service, key=key, paths=[*endpoints, *_COUNTED])
+    paths = [*endpoints, *_COUNTED]
+    return Gate(app, endpoints, service=service, key=key, allowed=allowed or AllowedHosts(), paths=paths)
 
 
 def _told(status: int, sentence: str) -> Callable[[Request, Exception], Awaitable[Response]]:
     """The handler for requests that match no route."""
 
     async def handler(request: Request, error: Exception) -> Response:
-        return refused(status, sentence, getattr(error, "headers", None))
+        headers = dict(getattr(error, "headers", None) or {})
+        if headers.get("Allow") == "GET":
+            headers["Allow"] = "GET, HEAD"
+        return refused(status, sentence, headers)
 
     return handler
 

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 from fastapi import Request
 from pydantic import BaseModel, ValidationError
 
-from bertsmith.server.prometheus import Metrics
+from bertsmith.server.compression import decompressor
+from bertsmith.server.held import HeldMemory, Lease
 from bertsmith.server.refusal import ClientGoneError, RefusalError, of_invalid_body
 from bertsmith.server.settings import ServerSettings
 
@@ -29,24 +30,23 @@ class BodyReader:
 
     Args:
         settings: limits.
-        metrics: counters to update.
+        held: the memory of open requests.
     """
 
-    def __init__(self, settings: ServerSettings, metrics: Metrics) -> None:
-        self._settings, self._metrics = settings, metrics
-        self._held = 0
+    def __init__(self, settings: ServerSettings, held: HeldMemory) -> None:
+        self._settings, self._held = settings, held
 
     @contextlib.asynccontextmanager
     async def read(self, request: Request, schema: type[Asked]) -> AsyncIterator[Asked]:
         """The body of a request as an object of `schema`; its bytes count as held until the block exits.
 
         Raises:
-            RefusalError: 400, not JSON; 408, too slow; 413, too large; 415, wrong content type; 422, does not match the
-                schema; 429, too many bytes are held already.
+            RefusalError: 400, not JSON or damaged gzip; 408, too slow; 413, too large; 415, wrong content type or
+                encoding; 422, does not match the schema; 429, too many bytes are held already.
             ClientGoneError: the client disconnected.
         """
         _require_json(request.headers)
-        held = _Held(self)
+        held = Lease(self._held)
         try:
             async with asyncio.timeout(self._settings.read_seconds):
                 data = await self._bytes(request, held)
@@ -74,21 +74,12 @@ class BodyReader:
                     if not message.get("more_body", False):
                         break
 
-    def hold(self, count: int) -> None:
-        """Adds to the number of bytes held; a negative count releases bytes."""
-        self._held += count
-        self._metrics.held_bytes.set(self._held)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the limit of held bytes is exceeded."""
-        return self._held > self._settings.max_held
-
-    async def _bytes(self, request: Request, held: "_Held") -> bytes:
+    async def _bytes(self, request: Request, held: Lease) -> bytes:
         most = self._settings.max_body
         announced = _announced(request.headers)
         if announced > most and "expect" in request.headers:
             raise self._too_large()
+        unpacked = decompressor(request.headers)
         data = bytearray()
         thrown_away = 0
         is_full = False
@@ -97,7 +88,9 @@ class BodyReader:
             if message["type"] == "http.disconnect":
                 raise ClientGoneError
             chunk = message.get("body", b"")
-            is_full = is_full or self.is_full
+            is_full = is_full or self._held.is_full
+            if unpacked is not None and not (is_full or thrown_away or announced > most):
+                chunk = unpacked.bytes(chunk, most - len(data))
             if is_full or thrown_away or announced > most or len(data) + len(chunk) > most:
                 thrown_away += len(data) + len(chunk)
                 data.clear()
@@ -111,6 +104,8 @@ class BodyReader:
             raise RefusalError(429, "too many requests are in progress; try again in 1 s", {"retry-after": "1"})
         if thrown_away or announced > most:
             raise self._too_large()
+        if unpacked is not None:
+            unpacked.end()
         return bytes(data)
 
     def _require_few_values(self, data: bytes) -> None:
@@ -137,21 +132,6 @@ class BodyReader:
     def _too_large(self) -> RefusalError:
         limit = f"{self._settings.max_body:,}"
         return RefusalError(413, f"the body is larger than {limit} bytes; split the request", {"connection": "close"})
-
-
-class _Held:
-    """The bytes held by one request."""
-
-    def __init__(self, reader: BodyReader) -> None:
-        self._reader, self._count = reader, 0
-
-    def add(self, count: int) -> None:
-        self._count += count
-        self._reader.hold(count)
-
-    def release(self) -> None:
-        self._reader.hold(-self._count)
-        self._count = 0
 
 
 def _require_json(headers: Mapping[str, str]) -> None:

@@ -1,17 +1,26 @@
-"""Connection limits: serve up to the limit, answer some excess connections with 503, and abort the rest.
+"""Connections: their limit, and clients that close their side before they have the reply.
+
+The limit: serve up to it, answer some excess connections with 503, and abort the rest.
 
 A connection can only get a 503 once it sends a request, so half as many connections as the limit are accepted in
 excess; each is closed after its first reply. When that room is full too, its oldest connection is aborted to make room
 for the new one. This bounds the number of sockets, and GET /health is answered however many clients are connected.
+
+Half-closed: a client may close its sending side after a request and still wait for the reply (`nc -N` does). A client
+that is gone looks the same. So it gets an interim `100 Continue`, which a client of HTTP/1.1 skips: if the client is
+gone, its system answers with a reset, and the request is dropped.
 """
 
 import asyncio
+import socket
 from typing import Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from bertsmith.server.prometheus import Metrics
 
+_INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+_LOOK_SECONDS = 0.25  # between looks at a half-closed connection
 # Key in the state of every request on an excess connection.
 EXTRA = "is_extra"
 
@@ -53,6 +62,7 @@ def limited_protocol(limit: ConnectionLimit) -> type[asyncio.Protocol]:
 
     class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # which one depends on what is installed
         app_state: dict[str, Any]  # every request gets a copy
+        is_half_closed = False
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
@@ -62,5 +72,30 @@ def limited_protocol(limit: ConnectionLimit) -> type[asyncio.Protocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             limit.remove(self)
             super().connection_lost(exc)
+
+        def eof_received(self) -> bool:
+            """Whether the connection stays open: if a whole request waits for its reply."""
+            self.is_half_closed = self._is_busy() and not self.cycle.more_body
+            if self.is_half_closed and not self.cycle.response_started and self.cycle.scope["http_version"] == "1.1":
+                self.transport.write(_INTERIM)
+                self._look()
+            return self.is_half_closed
+
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if self.is_half_closed and not self._is_busy():
+                self.transport.close()
+
+        def _is_busy(self) -> bool:
+            return self.cycle is not None and not self.cycle.response_complete
+
+        def _look(self) -> None:
+            """Aborts the connection if its client is gone; looks again until the reply."""
+            if self.transport.is_closing() or not self._is_busy():
+                return
+            if self.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+                self.transport.abort()
+            else:
+                self.loop.call_later(_LOOK_SECONDS, self._look)
 
     return Connection

@@ -1,4 +1,4 @@
-"""The outermost layer of the server: API key, connection limit, common headers and request metrics."""
+"""The outermost layer of the server: host names, API key, connection limit, common headers and request metrics."""
 
 import hmac
 import time
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 
 from bertsmith.server.connections import EXTRA
-from bertsmith.server.refusal import refused
+from bertsmith.server.refusal import RefusalError, refused
 
 if TYPE_CHECKING:
+    from bertsmith.server.host_header import AllowedHosts
     from bertsmith.server.routes import Endpoint
     from bertsmith.server.service import Service
 
@@ -50,6 +51,7 @@ class Gate:
         endpoints: the model routes by path, for POST requests.
         service: the service of the server.
         key: the API key that requests must send, or None.
+        allowed: the values of the header Host that are answered.
         paths: paths that get their own metrics label; all others are counted as "other".
     """
 
@@ -60,10 +62,11 @@ class Gate:
         *,
         service: "Service",
         key: str | None,
+        allowed: "AllowedHosts",
         paths: Iterable[str],
     ) -> None:
         self._app, self._endpoints, self.service, self._paths = app, endpoints, service, frozenset(paths)
-        self._bearer = None if key is None else b"Bearer " + key.encode()
+        self._key, self._allowed = None if key is None else key.encode(), allowed
         self._counters: dict[tuple[str, int], Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,12 +76,17 @@ class Gate:
             return
         metrics, start, status = self.service.metrics, time.perf_counter(), 0
         is_extra = EXTRA in scope.get("state", ())
+        is_head = scope["method"] == "HEAD"
+        if is_head:  # answered as GET, without the body
+            scope = {**scope, "method": "GET"}
 
         async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = _with_ours(message["headers"], is_last=is_extra or self.service.is_leaving)
+            elif is_head:
+                message["body"] = b""
             await send(message)
 
         metrics.open_requests.inc()
@@ -102,16 +110,38 @@ class Gate:
         await refused(503, sentence, {"retry-after": _RETRY})(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        if not (self._bearer is None or self._is_open(path) or self._is_known(scope)):
-            sentence = "expected this server's API key in the header authorization: Bearer KEY"
-            await refused(401, sentence, {"www-authenticate": "Bearer"})(scope, receive, send)
+        try:
+            self._require_allowed(scope)
+        except RefusalError as refusal:
+            await self.service.reader.throw_away(Request(scope, receive))
+            await refusal.response()(scope, receive, send)
             return
+        path = scope["path"]
         endpoint = self._endpoints.get(path) if scope["method"] == "POST" else None
         if endpoint is None:
             await self._app(scope, receive, send)
         else:
             await (await endpoint(Request(scope, receive)))(scope, receive, send)
+
+    def _require_allowed(self, scope: Scope) -> None:
+        """Returns if a request may be answered.
+
+        Raises:
+            RefusalError: 400, it has two lengths; 401, it needs the key; 421, it is for another host.
+        """
+        names = [name for name, _ in scope["headers"]]
+        if b"transfer-encoding" in names and b"content-length" in names:
+            # A proxy in front may read the other length, and take the rest of the body for a request of its own.
+            sentence = "expected content-length or transfer-encoding; found both; send one of them"
+            raise RefusalError(400, sentence, {"connection": "close"})
+        for name, value in scope["headers"]:
+            if name == b"host" and not self._allowed.allows(value.decode("latin-1")):
+                found = repr(value.decode("latin-1")[:80])
+                sentence = f"expected a host name of this server; found {found}; allow it with --allow-host"
+                raise RefusalError(421, sentence)
+        if not (self._key is None or self._is_open(scope["path"]) or self._is_known(scope)):
+            sentence = "expected this server's API key in the header authorization: Bearer KEY"
+            raise RefusalError(401, sentence, {"www-authenticate": "Bearer"})
 
     def _count(self, path: str, status: int, seconds: float) -> None:
         route = path if path in self._paths else "other"
@@ -127,9 +157,10 @@ class Gate:
         return path in OPEN_PATHS or path.startswith(_OPEN_FOLDER)
 
     def _is_known(self, scope: Scope) -> bool:
-        assert self._bearer is not None, "there is a key"
+        assert self._key is not None, "there is a key"
         said = next((value for name, value in scope["headers"] if name == b"authorization"), b"")
-        return hmac.compare_digest(said, self._bearer)
+        scheme, _, key = said.partition(b" ")
+        return scheme.lower() == b"bearer" and hmac.compare_digest(key.strip(), self._key)
 
 
 def _with_ours(headers: Iterable[tuple[bytes, bytes]], is_last: bool) -> list[tuple[bytes, bytes]]:

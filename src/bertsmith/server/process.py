@@ -5,7 +5,7 @@ the server accepts no new connections, finishes the accepted requests, and exits
 signal closes idle connections immediately.
 """
 
-import ipaddress
+import asyncio
 import re
 import signal
 import socket
@@ -22,6 +22,8 @@ from bertsmith.library.loading import load
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import ConnectionLimit, limited_protocol
+from bertsmith.server.descriptors import BACKLOG, raise_descriptor_limit, silence_accept_errors
+from bertsmith.server.host_header import hosts_of, is_loopback
 from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
 
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import OwnHead
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
-_BACKLOG = 2048
 _TICKS_A_SECOND = 10  # of uvicorn
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 _SHORTEST_KEY = 16
@@ -93,6 +94,7 @@ def serve(
     port: int = 8000,
     settings: ServerSettings | None = None,
     key: str | None = None,
+    allow_hosts: Sequence[str] = (),
 ) -> None:
     """Serves models until SIGTERM or Ctrl-C, and returns when all accepted requests are answered.
 
@@ -102,16 +104,19 @@ def serve(
         port: 0 for any free port; the address is printed on stderr.
         settings: limits.
         key: the API key that requests must send.
+        allow_hosts: host names that are answered besides those of this machine; "*" for all.
 
     Raises:
-        ConfigError: the address cannot be bound.
+        ConfigError: the address cannot be bound, a host name is none, or the system allows fewer connections.
         KeyboardInterrupt: the server was stopped by Ctrl-C.
     """
     settings = settings or ServerSettings()
+    allowed = hosts_of(host, allow_hosts)
+    raise_descriptor_limit(settings.max_connections)
     listener = _listener(host, port, settings)
-    if key is None and not _is_loopback(host):
+    if key is None and not is_loopback(host):
         warn(f"anyone who can reach {host} can use these models; require a key with --api-key-file")
-    app = create_app(models, settings, key)
+    app = create_app(models, settings, key, allowed)
     config = uvicorn.Config(
         app,
         ws="none",
@@ -120,7 +125,7 @@ def serve(
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        backlog=_BACKLOG,
+        backlog=BACKLOG,
         http=limited_protocol(ConnectionLimit(settings.max_connections, app.service.metrics)),
         timeout_keep_alive=_KEEP_ALIVE,
         timeout_graceful_shutdown=int(settings.request_seconds + settings.read_seconds) + 1,
@@ -145,6 +150,7 @@ class _Server(uvicorn.Server):
         self._silent_since: dict[Any, tuple[Any, float]] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        silence_accept_errors(asyncio.get_running_loop())
         await super().startup(sockets)
         tell(self._greeting)
 
@@ -203,10 +209,3 @@ def _listener(host: str, port: int, settings: ServerSettings) -> socket.socket:
             fix="choose another --port or --host, or stop the process that uses it",
         ) from None
     return listener
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

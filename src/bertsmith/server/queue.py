@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import BertsmithError
 from bertsmith.server.abilities import ABILITIES, cut_by_answers, cut_by_length, read_at_most, tokens_of
+from bertsmith.server.answer_size import AnswerSize
+from bertsmith.server.held import Lease
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
 
@@ -71,6 +73,8 @@ class Work:
         items: one for each answer.
         options: shared by all items.
         done: resolves to the work itself when all answers are there, or to the error.
+        size: an upper bound for the bytes of the answers.
+        lease: holds these bytes.
         lengths: tokens of the rows of each item, once counted.
         cut: tokens known in advance to be truncated.
         answers: the answers so far, to the first items.
@@ -81,6 +85,8 @@ class Work:
     items: Sequence[Any]
     options: Options
     done: "asyncio.Future[Work]"
+    size: AnswerSize
+    lease: Lease
     lengths: list[list[int]] = dataclasses.field(default_factory=list)
     answers: list[Any] = dataclasses.field(default_factory=list)
     taken: int = 0
@@ -127,14 +133,24 @@ class WorkQueue:
         batch_tokens: maximum tokens per batch; one item may exceed it.
         max_waiting: maximum number of waiting items.
         max_tokens: maximum tokens per request.
+        max_answers: maximum bytes of the answers to a request.
         metrics: counters to update.
     """
 
     def __init__(
-        self, model: "Model", name: str, *, batch_tokens: int, max_waiting: int, max_tokens: int, metrics: Metrics
+        self,
+        model: "Model",
+        name: str,
+        *,
+        batch_tokens: int,
+        max_waiting: int,
+        max_tokens: int,
+        max_answers: int,
+        metrics: Metrics,
     ) -> None:
         self.model, self.name, self.metrics = model, name, metrics
-        self.batch_tokens, self.max_waiting, self.max_tokens = batch_tokens, max_waiting, max_tokens
+        self.batch_tokens, self.max_waiting = batch_tokens, max_waiting
+        self.max_tokens, self.max_answers = max_tokens, max_answers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"model {name}")
         self._lock = threading.Lock()
         self._line: deque[Work] = deque()
@@ -144,13 +160,16 @@ class WorkQueue:
         self._seconds_of_item = 0.0
         metrics.waiting.labels(name).set_function(lambda: self._waiting)
 
-    def put(self, ability: str, items: Sequence[Any], options: Options = ()) -> Work:
+    def put(self, ability: str, items: Sequence[Any], options: Options, size: AnswerSize, lease: Lease) -> Work:
         """The work for some items, added to the queue. Call it from the event loop.
+
+        Args:
+            ability, items, options, size, lease: see `Work`.
 
         Raises:
             RefusalError: 429, too many items are waiting.
         """
-        work = Work(ability, items, options, asyncio.get_running_loop().create_future())
+        work = Work(ability, items, options, asyncio.get_running_loop().create_future(), size, lease)
         with self._lock:
             if self._waiting and self._waiting + len(items) > self.max_waiting:
                 seconds = math.ceil(min(max(self._waiting * self._seconds_of_item, 1), _LONGEST_RETRY))
@@ -224,7 +243,7 @@ class WorkQueue:
         return parts
 
     def _measure(self, work: Work) -> bool:
-        """Counts the tokens of a request; returns False if it was refused, for too many tokens or invalid input."""
+        """Counts the tokens of a request; returns False if it was refused, as invalid or because of its size."""
         try:
             work.lengths = tokens_of(self.model, work.ability, work.items)
             work.cut = cut_by_length(self.model, work.ability, work.lengths)
@@ -232,10 +251,21 @@ class WorkQueue:
             self._fail(work, of_user_error(error))
             return False
         tokens = sum(map(sum, work.lengths))
+        size = work.size.of(tokens)
         if tokens > self.max_tokens:
             sentence = f"the request has {tokens:,} tokens; the limit is {self.max_tokens:,}; split it"
-            self._fail(work, RefusalError(413, sentence))
-        return tokens <= self.max_tokens
+            refusal = RefusalError(413, sentence)
+        elif size > self.max_answers:
+            sentence = f"the answers could take {size:,} bytes of memory; the limit is {self.max_answers:,}"
+            refusal = RefusalError(413, f"{sentence}; {work.size.fix}")
+        elif not work.lease.admits(size):
+            refusal = RefusalError(
+                429, "too many large replies are in progress; try again in 1 s", {"retry-after": "1"}
+            )
+        else:
+            return True
+        self._fail(work, refusal)
+        return False
 
     def _taken(self, parts: Sequence[Part]) -> list[Part]:
         """The parts of requests that are still queued, taken from the queue; the rest of a request moves to its end."""

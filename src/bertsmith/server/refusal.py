@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import Response
 from pydantic import TypeAdapter, ValidationError
 
-from bertsmith.errors import BertsmithError, CheckpointError, nearest
+from bertsmith.errors import BertsmithError, CheckpointError, NotFiniteError, nearest
 
 # Error types by status.
 KINDS: Mapping[int, str] = {
@@ -17,6 +17,7 @@ KINDS: Mapping[int, str] = {
     408: "timeout_error",
     413: "invalid_request_error",
     415: "invalid_request_error",
+    421: "invalid_request_error",
     422: "invalid_request_error",
     429: "rate_limit_error",
     500: "server_error",
@@ -89,8 +90,9 @@ def refused(status: int, message: str, headers: Mapping[str, str] | None = None)
 
 
 def of_user_error(error: BertsmithError) -> RefusalError:
-    """The refusal for an error raised by the library: 400 for the wrong model, 422 for invalid input."""
-    return RefusalError(400 if isinstance(error, CheckpointError) else 422, str(error))
+    """The refusal for an error raised by the library: 400 for the wrong model, 422 for an item without an answer."""
+    is_of_model = isinstance(error, CheckpointError) and not isinstance(error, NotFiniteError)
+    return RefusalError(400 if is_of_model else 422, str(error))
 
 
 def of_invalid_body(error: ValidationError, known: Iterable[str]) -> RefusalError:

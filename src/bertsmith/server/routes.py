@@ -11,7 +11,9 @@ import numpy.typing as npt
 from fastapi import Request, Response
 from pydantic import BaseModel
 
-from bertsmith.server import schemas
+from bertsmith.server import answer_size, schemas
+from bertsmith.server.gate import Receive, Scope, Send
+from bertsmith.server.held import Lease
 from bertsmith.server.queue import Work
 from bertsmith.server.refusal import ClientGoneError, RefusalError, json_bytes
 from bertsmith.server.service import Service
@@ -20,18 +22,20 @@ CLIENT_GONE = 499  # never sent; only counted in the metrics
 _LARGE = 32  # replies with at least this many values are serialized in another thread
 _SMALL = 8  # this many words, candidates or pieces serialize at least as fast as one vector
 _UNIT = 1e-3  # tolerance for the length of a normalized vector
+_PIECE = 262_144  # bytes of a reply that are sent at once
 _ALL_ANSWERS = 1000  # more than any model keeps
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
     for status, description in {
-        400: "not JSON, or not supported by the model",
+        400: "not JSON, two lengths, or not supported by the model",
         401: "missing or wrong API key",
         404: "no such model",
         408: "the body did not arrive in time",
-        413: "too large",
-        415: "not application/json",
-        422: "the body does not match the schema, or an item is invalid",
-        429: "the queue is full; see the header retry-after",
+        413: "too large, or the answers would be",
+        415: "not application/json, or a compression other than gzip",
+        421: "a host name that this server does not answer to",
+        422: "the body does not match the schema, an item is invalid, or the model computed no finite numbers for it",
+        429: "the queue is full, or too much memory is in use; see the header retry-after",
         503: "the model did not start in time, or too many connections are open",
         504: "the model did not finish in time",
     }.items()
@@ -60,6 +64,30 @@ class Listed:
         return b'{"%s":[%s],%s' % (self.key.encode(), values, json_bytes(self.others)[1:])
 
 
+class ModelReply(Response):
+    """A JSON reply, sent in pieces as fast as the client reads them; until then its memory counts as held.
+
+    Args:
+        content: the JSON.
+        lease: holds the bytes of the answers.
+    """
+
+    def __init__(self, content: bytes, lease: Lease) -> None:
+        super().__init__(content, media_type="application/json")
+        self._lease = lease
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the reply."""
+        body = bytes(self.body)
+        try:
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            for begin in range(0, len(body), _PIECE):
+                more = begin + _PIECE < len(body)
+                await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
+        finally:
+            self._lease.end()
+
+
 Handler = Callable[[Service, Request, Any], Awaitable[Listed]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -84,15 +112,21 @@ class ModelRoute:
         """The endpoint for requests to this route."""
 
         async def endpoint(request: Request) -> Response:
+            lease = request.state.answers = Lease(service.held)
+            reply: Response | None = None
             try:
                 async with service.reader.read(request, self.asked) as body:
                     listed = await self.handler(service, request, body)
                     content = listed.bytes() if listed.count < _LARGE else await asyncio.to_thread(listed.bytes)
+                reply = ModelReply(content, lease)
             except RefusalError as refusal:
                 return refusal.response()
             except ClientGoneError:
                 return Response(status_code=CLIENT_GONE)
-            return Response(content, media_type="application/json")
+            finally:
+                if reply is None:
+                    lease.end()
+            return reply
 
         return endpoint
 
@@ -139,7 +173,8 @@ async def embeddings(service: Service, request: Request, asked: schemas.Embeddin
     if asked.dimensions is not None and asked.dimensions > width:
         raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
     texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
-    work = await service.work(request, host, ability, texts)
+    size = answer_size.vectors(host.model, len(texts), packed=asked.encoding_format == "base64")
+    work = await service.work(request, host, ability, texts, size)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
     shown = _openai_embeddings(work.answers, asked.encoding_format, asked.dimensions)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))
@@ -174,19 +209,22 @@ async def predict(service: Service, request: Request, asked: schemas.PredictAske
         host, ability = service.hosts.find(asked.model, "choose")
         questions = [(question.context, question.endings) for question in asked.questions]
         endings = sum(len(question.endings) for question in asked.questions)
-        work = await service.work(request, host, ability, questions, texts=endings)
+        size = answer_size.endings(questions)
+        work = await service.work(request, host, ability, questions, size, texts=endings)
     else:
         assert asked.texts is not None, "the schema requires one of the two"
         host, ability = service.hosts.find(asked.model, "classify", "score")
-        work = await service.work(request, host, ability, asked.texts)
-    return _listed("predictions", _plain(work.answers), work, host.name)
+        size = answer_size.labels(host.model, len(asked.texts))
+        work = await service.work(request, host, ability, asked.texts, size)
+    small = len(work.answers) * len(host.model.labels)
+    return _listed("predictions", _plain(work.answers), work, host.name, small)
 
 
 @_post("/tag", schemas.TagAsked, schemas.TagReply)
 async def tag(service: Service, request: Request, asked: schemas.TagAsked) -> Listed:
     """The entities of each text, and the tag of each word."""
     host, ability = service.hosts.find(asked.model, "tag")
-    work = await service.work(request, host, ability, asked.texts)
+    work = await service.work(request, host, ability, asked.texts, answer_size.words(host.model, asked.texts))
     words = sum(len(found.words) for found in work.answers)
     return _listed("predictions", map(_tags, _plain(work.answers)), work, host.name, words)
 
@@ -196,7 +234,8 @@ async def answer(service: Service, request: Request, asked: schemas.AnswerAsked)
     """Answers to questions from their contexts, which may have any length."""
     host, ability = service.hosts.find(asked.model, "answer")
     questions = [(question.question, question.context) for question in asked.questions]
-    work = await service.work(request, host, ability, questions, (("n_best", _ALL_ANSWERS),))
+    size = answer_size.answers(questions, asked.n_best)
+    work = await service.work(request, host, ability, questions, size, (("n_best", _ALL_ANSWERS),))
     shown = (_answers(found, asked.n_best) for found in _plain(work.answers))
     return _listed("predictions", shown, work, host.name)
 
@@ -205,7 +244,8 @@ async def answer(service: Service, request: Request, asked: schemas.AnswerAsked)
 async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> Listed:
     """The most probable pieces for each [MASK]."""
     host, ability = service.hosts.find(asked.model, "fill")
-    work = await service.work(request, host, ability, asked.texts, (("top", asked.top),))
+    size = answer_size.candidates(host.model, asked.texts, asked.top)
+    work = await service.work(request, host, ability, asked.texts, size, (("top", asked.top),))
     candidates = sum(len(gap) for gaps in work.answers for gap in gaps)
     return _listed("predictions", _plain(work.answers), work, host.name, candidates)
 
@@ -214,7 +254,8 @@ async def fill(service: Service, request: Request, asked: schemas.FillAsked) -> 
 async def next_sentence(service: Service, request: Request, asked: schemas.NextAsked) -> Listed:
     """The probability that the second text of a pair follows the first."""
     host, ability = service.hosts.find(asked.model, "next_sentence")
-    work = await service.work(request, host, ability, asked.pairs)
+    size = answer_size.echoes(asked.pairs, len(asked.pairs))
+    work = await service.work(request, host, ability, asked.pairs, size)
     return _listed("predictions", _plain(work.answers), work, host.name)
 
 
@@ -223,7 +264,8 @@ async def rerank(service: Service, request: Request, asked: schemas.RerankAsked)
     """Passages ranked by relevance to a query."""
     host, ability = service.hosts.find(asked.model, "rerank")
     pairs = [(asked.query, passage) for passage in asked.passages]
-    work = await service.work(request, host, ability, pairs, (("query", asked.query),))
+    size = answer_size.echoes((), len(pairs))
+    work = await service.work(request, host, ability, pairs, size, (("query", asked.query),))
     return _listed("results", _ranked(work.answers, asked.top), work, host.name)
 
 
@@ -231,7 +273,7 @@ async def rerank(service: Service, request: Request, asked: schemas.RerankAsked)
 async def tokenize(service: Service, request: Request, asked: schemas.TokenizeAsked) -> Listed:
     """The pieces of each text, with character offsets."""
     host, ability = service.hosts.find(asked.model, "pieces")
-    work = await service.work(request, host, ability, asked.texts)
+    work = await service.work(request, host, ability, asked.texts, answer_size.pieces(asked.texts))
     pieces = sum(len(found["ids"]) for found in work.answers)
     return _listed("texts", iter(work.answers), work, host.name, pieces)
 
@@ -241,9 +283,9 @@ async def attention(service: Service, request: Request, asked: schemas.Attention
     """The attention weights of each head of each layer."""
     host, ability = service.hosts.find(asked.model, "attention")
     item = asked.text if asked.pair is None else (asked.text, asked.pair)
-    work = await service.work(request, host, ability, [item])
-    found = dict(work.answers[0])
-    return Listed("attention", found.pop("attention"), {"model": host.name, **found, "usage": work.usage}, _LARGE)
+    work = await service.work(request, host, ability, [item], answer_size.weights(host.model))
+    found = work.answers[0]
+    return Listed("attention", found.layers(), {"model": host.name, **found.shape(), "usage": work.usage}, _LARGE)
 
 
 def _plain(answers: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import Request
 
 from bertsmith.server.abilities import OF_ALL, characters
+from bertsmith.server.answer_size import AnswerSize
 from bertsmith.server.body import BodyReader
+from bertsmith.server.held import HeldMemory, Lease
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import Options, Work, WorkQueue
 from bertsmith.server.refusal import ClientGoneError, RefusalError
@@ -42,6 +44,7 @@ class Host:
                 batch_tokens=settings.tokens_of_batch(device),
                 max_waiting=settings.max_waiting,
                 max_tokens=settings.max_tokens,
+                max_answers=settings.max_answers,
                 metrics=metrics,
             )
 
@@ -108,6 +111,7 @@ class Service:
         metrics: counters to update.
 
     Attributes:
+        held: the memory of open requests.
         reader: reads request bodies.
         is_ready: whether the models accept requests.
         is_leaving: whether the server is shutting down.
@@ -115,7 +119,8 @@ class Service:
 
     def __init__(self, hosts: Hosts, settings: ServerSettings, metrics: Metrics) -> None:
         self.hosts, self.settings, self.metrics = hosts, settings, metrics
-        self.reader = BodyReader(settings, metrics)
+        self.held = HeldMemory(settings, metrics)
+        self.reader = BodyReader(settings, self.held)
         self.is_ready = self.is_leaving = False
 
     def set_ready(self, ready: bool) -> None:
@@ -129,26 +134,35 @@ class Service:
         self.set_ready(False)
 
     async def work(
-        self, request: Request, host: Host, ability: str, items: Sequence[Any], options: Options = (), texts: int = 0
+        self,
+        request: Request,
+        host: Host,
+        ability: str,
+        items: Sequence[Any],
+        size: AnswerSize,
+        options: Options = (),
+        texts: int = 0,
     ) -> Work:
         """The finished work of a request.
 
         Args:
-            request: is abandoned if its client disconnects.
+            request: is abandoned if its client disconnects; the lease in its state holds the bytes of the answers.
             host: the model.
             ability: an ability of the model.
             items: one for each answer.
+            size: of the answers.
             options: options of the request.
             texts: number of texts, if it is more than one per item.
 
         Raises:
-            RefusalError: 413, the request is too large; 422, an item is invalid; 429, the queue is full; 503, timeout
-                before the model started; 504, timeout before it finished.
+            RefusalError: 413, the request or its answers are too large; 422, an item is invalid; 429, the queue is
+                full, or too much memory is held; 503, timeout before the model started; 504, before it finished.
             ClientGoneError: the client disconnected; what had not started was dropped.
         """
         self._require_small(max(texts, len(items)), characters(items))
         queue = host.queue_of(ability)
-        work = queue.put(ability, items, options)
+        lease: Lease = request.state.answers
+        work = queue.put(ability, items, options, size, lease)
         watch = asyncio.ensure_future(_watch(request, queue, work))
         seconds = self.settings.request_seconds
         clock = work.done.get_loop().call_later(seconds, _give_up, queue, work, seconds)

@@ -21,7 +21,9 @@ class ServerSettings:
     max_tokens: int = help_field(262_144, "maximum tokens per request")
     max_body: int = help_field(8_388_608, "maximum bytes per request")
     max_waiting: int = help_field(4096, "maximum texts waiting for a model; excess requests get 429 with Retry-After")
-    max_held: int = help_field(134_217_728, "maximum bytes of all unanswered requests")
+    max_held: int = help_field(
+        536_870_912, "maximum bytes of all open requests and their answers; the answers to one may take half of them"
+    )
     max_connections: int = help_field(512, "maximum connections; excess ones get 503 with Retry-After")
     batch_tokens: int = help_field(0, "maximum tokens per batch; 0: 2,048, on a GPU 32,768")
     request_seconds: float = help_field(120.0, "timeout of a request in seconds, waiting included")
@@ -39,6 +41,11 @@ class ServerSettings:
                 found=value,
                 fix=f"raise {field.name}",
             )
+
+    @property
+    def max_answers(self) -> int:
+        """Maximum bytes that the answers of one request may take in memory."""
+        return self.max_held // 2
 
     @property
     def max_nodes(self) -> int:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import RunningDigest, TextLines
-from bertsmith.errors import InputError, RunError
+from bertsmith.errors import InputError, NotFiniteError, RunError
 from bertsmith.locks import locked_file
 from bertsmith.progress import Progress, amount
 from bertsmith.vectors.embedder import Embedder
@@ -220,6 +220,7 @@ def write_vectors(
         RunError: there is a file at `out`, or it was started with other settings or texts, or the texts change while
             they are read, or the disk is full.
         ConfigError: the extension of `out` is not that of a known format.
+        NotFiniteError: the model computed no finite numbers for a text; texts are counted from 1.
     """
     given = [] if source.is_stdin else [source.path]
     require_place(out, inputs=given, index=job.index, resume=resume, replace=replace)
@@ -240,8 +241,11 @@ def write_vectors(
             else:
                 with Progress(out.name, total, unit="texts", done=done, how=job.made_of["precision"]) as progress:
                     for block in text_blocks(texts, job.block):
-                        for vectors, columns in job.vectors(block, done):
-                            file.append(vectors, columns)
+                        try:
+                            for vectors, columns in job.vectors(block, done):
+                                file.append(vectors, columns)
+                        except NotFiniteError as error:
+                            raise NotFiniteError(done + error.index) from None
                         done += len(block)
                         read.add(block)
                         counts = {name: before[name] + count for name, count in job.counts().items()}

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
-from bertsmith.errors import ConfigError, nearest
+from bertsmith.errors import ConfigError, NotFiniteError, nearest
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import pack_rows, room_for_text
@@ -194,7 +194,12 @@ class TokenFeatures:
             start = len(self.encoder.tokenizer.template.start)
             pieces = places_of(rows.own_begin[part], own)
             places = (pieces + np.repeat(packed.offsets[:-1] + start - rows.begin[part], own))[wanted[pieces]]
-            yield begin, end, self.encoder.token_vectors(packed, self.choice, places)
+            try:
+                found = self.encoder.token_vectors(packed, self.choice, places)
+            except NotFiniteError as error:
+                text = np.searchsorted(texts.offsets, rows.begin[part[error.index]], side="right") - 1
+                raise NotFiniteError(int(text)) from None
+            yield begin, end, found
             begin = end
 
     def _windows(self, texts: Encoded) -> _Windows:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bertsmith.errors import ConfigError, RunError, nearest
+from bertsmith.errors import ConfigError, InputError, RunError, nearest
 from bertsmith.files import atomic_file
 
 SUFFIXES = (".npy", ".parquet")
@@ -73,7 +73,30 @@ class VectorWriter(ABC):
 
     @abstractmethod
     def append(self, vectors: Vectors, columns: Columns) -> None:
-        """Writes r rows: vectors [r, width] and arrays of r values. They are complete after a call of `whole`."""
+        """Writes r rows: vectors [r, width] and arrays of r values. They are complete after a call of `whole`.
+
+        Raises:
+            InputError: a number is too large for float16.
+        """
+
+    def stored(self, vectors: Vectors) -> npt.NDArray[Any]:
+        """The vectors in the dtype of the file.
+
+        Raises:
+            InputError: a number is too large for float16.
+        """
+        with np.errstate(over="ignore"):
+            found = np.ascontiguousarray(vectors, dtype=self.dtype)
+        is_finite = np.isfinite(found).all(axis=1)
+        if not is_finite.all():
+            row = int(np.argmin(is_finite))
+            place = f"vector {self.rows + row + 1:,} of '{self.path}'"
+            raise InputError(
+                expected=f"numbers up to {np.finfo(self.dtype).max:,.6g} for {self.dtype} in {place}",
+                found=f"{np.abs(vectors[row]).max():,.6g}",
+                fix="write float32: leave out --float16 and start over with --replace",
+            )
+        return found
 
     @abstractmethod
     def whole(self) -> dict[str, int]:
@@ -130,7 +153,7 @@ class NpyWriter(VectorWriter):
 
     def append(self, vectors: Vectors, columns: Columns) -> None:
         """See `VectorWriter`."""
-        self._files[0].write(np.ascontiguousarray(vectors, dtype=self.dtype).data)
+        self._files[0].write(self.stored(vectors).data)
         self.rows += len(vectors)
         if self.index:
             lines = (json.dumps(row, ensure_ascii=False) for row in pa.table(dict(columns)).to_pylist())
@@ -196,7 +219,7 @@ class ParquetWriter(VectorWriter):
 
     def append(self, vectors: Vectors, columns: Columns) -> None:
         """See `VectorWriter`."""
-        flat = pa.array(np.ascontiguousarray(vectors, dtype=self.dtype).reshape(-1))
+        flat = pa.array(self.stored(vectors).reshape(-1))
         table = pa.table({**columns, VECTOR: pa.FixedSizeListArray.from_arrays(flat, self.width)})
         if self._writer is None:
             self._writer = _parquet(str(self._paths(self._parts + 1)[-1]), table.schema)

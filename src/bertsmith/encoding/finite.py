@@ -1,0 +1,45 @@
+"""The check that a model computed numbers: no answer is made from NaN or infinity.
+
+The numbers of a model leave it in few places: `computed` for the logits of all tasks and for all vectors, the
+masked-LM logits, and the attention weights. Each of them calls `require_finite` before anything is decoded, so a model
+with damaged weights, or one whose numbers are too large for the precision, never gives a label, a span or a vector.
+
+The check reads each number once and keeps none: a sum of float32 numbers in double precision is finite if and
+only if all of them are. Only if it is not are the numbers looked at one by one.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from bertsmith.errors import NotFiniteError
+
+
+def first_not_finite(values: Tensor) -> int | None:
+    """The index along the first axis of the first entry with NaN or infinity; None if there is none.
+
+    Args:
+        values: of any shape with at least one axis.
+    """
+    if not values.numel() or math.isfinite(values.sum(dtype=torch.float64).item()):
+        return None
+    is_finite = torch.isfinite(values).reshape(len(values), -1).all(dim=1)
+    wrong = torch.nonzero(~is_finite)
+    return int(wrong[0]) if len(wrong) else None
+
+
+def require_finite(values: Tensor, text_of: Callable[[int], int]) -> None:
+    """Returns if all numbers are finite.
+
+    Args:
+        values: what a model computed; of any shape with at least one axis.
+        text_of: returns the text, counted from 0, of an index along the first axis.
+
+    Raises:
+        NotFiniteError: one is not; the error names the text.
+    """
+    place = first_not_finite(values)
+    if place is not None:
+        raise NotFiniteError(text_of(place))
