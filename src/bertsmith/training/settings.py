@@ -25,7 +25,9 @@ class TrainSettings:
     seed: int = help_field(1, "seed of all random draws")
     steps: int | None = help_field(None, "budget in optimizer steps")
     tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts")
-    minutes: float | None = help_field(None, "budget in minutes; converted to steps after a few trial steps")
+    minutes: float | None = help_field(
+        None, "budget in minutes; converted to steps after a few trial steps, and again if the machine slows down"
+    )
     replanned: str | None = help_field(
         None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
     )
