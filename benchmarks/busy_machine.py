@@ -124,9 +124,9 @@ def serving_speed(side: str, work: Path, seconds: float) -> float:
     texts = (work / "text.txt").read_text(encoding="utf-8").splitlines()
     requests = [request_bytes("/v1/embeddings", {"model": "mini", "input": text}) for text in texts[:2000]]
     cores = len(os.sched_getaffinity(0))
-    before = dict(os.environ)
+    before, of_side = dict(os.environ), environment(side)
     os.environ.clear()
-    os.environ.update(environment(side))
+    os.environ.update(of_side)
     try:
         with served([f"mini={work / 'mini' / 'model'}"], threads=cores) as process:
             asyncio.run(ask_all(process, requests[:BATCH], CLIENTS))
