@@ -43,6 +43,7 @@ ONE_LANE = (
     "import sys; from bertsmith.training import lanes; lanes.MOST_LANES = 1; "
     "from bertsmith.cli.app import main; sys.argv[0] = 'bertsmith'; main()"
 )
+KEEP_BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"  # ends with this program
 SILENT = {"log_every": 1, "save_minutes": 1000}
 
 
@@ -145,7 +146,7 @@ def serving_speed(side: str, work: Path, seconds: float) -> float:
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
     """Processes that keep a core busy each."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    others = [subprocess.Popen([sys.executable, "-c", KEEP_BUSY]) for _ in range(count)]
     try:
         yield
     finally:
