@@ -140,7 +140,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(
 
 @pytest.mark.parametrize("kind", ["single", "tags"])
 def test_all_of_it_learns_at_the_full_rate_and_with_a_frozen_body_too(
-    kind: str, base: str, two_layers: type[OwnHead], tmp_path: Path
+    kind: str, base: str, two_layers: type[OwnHead], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, first = data_of(kind, 16), load_any(base).tensors
     for freeze in ("nothing", "body"):
@@ -154,8 +154,10 @@ def test_all_of_it_learns_at_the_full_rate_and_with_a_frozen_body_too(
         assert not {name for name in own if torch.equal(after[name], start.get_parameter(name).detach())}
         below = [name for name in after if name.startswith("bert.embeddings.")]
         assert all(torch.equal(after[name], first[name]) == (freeze == "body") for name in below)
+        monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
         work = Finetuning(start, job.task, job.train, None, TOKENIZER, settings, choose("cpu", "fp32"), seed=1)
         assert {work.rate_factor(name) for name in own} == {1.0}
+        assert work.lanes == 1, "a head of the user's own may draw from torch's generators"
 
 
 def test_its_first_values_are_drawn_like_all_others(two_layers: type[OwnHead]) -> None:

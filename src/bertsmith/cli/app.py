@@ -30,9 +30,9 @@ from bertsmith.cli.options import visible, with_settings
 from bertsmith.cli.usage import UsageError, usage_line
 from bertsmith.errors import BertsmithError
 
-# Rounds that a waiting thread of torch spins before it sleeps: about 50 microseconds, as long as the pauses between the
-# products of a forward pass.
-SPINS = "3000"
+# Rounds that a waiting thread of torch spins before it sleeps: about 25 microseconds, as long as the pauses between the
+# products of a forward pass. benchmarks/busy_machine.py --spins compares other values.
+SPINS = "1000"
 
 
 class Command(NamedTuple):

@@ -28,7 +28,9 @@ class TrainSettings:
     steps: int | None = help_field(None, "budget in optimizer steps", most=10**9)
     tokens: int | None = help_field(None, "budget in tokens; converted to steps before training starts", most=10**15)
     minutes: float | None = help_field(
-        None, "budget in minutes; converted to steps after a few trial steps", most=10**7
+        None,
+        "budget in minutes; converted to steps after a few trial steps, and again if the machine slows down",
+        most=10**7,
     )
     replanned: str | None = help_field(
         None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
