@@ -16,7 +16,7 @@ from bertsmith.errors import CheckpointError, ConfigError, InputError, Vocabular
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import NAMES
 from bertsmith.model.config import BertConfig
-from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.our_names import plain
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
@@ -389,3 +389,30 @@ def test_non_finite_weights_are_listed_before_the_model_is_used(tmp_path, config
         write_model_folder(folder, config=config, tensors=broken, tokenizer=tokenizer)
         with pytest.raises(CheckpointError, match=r"infinite or NaN values in .*query\.weight, nsp\.bias"):
             read_model_folder(folder)
+
+
+@pytest.mark.parametrize("dropout", [None, 0.0, 0.3])
+def test_the_dropout_of_a_classifier_is_that_of_config_json(tmp_path, config, quiet_transformers, dropout):
+    import transformers
+
+    config = dataclasses.replace(config, classifier_dropout=dropout)
+    for head, architecture in (
+        (Head(part="classifier", outputs=2, pooled=True), transformers.BertForSequenceClassification),
+        (Head(part="classifier", outputs=2, pooled=False), transformers.BertForTokenClassification),
+    ):
+        folder = tmp_path / architecture.__name__
+        model = EncoderForTask(new_encoder(config), head, seed=3)
+        tensors = {name: value for name, value in model.state_dict().items() if head.pooled or "pooler" not in name}
+        write_model_folder(folder, config=config, tensors=tensors, tokenizer=None)
+        read = read_model_folder(folder).config
+        assert read.classifier_dropout == dropout
+        theirs = architecture.from_pretrained(folder)
+        assert theirs.dropout.p == read.head_dropout("classifier", pooled=head.pooled)
+        assert read.head_dropout("classifier", pooled=head.pooled) == (0.1 if dropout is None else dropout)
+        assert read.head_dropout("span", pooled=False) == 0.0
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 1.0, "0.1"])
+def test_a_dropout_of_a_classifier_that_is_no_fraction_is_refused(config, dropout):
+    with pytest.raises(ConfigError, match="expected classifier_dropout of at least 0 and below 1"):
+        dataclasses.replace(config, classifier_dropout=dropout)

@@ -12,7 +12,7 @@ import torch
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
-from bertsmith.files import read_json
+from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
@@ -20,7 +20,7 @@ from bertsmith.finetuning.training import FinetuningJob, SeedResult
 from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
-from bertsmith.library.training import finetune as finetune_files
+from bertsmith.library import training as library_training
 from bertsmith.metrics.numbers import spearman
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import choose
@@ -382,7 +382,7 @@ def test_a_search_and_its_run_say_everything_once(tmp_path: Path, capsys: pytest
     base = write_base_model(tmp_path / "base")
     path = tmp_path / "a.tsv"
     path.write_text("text\tlabel\n" + "a\tx\nb\ty\n" * 4, encoding="utf-8")
-    finetune_files(
+    library_training.finetune(
         base,
         "classification",
         tmp_path / "run",
@@ -421,3 +421,52 @@ def test_a_model_of_another_task_lends_its_encoder_and_gets_a_new_head(kind: str
     assert body
     assert all(torch.allclose(before[name], after[name], atol=1e-6) for name in body)
     assert not torch.equal(before["classifier.weight"], after["classifier.weight"])
+
+
+def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    train = examples_of("answer or none", 24)
+    data = TaskData(train=train, dev=[])
+    job = FinetuningJob.prepare(base, SPECS["answer or none"], data, SETTINGS, RecipeSettings())
+    windows = len(job.train)
+    assert windows > 24
+    assert job.training.steps == 24 / 8 * 2
+    line = next(line for line in job.lines() if "windows" in line)
+    assert line.startswith(f"{windows:,} windows for 24 examples; as in the paper's code, an epoch has as many windows")
+    tags = TaskData(train=examples_of("tags", 24), dev=[])
+    job = FinetuningJob.prepare(base, SPECS["tags"], tags, SETTINGS, RecipeSettings())
+    assert job.training.steps == int(len(job.train) / 8 * 2)
+
+
+@pytest.mark.parametrize(
+    ("task", "wanted"),
+    [("SQuAD2", (48, 2.0, 5e-5)), ("swag", (16, 3.0, 2e-5)), ("squad", (32, 3.0, 5e-5)), ("cola", (32, 3.0, 5e-5))],
+)
+def test_a_task_of_the_paper_has_the_recipe_of_the_paper_unless_another_is_given(
+    task: str, wanted: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+
+    def taken(*arguments, **_):
+        *_, settings, recipe = arguments
+        found.append((settings.batch_size, settings.epochs, recipe.learning_rate))
+
+    monkeypatch.setattr(library_training, "read_task", lambda *_, **__: (None, None))
+    monkeypatch.setattr(library_training, "run_finetuning", taken)
+    library_training.finetune("model", task, "out")
+    library_training.finetune("model", task, "out", batch_size=8, learning_rate=1e-4, epochs=1.0)
+    assert found == [wanted, (8, 1.0, 1e-4)]
+
+
+def test_the_dropout_of_a_training_applies_to_its_head_too(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    settings = dataclasses.replace(SETTINGS, dropout=0.25)
+    path = Path(base) / "config.json"
+    write_json(path, {**read_json(path), "classifier_dropout": 0.5})
+    data = TaskData(train=examples_of("single", 8), dev=[])
+    for given, wanted in ((0.25, 0.25), (None, 0.5)):
+        job = FinetuningJob.prepare(base, SPECS["single"], data, SETTINGS, RecipeSettings())
+        job = job.with_settings(dataclasses.replace(settings, dropout=given), RecipeSettings())
+        job.train_once(tmp_path / f"run-{given}", 1)
+        config = load_predictor(tmp_path / f"run-{given}" / "model").model.config
+        assert config.head_dropout("classifier", pooled=True) == wanted

@@ -256,3 +256,33 @@ def test_an_invalid_configuration_is_refused_with_a_one_line_error(changes, word
 def test_an_unknown_size_suggests_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'large'"):
         BertConfig.named("larg")
+
+
+def test_in_training_the_gradients_of_bf16_are_as_close_to_fp32_as_those_of_autocast():
+    """Sums and norms of the residual stream are fp32; in evaluation mode they are bf16."""
+    model = BertModel(small_config(num_hidden_layers=6, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    shake(model)
+    batch = random_batch([24] * 16)
+    goal = torch.randn(batch.num_tokens, model.width, generator=torch.Generator().manual_seed(0))
+
+    def gradient(dtype: torch.dtype, *, training: bool = True, autocast: bool = False) -> torch.Tensor:
+        model.train(training).zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            hidden = model(batch, dtype=dtype)
+        assert hidden.dtype == dtype
+        low = hidden.to(torch.bfloat16) if autocast else hidden  # heads read what products run in
+        (low.float() * goal).mean().backward()
+        return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+    exact = gradient(torch.float32)
+    kept, rounded = gradient(torch.bfloat16), gradient(torch.bfloat16, training=False)
+    error, rounded_error = (float((found - exact).norm() / exact.norm()) for found in (kept, rounded))
+    theirs = float((gradient(torch.float32, autocast=True) - exact).norm() / exact.norm())
+    assert 0 < error < 1.1 * theirs
+    assert error < 0.75 * rounded_error
+
+
+def test_the_dtype_of_training_in_fp32_and_fp64_is_unchanged():
+    model, batch = BertModel(small_config()), random_batch(LENGTHS)
+    assert torch.equal(model.train()(batch), model.eval()(batch))
+    assert model.double().train()(batch).dtype == torch.float64

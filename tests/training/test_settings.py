@@ -43,6 +43,8 @@ def test_settings_come_back_from_plain_values():
 def test_the_2018_warm_up_is_ten_thousand_of_a_million_steps():
     assert TrainSettings(steps=1_000_000, warmup_share=0.01).warmup(1_000_000) == 10_000
     assert TrainSettings(steps=100, warmup_steps=7).warmup(100) == 7
+    assert TrainSettings(steps=59, warmup_share=0.1).warmup(59) == 5, "cut off, as by int(steps * share)"
+    assert TrainSettings(steps=9, warmup_share=0.1).warmup(9) == 0
     assert TrainSettings(steps=1).warmup(1) == 0
 
 

@@ -5,11 +5,16 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 
 import dataclasses
 import math
+from collections.abc import Mapping
 
 from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
 FREEZE = ("nothing", "body")
+_OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
+    "squad2": {"batch_size": 48, "epochs": 2.0},
+    "swag": {"batch_size": 16, "learning_rate": 2e-5},
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -20,8 +25,12 @@ class FinetuningSettings:
         ConfigError: a value is invalid.
     """
 
-    batch_size: int = help_field(32, "examples per optimizer step (for questions and tagging: windows)", most=10**6)
-    epochs: float = help_field(3.0, "passes over the training data", most=10_000)
+    batch_size: int = help_field(
+        32,
+        "examples per optimizer step (for questions and tagging: windows); for squad2 48, for swag 16",
+        most=10**6,
+    )
+    epochs: float = help_field(3.0, "passes over the training data; for squad2 2", most=10_000)
     freeze: str = help_field("nothing", "nothing, or body: train only the head and the pooler")
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
@@ -73,6 +82,17 @@ class FinetuningSettings:
         return max(1, int(units / self.batch_size * self.epochs))
 
 
+def of_the_paper(task: str) -> dict[str, float]:
+    """The settings that the paper used for a named task where they differ from the defaults.
+
+    Source: Devlin et al. (2018), sections 4.3 (SQuAD 2.0) and 4.4 (SWAG).
+
+    >>> of_the_paper("squad2"), of_the_paper("swag"), of_the_paper("cola")
+    ({'batch_size': 48, 'epochs': 2.0}, {'batch_size': 16, 'learning_rate': 2e-05}, {})
+    """
+    return dict(_OF_THE_PAPER.get(task, {}))
+
+
 def against_collapse(*, learning_rate: float, epochs: float, bias_correction: bool) -> str:
     """What to try after every training collapsed, without what was already tried.
 
@@ -99,7 +119,7 @@ class RecipeSettings:
     """
 
     seed: int = help_field(1, "seed of the first training; the others use the following numbers")
-    learning_rate: float = help_field(5e-5, "peak learning rate")
+    learning_rate: float = help_field(5e-5, "peak learning rate; for swag 2e-5")
     warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
     schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
     weight_decay: float = help_field(0.01, "decoupled weight decay, not applied to biases and layer norms")

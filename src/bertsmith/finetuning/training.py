@@ -136,16 +136,20 @@ class FinetuningJob:
         return changed
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
-        units = len(self.train)
+        units, counted_units = len(self.train), self._epoch_units()
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
         self.settings = settings
         self.training: TrainSettings = recipe.training(
-            steps=settings.steps(units),
-            epoch=round(units / settings.batch_size),
+            steps=settings.steps(counted_units),
+            epoch=round(counted_units / settings.batch_size),
             keep_best=self.task.selection_metric if self.dev is not None else None,
         )
+
+    def _epoch_units(self) -> int:
+        """The units that count as one epoch: those of the training set, or its examples if the task counts them."""
+        return len(self.data.train) if self.task.epochs_count_examples else len(self.train)
 
     def lines(self) -> list[str]:
         """What a user should know before training starts."""
@@ -166,6 +170,12 @@ class FinetuningJob:
                 rows = features.rows
                 cut = f"{rows.truncated:,} of {counted(len(rows), 'row')} cut"
                 lines.append(f"{split}: {cut}, {counted(rows.cut_tokens, 'token')} in all")
+        windows, of_epoch = len(self.train), self._epoch_units()
+        if windows > of_epoch:
+            lines.append(
+                f"{windows:,} windows for {counted(of_epoch, 'example')}; as in the paper's code, an epoch has as many "
+                f"windows as there are examples, {of_epoch / windows:.0%} of them"
+            )
         if self.data.held_out:
             lines.append("no dev file: a tenth of the training examples is held out")
         return lines
@@ -327,9 +337,10 @@ def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:
 
 
 def _load(folder: ModelFolder, head: Head, settings: FinetuningSettings, *, seed: int) -> TaskModel:
-    changes = {}
+    changes: dict[str, float | None] = {}
     if settings.dropout is not None:
-        changes = {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
+        names = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+        changes = {**dict.fromkeys(names, settings.dropout), "classifier_dropout": None}  # that of the hidden states
     return load_for_task(
         folder, head, keep_head=False, seed=seed, changes=changes, reinit_layers=settings.reinit_layers
     )

@@ -11,7 +11,7 @@ from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, of_the_paper
 from bertsmith.finetuning.tuning import tune
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
@@ -62,7 +62,8 @@ def finetune(
     Raises:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
-    parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
+    values = {**of_the_paper(task_name(task)), **settings}
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
     spec, data = read_task(
         task,
         None if train is None else Path(train),

@@ -56,6 +56,9 @@ class EncoderConfig:
     max_position_embeddings: int = help_field(512, "longest sequence, in tokens")
     type_vocab_size: int = help_field(2, "segments")
     initializer_range: float = help_field(0.02, "standard deviation of the truncated normal for initialization")
+    classifier_dropout: float | None = help_field(
+        None, "dropout before a classifier [that of the hidden states]; a span head of BERT has none"
+    )
     layer_norm_eps: float = help_field(1e-12, "added to the variance inside the square root")
     pad_token_id: int = help_field(0, "id of [PAD]; for other tools, as batches here have no padding")
     position_embedding_type: str = help_field("absolute", "positions: absolute (learned), sinusoidal or none")
@@ -98,6 +101,13 @@ class EncoderConfig:
                 found=repr(value),
                 fix=f"correct {name}",
             )
+        require(
+            self.classifier_dropout is None
+            or (isinstance(self.classifier_dropout, int | float) and 0 <= self.classifier_dropout < 1),
+            expected="classifier_dropout of at least 0 and below 1, or none",
+            found=repr(self.classifier_dropout),
+            fix="correct classifier_dropout",
+        )
         for name in ("initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
             require(
@@ -133,7 +143,9 @@ class EncoderConfig:
 
     def head_dropout(self, part: str, *, pooled: bool) -> float:
         """The dropout before a head; a span head of BERT has none."""
-        return 0.0 if part == "span" else self.hidden_dropout_prob
+        if part == "span":
+            return 0.0
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

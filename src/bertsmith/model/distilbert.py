@@ -33,7 +33,7 @@ class DistilBertConfig(EncoderConfig):
         "attention_probs_dropout_prob": "attention_dropout",
     }
     omitted: ClassVar[frozenset[str]] = frozenset(
-        {"type_vocab_size", "layer_norm_eps", "position_embedding_type", "is_causal"}
+        {"type_vocab_size", "layer_norm_eps", "position_embedding_type", "is_causal", "classifier_dropout"}
     )
 
     num_hidden_layers: int = help_field(6, "encoder layers")

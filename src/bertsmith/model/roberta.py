@@ -35,10 +35,6 @@ class RobertaConfig(EncoderConfig):
         """The row of the position table for the first token: the one after the padding id."""
         return self.pad_token_id + 1
 
-    def head_dropout(self, part: str, *, pooled: bool) -> float:
-        """The dropout before a head; a span head has none."""
-        return 0.0 if part == "span" else self.hidden_dropout_prob
-
 
 class RobertaModel(TransformerEncoder):
     """Word and position embeddings with one constant segment, post-norm layers, a pooler with tanh."""

@@ -6,6 +6,9 @@ V vocabulary, L layers.
 Layers are post-norm: a norm follows each residual sum, and none is added after the last layer. BERT, DistilBERT and
 RoBERTa differ only by their configuration: segments or none, where positions start, the activation of the pooler.
 
+In training, the residual stream stays in fp32 where products run in bf16, which halves the error of the gradient; see
+docs/decisions/0018-residuals-in-fp32.md.
+
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """
 
@@ -70,15 +73,20 @@ class TransformerEncoder(Encoder):
         trace: Trace | None = None,
     ) -> Tensor:
         """The last hidden states: [T, D], or [R, D] if only some positions are read; see `Encoder.forward`."""
-        hidden = self.embeddings(batch, noise, dtype or self.pooler.weight.dtype)
+        dtype = dtype or self.pooler.weight.dtype
+        hidden = self.embeddings(batch, noise, self.stream_dtype(dtype))
         if trace is not None:
             trace.hidden_states.append(hidden)
         for number, layer in enumerate(self.layers, start=1):
-            hidden = layer(hidden, batch, read if number == len(self.layers) else None, noise, trace)
+            hidden = layer(hidden, batch, read if number == len(self.layers) else None, noise, trace, dtype)
             if trace is not None:
                 trace.hidden_states.append(hidden)
         assert isinstance(hidden, Tensor)
-        return hidden
+        return hidden.to(dtype)
+
+    def stream_dtype(self, dtype: torch.dtype) -> torch.dtype:
+        """The dtype of the residual stream where products run in `dtype`: at least fp32 in training."""
+        return torch.promote_types(dtype, torch.float32) if self.training else dtype
 
     def pool(self, first: Tensor) -> Tensor:
         """The pooled output [N, D] for the hidden states [N, D] of the positions that represent the rows."""
@@ -153,11 +161,22 @@ class Layer(nn.Module):
         self.together: PreparedLinear | None = None  # query, key and value as one layer, once prepared
 
     def forward(
-        self, hidden: Tensor, batch: Batch, read: Read | None, noise: Noise | None, trace: Trace | None
+        self,
+        hidden: Tensor,
+        batch: Batch,
+        read: Read | None,
+        noise: Noise | None,
+        trace: Trace | None,
+        dtype: torch.dtype,
     ) -> Tensor:
-        """The next hidden states: [T, D], or [R, D] where only some positions are read."""
+        """The next hidden states: [T, D], or [R, D] where only some positions are read, in the dtype of `hidden`.
+
+        Args:
+            dtype: of the matrix products and of attention.
+        """
         config = self.config
-        asking = hidden if read is None else hidden[read.positions]  # [R, D]
+        residual = hidden if read is None else hidden[read.positions]  # [R, D]
+        hidden, asking = hidden.to(dtype), residual.to(dtype)
         probabilities: list[Tensor] | None = [] if trace is not None and trace.with_attentions else None
         if self.together is None:
             query, key, value = linear(asking, self.query), linear(hidden, self.key), linear(hidden, self.value)
@@ -178,9 +197,9 @@ class Layer(nn.Module):
         if trace is not None and probabilities is not None:
             trace.attentions.append(probabilities)
         counts = batch.lengths if read is None else read.counts
-        attended = self._add(asking, linear(context, self.attention_output), counts, noise)
+        attended = self._add(residual, linear(context, self.attention_output), counts, noise)
         attended = norm(attended, self.attention_norm)
-        inner = linear(attended, self.intermediate, then=config.hidden_act)  # [R, I]
+        inner = linear(attended.to(dtype), self.intermediate, then=config.hidden_act)  # [R, I]
         return norm(self._add(attended, linear(inner, self.output), counts, noise), self.output_norm)
 
     def _add(self, residual: Tensor, branch: Tensor, counts: tuple[int, ...], noise: Noise | None) -> Tensor:

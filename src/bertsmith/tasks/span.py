@@ -102,6 +102,7 @@ class SpanTask(Task):
 
     kind = "span"
     settings_used = frozenset({"stride", "max_question", "max_answer", "n_best"})
+    epochs_count_examples = True  # `int(len(train_examples) / batch * epochs)` in the original run_squad.py
 
     @property
     def head(self) -> Head:

@@ -99,6 +99,8 @@ class Task(abc.ABC):
     kind: ClassVar[str]
     # The fields of `TaskSettings` that this kind uses, besides max_length.
     settings_used: ClassVar[frozenset[str]]
+    # Whether the steps of an epoch are counted by examples although windows are trained separately.
+    epochs_count_examples: ClassVar[bool] = False
 
     def __init__(self, spec: TaskSpec) -> None:
         assert spec.kind == self.kind, f"a spec of {spec.kind} for {self.kind}"

@@ -121,12 +121,12 @@ class TrainSettings:
         return Pace(steps) if self.replanned is None else Pace.parse(steps, self.replanned)
 
     def warmup(self, total: int) -> int:
-        """Steps of warm-up in a run of `total` steps.
+        """Steps of warm-up in a run of `total` steps; a fraction of a step is cut off, as in the 2018 code.
 
         Raises:
             ConfigError: the warm-up would take the whole run.
         """
-        steps = round(self.warmup_share * total) if self.warmup_steps is None else self.warmup_steps
+        steps = int(total * self.warmup_share) if self.warmup_steps is None else self.warmup_steps
         require(
             steps < total,
             expected=f"a warm-up shorter than the {counted(total, 'step')} of the run",
