@@ -7,7 +7,7 @@ Layers are post-norm: a norm follows each residual sum, and none is added after 
 RoBERTa differ only by their configuration: segments or none, where positions start, the activation of the pooler.
 
 In training, the residual stream stays in fp32 where products run in bf16, which halves the error of the gradient; see
-docs/decisions/0018-residuals-in-fp32.md.
+docs/decisions/0019-residuals-in-fp32.md.
 
 Source: Devlin et al. (2018), section 3 and appendix A; `BertModel` in the original modeling.py.
 """

@@ -5,7 +5,6 @@ run, bit for bit on CPU: the work of a step is a function of (seed, step), and a
 """
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,11 +13,12 @@ from pathlib import Path
 import safetensors
 import torch
 
-from bertsmith.errors import CheckpointError, ConfigError, TrainingError, nearest
+from bertsmith.errors import CheckpointError, ConfigError, TrainingError
 from bertsmith.progress import Progress, amount, counted, quiet, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
+from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, require_trained
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.pace import Pace
@@ -135,11 +135,11 @@ class _Course:
         self.guard = LossGuard(**self.position.guard)
         self.seconds_before, self.steps_before = self.position.seconds, self.position.step
         self.saved_step = self.position.step if run.last_step() is not None else None
-        self.evaluations = {line["step"]: line for line in run.metrics("evaluation")}
+        self.evaluations = Evaluations(
+            run.metrics("evaluation"), self.settings.keep_best, trainer.workload.higher_is_better()
+        )
         self.pace, self.evaluate_every = Pace(0), 0
         self.deadline: budget.Deadline | None = None
-        if self.settings.keep_best is not None:
-            self.higher_is_better = _direction(self.settings.keep_best, trainer.workload.higher_is_better())
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
@@ -344,7 +344,7 @@ class _Course:
         self.position.guard = self.guard.to_dict()
         model, optimizer = self.trainer.workload.model, self.trainer.optimizer
         self.run.save(self.position, model, optimizer, self.settings.keep_checkpoints)
-        self.run.forget_best(but=self._best_step())
+        self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
     def _evaluate_if_due(self) -> None:
@@ -357,39 +357,26 @@ class _Course:
         position = self.position
         if not self.first or position.step in self.evaluations:
             return
-        values = {f"held_out_{name}": value for name, value in self.trainer.evaluate().items()}
-        self.evaluations[position.step] = {"tokens": position.tokens, **values}
+        values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
+        self.evaluations.add(position.step, position.tokens, values)
         # Before the log line: if a line exists, the parameters of that step have already been considered.
-        if position.step and self._best_step() == position.step:
+        if position.step and self.evaluations.best_step() == position.step:
             self.run.save_best(self.trainer.workload.model, position.step)
         if values:
             self.log.write(
                 "evaluation", position.step, {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             )
 
-    def _best_step(self) -> int | None:
-        """The first step after which the value of `keep_best` was best; None if it was never a finite number."""
-        name = f"held_out_{self.settings.keep_best}"
-        seen = {step: line[name] for step, line in self.evaluations.items() if step and name in line}
-        finite: dict[int, float] = {step: value for step, value in seen.items() if math.isfinite(value)}
-        if not finite:
-            return None
-        sign = 1 if self.higher_is_better else -1
-        return max(finite, key=lambda step: (sign * finite[step], -step))
-
     def _out_of_patience(self) -> bool:
         """Whether `patience` evaluations have passed since the best one; rank 0 decides for all."""
         if self.settings.patience is None:
             return False
-        best = self._best_step()
-        since = sum(best is not None and step > best for step in self.evaluations)
-        spent = float(since >= self.settings.patience)
+        spent = float(self.evaluations.since_best() >= self.settings.patience)
         return distributed.from_first_rank(spent, self.rank, self.trainer.device) > 0
 
     def _result(self) -> TrainResult:
-        best = self._best_step() if self.first else None
+        best = self.evaluations.best_step() if self.first else None
         kept = self.position.step if best is None else best
-        evaluation = self.evaluations.get(kept, {})
         latest = [lines[-1] for kind in ("train", "evaluation") if (lines := self.run.metrics(kind))]
         return TrainResult(
             steps=self.position.step,
@@ -401,22 +388,7 @@ class _Course:
             metrics={name: value for line in latest for name, value in line.items() if name not in ("kind", "step")},
             best_step=best,
             kept_step=kept,
-            kept_tokens=self.position.tokens if best is None else int(evaluation["tokens"]),
-            scores={name: value for name, value in evaluation.items() if name.startswith("held_out_")},
+            kept_tokens=self.position.tokens if best is None else self.evaluations.tokens(best),
+            scores=self.evaluations.scores(kept),
             stopped_early=self.position.step < self.total,
         )
-
-
-def _direction(keep_best: str, known: Mapping[str, bool]) -> bool:
-    """Whether a higher value of `keep_best` is better.
-
-    Raises:
-        ConfigError: the workload has no such value, or none at all.
-    """
-    if keep_best not in known:
-        raise ConfigError(
-            expected="a held-out value to keep the best model by",
-            found=repr(keep_best),
-            fix=nearest(keep_best, known) if known else "evaluate on held-out data, or omit keep_best",
-        )
-    return known[keep_best]
