@@ -12,7 +12,19 @@ import pytest
 from bertsmith.randomness import generator
 
 TOOLS = Path(__file__).parent.parent / "tools"
-LIGHT = ("vocab", "model vocab", "config", "tokenizer", "safetensors", "corpus", "npy", "parquet", "changes", "google")
+LIGHT = (
+    "vocab",
+    "model vocab",
+    "config",
+    "tokenizer",
+    "safetensors",
+    "corpus",
+    "shards",
+    "npy",
+    "parquet",
+    "changes",
+    "google",
+)
 
 
 def run(tool: str, out: Path, *arguments: object) -> str:

@@ -28,7 +28,7 @@ def untimed(lines):
 
 def test_the_loss_falls_and_the_log_tells_of_every_step(tmp_path):
     workload = ToyWorkload(dropout=False)
-    result = toy_run(tmp_path, workload, steps=60, learning_rate=0.05)
+    result = toy_run(tmp_path, workload, steps=60, learning_rate=0.05, warmup_steps=6)
     lines = RunFolder.open(tmp_path).metrics("train")
     assert [line["step"] for line in lines] == list(range(1, 61))
     assert lines[-1]["loss"] < 0.5 * lines[0]["loss"]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from bertsmith.errors import CheckpointError, InputError, RunError, TrainingError
+from bertsmith.files import read_json, write_json
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder
 from bertsmith.training import checkpoint as checkpoint_module
@@ -127,6 +128,21 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(tmp_path, capsys, nam
         "the checkpoint of step 20 cannot be used",
         "the checkpoint of step 18 cannot be used",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("step", "20"), ("sequences", 1.5), ("seconds", None), ("guard", {"mean": []}), ("pending", [1])],
+)
+def test_a_checkpoint_with_a_value_of_another_type_is_damaged(tmp_path, capsys, name, value):
+    straight, resumed = ToyWorkload(), ToyWorkload()
+    toy_run(tmp_path / "straight", straight)
+    toy_run(tmp_path / "run", ToyWorkload(), save_every=6, keep_checkpoints=9)
+    path = tmp_path / "run" / "checkpoints" / "step-00000020" / "state.json"
+    write_json(path, {**read_json(path), name: value})
+    toy_run(tmp_path / "run", resumed, resume=True, save_every=6, keep_checkpoints=9)
+    assert same_parameters(straight, resumed)
+    assert "the checkpoint of step 20 cannot be used" in capsys.readouterr().err
 
 
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path, capsys):

@@ -12,7 +12,7 @@ that were damaged later.
 """
 
 import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, InputError, TrainingError
 from bertsmith.files import atomic_file, atomic_folder, digest_file, read_json, write_json
+from bertsmith.training.guard import LossGuard
 from bertsmith.training.optimizer import Optimizer, copy_tensors
 
 MODEL_FILE, OPTIMIZER_FILE, STATE_FILE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -101,6 +102,8 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
         digests = state.pop("digests")
         state.pop("format")
         position = Position(**state)
+        _require_types(position)
+        _require_types(LossGuard(**position.guard))
     except (InputError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(folder, STATE_FILE, str(error)) from error
     tensors = {}
@@ -114,6 +117,20 @@ def read_checkpoint(folder: Path, model: nn.Module, optimizer: Optimizer) -> Pos
     copy_tensors(tensors[MODEL_FILE], model_tensors(model), "the model")
     optimizer.load_state_tensors(tensors[OPTIMIZER_FILE], position.updates)
     return position
+
+
+def _require_types(state: Position | LossGuard) -> None:
+    """Checks that every value has the type of its default; a sum may be a whole number.
+
+    Raises:
+        TypeError: the message names the field.
+    """
+    for one in fields(state):
+        default = one.default if one.default_factory is MISSING else one.default_factory()
+        value, kinds = getattr(state, one.name), (int, float) if isinstance(default, float) else (type(default),)
+        numbers = value.values() if isinstance(value, dict) else ()
+        if type(value) not in kinds or not all(isinstance(number, int | float) for number in numbers):
+            raise TypeError(f"{one.name} is {value!r}"[:80])
 
 
 def write_best(path: Path, model: nn.Module) -> None:
