@@ -13,7 +13,7 @@ from bertsmith import WordPieceTokenizer
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.randomness import generator
-from bertsmith.training import RunFolder, StepPlan, TrainSettings, train
+from bertsmith.training import RunFolder, StepPlan, TrainSettings, Workload, train
 
 BATCH_SIZE = 16
 
@@ -34,18 +34,11 @@ class PairScorer(nn.Module):
         return F.pad(self.score(torch.cat([pronoun, names, pronoun * names], -1)).squeeze(-1), (0, 1))
 
 
-class Scoring:
+class Scoring(Workload):
     """The workload for the training loop; see `bertsmith.training.Workload`."""
 
     def __init__(self, model: PairScorer, tokenizer: WordPieceTokenizer, group: Sequence[Mentions]) -> None:
         self.model, self.tokenizer, self.group = model, tokenizer, group
-
-    def rate_factor(self, name: str) -> float:
-        """All parameters have the same learning rate."""
-        return 1.0
-
-    def fix_steps(self, total: int) -> None:
-        """Does nothing, because nothing depends on the number of steps."""
 
     def plan(self, step: int, rank: int, world: int) -> StepPlan:
         """The texts of a step: batch, spans and answers."""
@@ -62,10 +55,6 @@ class Scoring:
 
     def summarize(self, sums: dict[str, float]) -> dict[str, float]:
         """Adds nothing to the logged loss."""
-        return {}
-
-    def evaluate(self, model: nn.Module) -> dict[str, float]:
-        """Returns nothing; the caller evaluates the trained scorer."""
         return {}
 
 

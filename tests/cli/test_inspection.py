@@ -123,7 +123,8 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
     from bertsmith.cli.app import COMMANDS
 
     with_model = {"tokenize", "inputs", "corpus", "fill", "next", "finetune", "evaluate", "quantize", "predict",
-                  "embed", "features", "search", "senses", "serve", "pretrain", "convert"}  # fmt: skip
+                  "embed", "features", "search", "senses", "serve", "pretrain", "convert", "ask", "rank",
+                  "contexts"}  # fmt: skip
     found = set()
     for command in COMMANDS:
         function = next(

@@ -19,7 +19,7 @@ from cli.test_predicting import write_model
 # Parameters of commands that are paths of inputs; every other path is an output and is in OUTPUTS or FOLDERS.
 INPUTS = {
     "texts", "vocab", "evaluation", "corpus", "config", "runs", "train", "dev", "data", "test", "passages", "queries",
-    "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init",
+    "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
 }  # fmt: skip
 
 

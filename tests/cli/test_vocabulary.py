@@ -129,5 +129,5 @@ def test_the_rows_of_more_than_twenty_files_go_to_the_report_file(run, tmp_path)
     assert f"\nthe figures of each of the 21 texts: {report}\n" in short.out
     assert len(json.loads(report.read_text(encoding="utf-8"))["texts"]) == 21
     # Without a report file nothing is left out.
-    whole = run("vocab", folder, "--size", 60, "--out", tmp_path / "vocab.txt")
+    whole = run("vocab", folder, "--size", 60, "--out", tmp_path / "again.txt")
     assert all(f"{number:02}.txt" in whole.out for number in range(21))

@@ -11,7 +11,7 @@ from bertsmith import embed_words_of_file
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
 from bertsmith.text.pack import pack_rows
@@ -120,8 +120,13 @@ def test_what_json_lines_cannot_hold_is_refused_before_the_work(folder: Path, te
         embed_words_of_file(str(tmp_path / "blank.txt"), folder, out)
     assert not out.exists()
     out.write_text("mine", encoding="utf-8")
-    with pytest.raises(RunError, match="use --replace"):
-        embed_words_of_file(str(texts), folder, out)
+    with pytest.raises(InputError, match="found a file of another kind"):
+        embed_words_of_file(str(texts), folder, out, replace=True)
     assert out.read_text(encoding="utf-8") == "mine"
+    earlier = '{"linex_index": 0, "features": []}\n'
+    out.write_text(earlier, encoding="utf-8")
+    with pytest.raises(InputError, match="with --replace"):
+        embed_words_of_file(str(texts), folder, out)
+    assert out.read_text(encoding="utf-8") == earlier
     embed_words_of_file(str(texts), folder, out, replace=True)
     assert len(lines_of(out)) == len(LINES)

@@ -14,7 +14,7 @@ from bertsmith.server.refusal import json_bytes
 if TYPE_CHECKING:
     from bertsmith.library.model import Model
 
-_ITEM = 512  # bytes of an answer, without what is counted separately
+_ITEM = 640  # bytes of an answer, without what is counted separately
 _NUMBER = 48  # float32, and up to 22 characters, twice
 _PACKED = 16  # float32 in base64
 _CANDIDATE = 512  # a piece with its probability, under two keys
