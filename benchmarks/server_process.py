@@ -77,7 +77,7 @@ class Reply(NamedTuple):
 def request_bytes(path: str, body: Any) -> bytes:
     """The bytes of a POST request with a JSON body; a bytes body is sent as is."""
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    lines = ("host: here", "content-type: application/json", f"content-length: {len(content)}")
+    lines = ("host: localhost", "content-type: application/json", f"content-length: {len(content)}")
     return "\r\n".join((f"POST {path} HTTP/1.1", *lines, "", "")).encode() + content
 
 

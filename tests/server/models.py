@@ -105,7 +105,7 @@ class FakeModel:
         encoder.register_forward_hook(lambda module, given, found: self.passes.append(found))
         self.encoder = SimpleNamespace(runtime=SimpleNamespace(device="cpu"), model=encoder)
 
-    def tokens(self, texts: Sequence[str], ability: str) -> list[int]:
+    def tokens(self, texts: Sequence[str], ability: str, *, prompt: str | None = None) -> list[int]:
         assert ability == "embed"
         return [len(text) for text in texts]
 

@@ -50,6 +50,27 @@ def test_embeddings_have_the_form_of_openai(models: dict[str, Model]) -> None:
     serve(models, script)
 
 
+def test_embeddings_are_made_with_the_prompt_that_a_request_names(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        model, asked = models["sentences"], {"model": "sentences", "input": ["the film", "a plot"]}
+        own, named, bare = [
+            await client.post("/v1/embeddings", {**asked, **more})
+            for more in ({}, {"prompt_name": "query"}, {"prompt_name": "none"})
+        ]
+        assert own.json == named.json
+        assert bare.json["usage"]["tokens_in"] == sum(model.tokens(asked["input"], "embed", prompt="none"))
+        assert bare.json["usage"]["tokens_in"] < named.json["usage"]["tokens_in"]
+        for reply, prompt in ((named, "query"), (bare, "none")):
+            found = [item["embedding"] for item in reply.json["data"]]
+            wanted = model.embed(asked["input"], prompt=prompt)
+            np.testing.assert_allclose(found, wanted, rtol=BATCH_TOLERANCE, atol=BATCH_TOLERANCE)
+        wrong = await client.post("/v1/embeddings", {**asked, "prompt_name": "qury"})
+        assert wrong.status == 422
+        assert "did you mean 'query'" in wrong.json["error"]["message"]
+
+    serve(models, script)
+
+
 def test_token_ids_are_the_text_that_they_spell(models: dict[str, Model]) -> None:
     async def script(client: Client) -> None:
         texts = ["the films", "a plot"]

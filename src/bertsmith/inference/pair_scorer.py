@@ -7,8 +7,14 @@ from bertsmith.errors import ConfigError
 from bertsmith.inference.predictor import Predictor
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.task import TaskSpec
 
 RELEVANT = "relevant"
+
+
+def can_score_pairs(spec: TaskSpec) -> bool:
+    """Whether a model of this task gives a pair of texts one score."""
+    return spec.kind in ("classification", "regression") and spec.pair is not False and not spec.multi_label
 
 
 class PairScorer:
@@ -31,7 +37,7 @@ class PairScorer:
 
     def __init__(self, predictor: Predictor) -> None:
         spec = predictor.task.spec
-        if spec.kind not in ("classification", "regression") or spec.pair is False or spec.multi_label:
+        if not can_score_pairs(spec):
             raise ConfigError(
                 expected="a single-label classification or regression model of text pairs, for re-ranking",
                 found=f"one for {spec.name} ({spec.kind})",

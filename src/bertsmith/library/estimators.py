@@ -24,7 +24,7 @@ from bertsmith.errors import InputError
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
-from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, texts_or_pairs, warn_cut
+from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, text_examples, texts_or_pairs, warn_cut
 from bertsmith.library.training import split_settings
 from bertsmith.settings import require
 from bertsmith.tasks.classification import LabelPrediction
@@ -240,10 +240,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
         """The probability of each class, float64 [E, K], in the order of `classes_`; raises like `predict`."""
         check_is_fitted(self)
-        examples = [
-            TextExample(id=str(row), first=first, second=second, place=f"text {row + 1}")
-            for row, (first, second) in enumerate(texts_or_pairs(X))
-        ]
+        examples = text_examples(X)
         with silently():
             found = self.predictor_.predict(examples)
         answers = [prediction for prediction in found if isinstance(prediction, LabelPrediction)]

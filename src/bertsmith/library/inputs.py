@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
+from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import counted, quiet
 from bertsmith.tasks.tagging import words_of
@@ -78,6 +78,18 @@ def texts_or_pairs(texts: Sequence[Text]) -> list[tuple[str, str | None]]:
         first, second = two(text, place, "a text or a pair of texts")
         found.append((checked_text(first, place), checked_text(second, place)))
     return found
+
+
+def text_examples(texts: Sequence[Text]) -> list[TextExample]:
+    """The texts and pairs as examples, with their numbers from 0 as ids.
+
+    Raises:
+        InputError: an element is neither.
+    """
+    return [
+        TextExample(id=str(number), first=first, second=second, place=f"text {number + 1}")
+        for number, (first, second) in enumerate(texts_or_pairs(texts))
+    ]
 
 
 def checked_sentences(sentences: Sequence[Sequence[str]]) -> list[tuple[str, ...]]:

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.datasets.examples import Example
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.pair_scorer import PairScorer
+from bertsmith.inference.pair_scorer import PairScorer, can_score_pairs
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
 from bertsmith.library.attention import Attention, attention_of
@@ -33,6 +33,7 @@ from bertsmith.library.inputs import (
     require_count,
     silently,
     tagged_sentences,
+    text_examples,
     texts_or_pairs,
     tokens_of_texts,
     tokens_of_words,
@@ -298,7 +299,9 @@ class Model:
         given = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
         return attention_of(self.encoder, *given, special_tokens=self.reads_specials())
 
-    def tokens(self, texts: Sequence[Text | Sequence[str]], ability: str | None = None) -> list[int]:
+    def tokens(
+        self, texts: Sequence[Text | Sequence[str]], ability: str | None = None, *, prompt: str | None = None
+    ) -> list[int]:
         """The number of tokens of each text or pair before truncation, [CLS] and [SEP] included.
 
         Args:
@@ -306,9 +309,11 @@ class Model:
             ability: the method to count for; None is the first of `abilities`. Special pieces in a text are parsed as
                 that method does (see `reads_specials`), and for vectors the model's prompt counts too. "pieces" counts
                 the output of `pieces`.
+            prompt: for vectors, as in `embed`.
 
         Raises:
             CheckpointError: the model cannot do this.
+            ConfigError: the prompt is unknown.
         """
         ability = self.abilities[0] if ability is None else ability
         if ability != PIECES:
@@ -318,8 +323,8 @@ class Model:
         if ability == "features":
             return tokens_of_words(checked_sentences(texts), self.tokenizer)
         specials = self.reads_specials(ability)
-        prompt = self._embedder.prompt if self._is_for_vectors(ability) else ""
-        return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prompt, specials)
+        prefix = self._embedder_of(None, None, prompt).prompt if self._is_for_vectors(ability) else ""
+        return tokens_of_texts(texts_or_pairs(cast("Sequence[Text]", texts)), self.tokenizer, prefix, specials)
 
     def reads_specials(self, ability: str = PIECES) -> SpecialTokens:
         """Whether a method parses `[MASK]` and other special pieces as special tokens, not as ordinary characters.
@@ -353,9 +358,7 @@ class Model:
         found += ["embed", "features"]
         if self._predictor is None:
             return (*found, "rerank")
-        spec = self._predictor.task.spec
-        reads_pairs = spec.kind in ("classification", "regression") and spec.pair is not False and not spec.multi_label
-        return (*found, "rerank") if reads_pairs else tuple(found)
+        return (*found, "rerank") if can_score_pairs(self._predictor.task.spec) else tuple(found)
 
     def _require(self, ability: str) -> None:
         if ability not in self.abilities:
@@ -379,10 +382,7 @@ class Model:
 
     def _of_texts(self, texts: Sequence[Text], kind: type[Found]) -> list[Found]:
         """The predictions of texts and pairs, computed separately if both are given."""
-        examples = [
-            TextExample(id=str(number), first=first, second=second, place=f"text {number + 1}")
-            for number, (first, second) in enumerate(texts_or_pairs(texts))
-        ]
+        examples = text_examples(texts)
         found: dict[str, Found] = {}
         for is_pair in (False, True):
             part = [example for example in examples if (example.second is not None) == is_pair]

@@ -102,11 +102,15 @@ def characters(items: Sequence[Any]) -> int:
     return sum(len(item) if isinstance(item, str) else characters(item) for item in items)
 
 
-def tokens_of(model: "Model", ability: str, items: Sequence[Any]) -> list[list[int]]:
-    """For each item of a request, the number of tokens of each of its rows before truncation."""
+def tokens_of(model: "Model", ability: str, items: Sequence[Any], prompt: str | None = None) -> list[list[int]]:
+    """For each item of a request, the number of tokens of each of its rows before truncation.
+
+    Args:
+        prompt: the prompt of the request, for vectors.
+    """
     rows = ABILITIES[ability].rows(model, items)
     read_by = "pieces" if ability in OF_ALL else ability
-    lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by))
+    lengths = iter(model.tokens([row for of_item in rows for row in of_item], read_by, prompt=prompt))
     return [[next(lengths) for _ in of_item] for of_item in rows]
 
 

@@ -245,7 +245,7 @@ class WorkQueue:
     def _measure(self, work: Work) -> bool:
         """Counts the tokens of a request; returns False if it was refused, as invalid or because of its size."""
         try:
-            work.lengths = tokens_of(self.model, work.ability, work.items)
+            work.lengths = tokens_of(self.model, work.ability, work.items, dict(work.options).get("prompt"))
             work.cut = cut_by_length(self.model, work.ability, work.lengths)
         except BertsmithError as error:
             self._fail(work, of_user_error(error))

@@ -174,7 +174,8 @@ async def embeddings(service: Service, request: Request, asked: schemas.Embeddin
         raise RefusalError(422, f"dimensions: the vectors of {host.name!r} have only {width} numbers; lower it")
     texts = await _texts_of_input(service, asked.input, host.model.tokenizer)
     size = answer_size.vectors(host.model, len(texts), packed=asked.encoding_format == "base64")
-    work = await service.work(request, host, ability, texts, size)
+    options = () if asked.prompt_name is None else (("prompt", asked.prompt_name),)
+    work = await service.work(request, host, ability, texts, size, options)
     usage = {**work.usage, "prompt_tokens": work.usage["tokens_used"], "total_tokens": work.usage["tokens_used"]}
     shown = _openai_embeddings(work.answers, asked.encoding_format, asked.dimensions)
     return Listed("data", shown, {"object": "list", "model": host.name, "usage": usage}, len(texts))

@@ -32,6 +32,10 @@ class EmbeddingsAsked(Asked):
     )
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1, description="truncate each vector to this many numbers")] = None
+    prompt_name: str | None = Field(
+        default=None,
+        description="the name of one of the model's prompts, such as query, or none; default: its own",
+    )
     user: str | None = None
 
 
