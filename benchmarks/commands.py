@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from harness import machine, ratio_summary, spread, write_result
+from harness import machine, machine_label, ratio_summary, spread, write_result
 
 SIZE = 30522
 COMMANDS = ("vocab", "corpus", "tokenize", "embed", "predict")
@@ -219,7 +219,6 @@ def main() -> None:
     parser.add_argument("--command", action="append", choices=COMMANDS, help="repeatable; default: all")
     parser.add_argument("--lines", type=int, default=6000, help="lines for embed and predict")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--name", default="commands", help="name of the result file")
     arguments = parser.parse_args()
     if arguments.text is None or arguments.vocab is None or not arguments.text.is_dir():
         sys.exit("skipped: name --text and --vocab, or set BERTSMITH_DATA to a folder with real data")
@@ -235,8 +234,9 @@ def main() -> None:
         print(f"{megabytes:.1f} MB of text, {arguments.lines} lines for embed and predict")
         chosen = arguments.command or COMMANDS
         results = {command: measure(command, folder, work, arguments.rounds) for command in chosen}
-    about = {"machine": machine(), "text": arguments.text.name, "text_megabytes": round(megabytes, 2)}
-    write_result(arguments.name, {**about, "lines": arguments.lines, "commands": results})
+    described = machine()
+    about = {"machine": described, "text": arguments.text.name, "text_megabytes": round(megabytes, 2)}
+    write_result(f"commands_{machine_label(described)}", {**about, "lines": arguments.lines, "commands": results})
 
 
 if __name__ == "__main__":
