@@ -230,6 +230,37 @@ def read_json_lines(path: Path) -> list[Any]:
     return values
 
 
+def misfit(value: Any, shape: Any, name: str = "") -> str:
+    """What keeps a JSON value from having a shape, in words; "" if it has it.
+
+    Args:
+        shape: a type; a list with the shape of each element; or a dictionary of keys with the shapes of their values.
+            A key that ends in "?" may be absent, and the key "*" stands for every key that is not named.
+        name: where the value is in its file, for the message.
+
+    >>> shape = {"rows": int, "shards": [{"file": str}], "note?": str}
+    >>> misfit({"rows": 3, "shards": [{"file": "a"}], "more": 1}, shape)
+    ''
+    >>> misfit({"rows": 3, "shards": [{}]}, shape), misfit({"rows": "3", "shards": []}, shape)
+    ('no shards.0.file', 'rows = "3"')
+    """
+    kind: Any = type(shape) if isinstance(shape, dict | list) else float | int if shape is float else shape
+    if not isinstance(value, kind) or (isinstance(value, bool) and shape is not bool):
+        return f"{name or 'the content'} = {json.dumps(value)[:60]}"
+    if isinstance(shape, list):
+        parts = [(str(number), one, shape[0]) for number, one in enumerate(value)]
+    elif isinstance(shape, dict):
+        known = {key.removesuffix("?"): inner for key, inner in shape.items() if key != "*"}
+        if absent := [key for key in shape if key != "*" and not key.endswith("?") and key not in value]:
+            return f"no {name}{'.' if name else ''}{absent[0]}"
+        others = {key: shape["*"] for key in value if key not in known} if "*" in shape else {}
+        parts = [(key, value[key], inner) for key, inner in {**known, **others}.items() if key in value]
+    else:
+        return ""
+    found = (misfit(one, inner, f"{name}{'.' if name else ''}{key}") for key, one, inner in parts)
+    return next(filter(None, found), "")
+
+
 def digest_bytes(data: bytes) -> str:
     """`sha256:` followed by the hexadecimal SHA-256 of `data`."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"

@@ -5,6 +5,7 @@ A field's help is written next to the field and nowhere else. Unknown keys are r
 
 import dataclasses
 import math
+import types
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -68,12 +69,20 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
         where: where the values came from, for the error message, e.g. "RUN/settings.json".
 
     Raises:
-        ConfigError: a key is unknown, or a required one is missing.
+        ConfigError: a key is unknown, a required one is missing, or a value has the wrong type.
     """
+    if not isinstance(values, Mapping):
+        raise ConfigError(expected=f"settings in {where}", found=f"{values!r}"[:60], fix="restore the file")
     fields = {field.name: field for field in _fields(cls)}
     for key in values:
         if key not in fields:
             raise ConfigError(expected=f"known settings in {where}", found=repr(key), fix=nearest(key, fields))
+        if not _fits(values[key], fields[key].type):
+            raise ConfigError(
+                expected=f"{key} in {where} to be {_in_words(fields[key].type)}",
+                found=f"{values[key]!r}"[:60],
+                fix="correct it",
+            )
     missing = [
         name
         for name, field in fields.items()
@@ -88,6 +97,23 @@ def require(condition: bool, *, expected: str, found: object, fix: str) -> None:
     """Raises ConfigError with the three parts unless `condition` holds."""
     if not condition:
         raise ConfigError(expected=expected, found=str(found), fix=fix)
+
+
+def _fits(value: Any, kind: Any) -> bool:
+    """Whether a plain value can be that of a field with this annotation; True for annotations that are not plain."""
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, one) for one in kind.__args__)
+    if kind is None or kind is types.NoneType:
+        return value is None
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in (int, str, bool):
+        return type(value) is kind
+    return True
+
+
+def _in_words(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind)).replace(" | ", " or ")
 
 
 def _fields(settings: Any) -> tuple["dataclasses.Field[Any]", ...]:

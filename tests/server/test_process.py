@@ -177,6 +177,28 @@ def test_two_lengths_in_one_request_are_refused_and_end_the_connection(server: S
     assert reply.count(b"HTTP/1.1") == 1
 
 
+def test_what_follows_the_last_request_of_a_connection_is_ignored(paths: dict[str, Path]) -> None:
+    body = json.dumps({"texts": ["the [MASK] film"] * 500}).encode()
+    head = "POST /fill HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nconnection: close"
+    with started("--model", paths["novels"]) as server:
+        for _ in range(3):
+            request = f"{head}\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
+            reply = _everything(server, request, b"more", b"and more")
+            assert reply.startswith(b"HTTP/1.1 200")
+            assert reply.count(b"HTTP/1.1") == 1
+        assert server.end() == (0, "")
+
+
+def test_a_damaged_body_gets_one_reply(paths: dict[str, Path]) -> None:
+    head = b"POST /fill HTTP/1.1\r\nhost: %s\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+    with started("--model", paths["novels"]) as server:
+        for host in (b"localhost", b"evil.example"):
+            reply = _everything(server, head % host, b"no number\r\n")
+            assert reply.startswith(b"HTTP/1.1 400")
+            assert reply.count(b"HTTP/1.1") == 1
+        assert server.end() == (0, "")
+
+
 def test_a_foreign_host_name_is_refused_by_a_local_server(server: Server) -> None:
     assert server.ask("GET", "/models", host="evil.example")[0] == 421
     assert server.ask("GET", "/models", host=f"localhost:{server.port}")[0] == 200
@@ -226,11 +248,13 @@ def test_a_client_that_is_gone_is_still_noticed(paths: dict[str, Path]) -> None:
         _until(lambda: _metric(server, 'bertsmith_dropped_requests_total{model="novels"') == 1)
 
 
-def _everything(server: Server, sent: bytes, *, half_close: bool = False) -> bytes:
-    """All bytes that the server sends until it closes the connection."""
+def _everything(server: Server, *sent: bytes, half_close: bool = False) -> bytes:
+    """All bytes that the server sends until it closes the connection; what it is sent arrives in parts."""
     found = b""
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
-        connection.sendall(sent)
+        for number, part in enumerate(sent):
+            time.sleep(0.01 * (number > 0))
+            connection.sendall(part)
         if half_close:
             connection.shutdown(socket.SHUT_WR)
         with contextlib.suppress(ConnectionResetError):

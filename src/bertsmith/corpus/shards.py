@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from bertsmith.errors import BertsmithError, CorpusError
-from bertsmith.files import digest_file, read_json
+from bertsmith.files import digest_file, misfit, read_json
 from bertsmith.settings import from_dict
 from bertsmith.text.encoded import offsets_of
 from bertsmith.text.normalize import TextRules
@@ -32,6 +32,15 @@ from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
 
 FORMAT, FORMAT_VERSION = "bertsmith-corpus", 1
+# What is read of a manifest, see `misfit`.
+_SHAPE = {
+    "vocabulary": {"digest": str},
+    "tokenizer": {},
+    "read": {"words": int, "divisions?": {"*": int}},
+    "settings": {"form?": str},
+    "held_out?": {"documents?": int, "tokens?": int, "share?": float},
+    "shards": [{"file": str, "documents": int, "sentences": int, "tokens": int, "bytes": int, "digest": str}],
+}
 MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"
 SHARD_BYTES = 64 * 2**20  # of tokens
 BATCH_TOKENS = 2**21
@@ -300,8 +309,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
     except BertsmithError as error:
         raise CorpusError(expected=error.expected, found=error.found, fix="build the corpus again") from None
     known = isinstance(manifest, dict) and manifest.get("format") == FORMAT
-    needed = {"version", "shards", "tokenizer", "vocabulary"}
-    if not known or not needed <= manifest.keys():
+    if not known or "version" not in manifest:
         raise CorpusError(
             expected=f"the manifest of a corpus in '{path}'", found="something else", fix="build it again"
         )
@@ -310,6 +318,10 @@ def _manifest(folder: Path) -> dict[str, Any]:
             expected=f"format version {FORMAT_VERSION} in '{path}'",
             found=f"version {manifest['version']}",
             fix="build the corpus again with this version of bertsmith",
+        )
+    if found := misfit(manifest, _SHAPE):
+        raise CorpusError(
+            expected=f"the manifest of a corpus in '{path}'", found=found, fix="restore it, or build the corpus again"
         )
     return dict(manifest)
 

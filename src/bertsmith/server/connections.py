@@ -81,6 +81,22 @@ def limited_protocol(limit: ConnectionLimit) -> type[asyncio.Protocol]:
                 self._look()
             return self.is_half_closed
 
+        def send_400_response(self, msg: str) -> None:
+            """Refuses what is not HTTP, unless the request before it is whole and still waits for its reply.
+
+            That one is the last of its connection (`connection: close`), and is answered. A request with a damaged body
+            is refused here, so the application, which has its head, must not answer it as well.
+            """
+            if self._is_busy() and not self.cycle.more_body:
+                return
+            if self._is_busy():
+                self.cycle.disconnected = True
+                self.cycle.message_event.set()
+                if self.cycle.response_started:
+                    self.transport.close()
+                    return
+            super().send_400_response(msg)
+
         def on_response_complete(self) -> None:
             super().on_response_complete()
             if self.is_half_closed and not self._is_busy():

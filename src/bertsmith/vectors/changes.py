@@ -187,11 +187,17 @@ class VectorChange:
                 found=f"tensors {', '.join(tensors) or 'without names'}",
                 fix="name a file written by --save-changes",
             )
+        try:
+            settings, fitted_on = json.loads(about["settings"]), int(about["fitted_on"])
+        except (KeyError, ValueError) as error:
+            raise InputError(
+                expected=f"saved vector changes in '{path}'", found=f"a damaged file ({error})", fix="fit them again"
+            ) from None
         return VectorChange(
-            settings=from_dict(ChangeSettings, json.loads(about["settings"]), str(path)),
+            settings=from_dict(ChangeSettings, settings, str(path)),
             mean=tensors["mean"],
             matrix=tensors.get("matrix"),
-            fitted_on=int(about["fitted_on"]),
+            fitted_on=fitted_on,
         )
 
 

@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import InputError, RunError
-from bertsmith.files import read_json, write_json
+from bertsmith.files import misfit, read_json, write_json
 from bertsmith.outputs import TOKEN_LINES, VECTOR_RECORD, VECTORS, FileKind, require_output
 from bertsmith.vectors.writers import Columns, Vectors, writer_for
 
 _WRITING, _WHOLE = "writing", "whole"
+# What is read of the state of a file, see `misfit`.
+_STATE = {
+    "stage": str,
+    "made_of": {},
+    "position": {"*": int},
+    "done": {"texts?": int, "digest?": str, "counts?": {"*": int}},
+}
 
 
 class VectorFile:
@@ -138,10 +145,10 @@ class VectorFile:
     def _read(self, path: Path) -> str:
         """Loads the state of a file, checks that its inputs are the same, and returns its stage."""
         state = read_json(path)
-        if not isinstance(state, dict) or not {"stage", "made_of", "position", "done"} <= set(state):
+        if found := misfit(state, _STATE):
             raise InputError(
                 expected=f"the state of a vector file in '{path}'",
-                found="something else",
+                found=found,
                 fix="restore it, or start over with --replace",
             )
         before = state["made_of"]

@@ -230,7 +230,7 @@ def write_vectors(
     with _full_disk_in_words(out), locked_file(out):
         file = VectorFile(out, made_of, job.width, half=half, index=job.index, resume=resume, replace=replace)
         with file:
-            before = counts = dict(file.done.get("counts", dict.fromkeys(job.counts(), 0)))
+            before = counts = {**dict.fromkeys(job.counts(), 0), **file.done.get("counts", {})}
             texts = iter(source)
             read = RunningDigest()
             done = _skip(texts, file, read)
