@@ -60,7 +60,7 @@ def read_config(values: Mapping[str, Any]) -> EncoderConfig:
         ConfigError: the architecture is unknown, or the configuration invalid.
     """
     kind = values.get("model_type", "bert") if isinstance(values, Mapping) else "bert"
-    if kind not in ARCHITECTURES:
+    if not isinstance(kind, str) or kind not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
         raise ConfigError(
             expected=f"a model_type among {known}", found=repr(kind), fix=nearest(str(kind), ARCHITECTURES)
