@@ -145,6 +145,16 @@ def test_it_learns_saves_and_answers_the_same_in_another_process(
         assert answered_elsewhere(tmp_path / "run" / "model", kind) == answers
 
 
+@pytest.mark.parametrize("kind", ["single", "tags"])
+def test_the_optimizer_of_the_paper_learns_too(kind: str, bases: dict[str, str], tmp_path: Path) -> None:
+    """Without bias correction, whose first steps are several times as long, at a rate that allows for them."""
+    recipe = RecipeSettings(learning_rate=1e-3, log_every=1)
+    finetune(bases["bert"], SPECS[kind], data_of(kind), tmp_path / "run", SETTINGS, recipe, seeds=1)
+    lines = [json.loads(line) for line in (tmp_path / "run/seed-1/metrics.jsonl").read_text().splitlines()]
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
+
+
 @EVERY_ARCHITECTURE
 @EVERY
 def test_a_killed_training_resumes_to_the_same_bytes(
