@@ -49,7 +49,7 @@ from bertsmith.training.checkpoint import (
     write_best,
     write_checkpoint,
 )
-from bertsmith.training.distributed import wait_for_all
+from bertsmith.training.distributed import on_first_rank
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
@@ -187,18 +187,15 @@ class RunFolder:
         """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it.
 
         Raises:
-            RunError: see `create` and `resume`.
+            RunError: see `create` and `resume`; on every rank, see `on_first_rank`.
         """
-        rank = rank or Rank()
-        run = None
-        if rank.index == 0:
-            run = (
-                RunFolder.resume(path, settings, digests, may_change=may_change)
-                if resume
-                else RunFolder.create(path, settings, digests)
-            )
-        wait_for_all(rank)
-        return run or RunFolder.open(path)
+
+        def begin() -> RunFolder:
+            if resume:
+                return RunFolder.resume(path, settings, digests, may_change=may_change)
+            return RunFolder.create(path, settings, digests)
+
+        return on_first_rank(begin, rank or Rank()) or RunFolder.open(path)
 
     @property
     def resolved(self) -> dict[str, Any]:
