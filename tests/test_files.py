@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ from bertsmith.files import (
     require_file_place,
     require_outside,
     write_json,
+    write_text,
 )
 
 THING = FolderKind("a thing", (("thing.json",), ("part.*", "index")))
@@ -61,6 +63,26 @@ def test_an_error_in_the_block_leaves_the_existing_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), atomic_file(path) as file:
         file.writelines(b"%d" % (1 // number) for number in (1, 0))
     assert (path.read_bytes(), names(tmp_path)) == (b"old", ["a.txt"])
+
+
+@pytest.mark.skipif(os.name != "posix", reason="links and permissions of POSIX")
+def test_a_link_in_place_of_the_partial_file_is_never_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    precious, partial = tmp_path / "precious.txt", tmp_path / f".a.txt.{os.getpid()}.partial"
+    precious.write_text("mine", encoding="utf-8")
+    partial.symlink_to(precious)
+    write_text(tmp_path / "a.txt", "new")  # the link is there before the leftovers are removed
+    assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == stat.S_IMODE(precious.stat().st_mode)
+    remove = files._remove_leftovers
+
+    def linked_after_that(path: Path) -> None:
+        remove(path)
+        partial.symlink_to(precious)
+
+    monkeypatch.setattr(files, "_remove_leftovers", linked_after_that)
+    with pytest.raises(FileExistsError) as error:
+        write_text(tmp_path / "a.txt", "newer")
+    assert error.value.filename == str(tmp_path / "a.txt")
+    assert (precious.read_text(encoding="utf-8"), (tmp_path / "a.txt").read_text(encoding="utf-8")) == ("mine", "new")
 
 
 @pytest.mark.skipif(os.name != "posix", reason="kill -9 of POSIX")

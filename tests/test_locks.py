@@ -105,6 +105,66 @@ def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
         locked_folder(tmp_path / "file").__enter__()
 
 
+@pytest.mark.parametrize("function", ["locked_folder", "locked_file"])
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("link", "a link"),
+        ("dangling link", "a link"),
+        ("hard link", "a file of another program"),
+        ("file", "a file of another program"),
+        ("pipe", "a named pipe"),
+        ("folder", "a folder"),
+    ],
+)
+def test_what_is_no_lock_is_neither_written_nor_removed(tmp_path: Path, function: str, kind: str, found: str) -> None:
+    out, precious = tmp_path / "out", tmp_path / "precious.txt"
+    precious.write_text("12 years of work\n")
+    lock = out / ".lock" if function == "locked_folder" else tmp_path / ".out.lock"
+    lock.parent.mkdir(exist_ok=True)
+    if kind == "pipe":
+        os.mkfifo(lock)
+    elif kind == "folder":
+        lock.mkdir()
+    elif kind == "file":
+        lock.write_text("owned by a package manager\n")
+    elif kind == "hard link":
+        lock.hardlink_to(precious)
+    else:
+        lock.symlink_to(precious if kind == "link" else tmp_path / "absent")
+    before = os.lstat(lock)
+    with pytest.raises(RunError, match=f"a lock of bertsmith or nothing at '{lock}'; found {found};"):
+        getattr(locks, function)(out).__enter__()
+    assert os.path.samestat(os.lstat(lock), before)
+    assert kind != "file" or lock.read_text() == "owned by a package manager\n"
+    assert precious.read_text() == "12 years of work\n"
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_link_that_replaces_the_lock_is_not_taken_for_it(tmp_path: Path) -> None:
+    lock, aside = tmp_path / "out" / ".lock", tmp_path / "aside"
+    with locked_folder(tmp_path / "out"):
+        lock.rename(aside)
+        lock.symlink_to(aside)
+    assert lock.is_symlink()
+    assert aside.exists()
+
+
+def test_a_run_that_is_discarded_stays_locked_and_its_folder_is_removed_with_the_lock(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    with locked_folder(out):
+        run = RunFolder.create(out, {"train": {}})
+        run.discard()
+        assert [path.name for path in out.iterdir()] == [".lock"]
+        with pytest.raises(RunError, match=f"found process {os.getpid()};"):
+            locked_folder(out).__enter__()
+    assert not out.exists()
+    RunFolder.create(out, {"train": {}})
+    with locked_folder(out, create=False):
+        RunFolder.resume(out, {"train": {}}).discard()
+    assert not out.exists(), "a run that was begun earlier"
+
+
 def test_without_flock_a_warning_says_that_nothing_is_locked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

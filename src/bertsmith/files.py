@@ -56,7 +56,8 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     partial = _beside(path)
     try:
         with _errors_that_name(path, partial):
-            with open(partial, "wb") as file:
+            # "x" neither follows a link nor opens what another process has put there.
+            with open(partial, "xb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

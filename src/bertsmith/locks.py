@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import socket
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,9 @@ except ImportError:  # not POSIX
 LOCK_FILE = ".lock"
 # A lock, or what an interrupted atomic write left: see `files`.
 _TRACE = re.compile(r"\.lock|\..+\.\d{1,9}\.partial", re.DOTALL)
+_HOLDER = re.compile(rb"([0-9]+) (\S*)\n")  # what a lock contains: process and host
+# A link is not followed, and a named pipe does not block; Windows has neither flag.
+_OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def is_unused(folder: Path) -> bool:
@@ -30,29 +34,43 @@ def is_unused(folder: Path) -> bool:
     return all(_TRACE.fullmatch(entry.name) for entry in folder.iterdir())
 
 
+def require_no_file(path: Path) -> None:
+    """Checks that no file is in the place of a run folder.
+
+    Raises:
+        RunError: there is one.
+    """
+    if path.exists() and not path.is_dir():
+        raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
+
+
 @contextlib.contextmanager
 def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
-    """Holds the lock of a folder during the block; a folder that is made for it and stays empty is removed again.
+    """Holds the lock of a folder during the block, and removes a folder that is empty at the end and was not before.
+
+    So a folder that is made for the lock and stays empty is removed, and so is the folder of a run that the block
+    discarded; an empty folder of the user is kept.
 
     Args:
         create: make the folder if it does not exist. Otherwise nothing is locked, and the caller refuses it.
 
     Raises:
-        RunError: another process holds the lock, or `path` is a file or cannot be written.
+        RunError: another process holds the lock, something else is in its place, or `path` is a file or cannot be
+            written.
     """
-    if path.exists() and not path.is_dir():
-        raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
+    require_no_file(path)
     if not path.exists() and not create:
         yield
         return
-    is_new = not path.exists()
+    is_kept = path.exists()
     try:
         path.mkdir(parents=True, exist_ok=True)
         with _lock(path / LOCK_FILE, path):
+            is_kept = is_kept and is_unused(path)
             yield
     finally:
-        if is_new:
-            with contextlib.suppress(OSError):  # it is in use
+        if not is_kept:
+            with contextlib.suppress(OSError):  # it is not empty, or in use
                 path.rmdir()
 
 
@@ -61,7 +79,7 @@ def locked_file(path: Path) -> Iterator[None]:
     """Holds the lock of a file that grows, or is about to be written, during the block.
 
     Raises:
-        RunError: another process holds the lock.
+        RunError: another process holds the lock, or something else is in its place.
     """
     place = Path(os.path.realpath(path))
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +100,8 @@ def _lock(lock: Path, path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        # Removed while it is still held: whoever opened it meanwhile notices that it is gone, and opens a new one.
+        # Removed while it is still held: a process that opened it in the meantime sees that it is gone and creates a
+        # new one.
         if _is_open(descriptor, lock):
             lock.unlink(missing_ok=True)
         os.close(descriptor)
@@ -91,8 +110,9 @@ def _lock(lock: Path, path: Path) -> Iterator[None]:
 def _acquire(lock: Path, path: Path) -> int:
     """The descriptor of the lock file, locked and with the id of this process in it."""
     while True:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open(lock)
         try:
+            _require_ours(descriptor, lock)
             _flock(descriptor, path)
             if _is_open(descriptor, lock):
                 os.ftruncate(descriptor, 0)
@@ -102,6 +122,37 @@ def _acquire(lock: Path, path: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _open(lock: Path) -> int:
+    try:
+        return os.open(lock, _OPEN, 0o644)
+    except OSError:
+        if os.path.lexists(lock):
+            _require_regular(os.lstat(lock).st_mode, lock)
+        raise
+
+
+def _require_ours(descriptor: int, lock: Path) -> None:
+    """Refuses what is no lock, which would be overwritten and removed."""
+    _require_regular(os.fstat(descriptor).st_mode, lock)
+    content = os.pread(descriptor, 300, 0)
+    if content and not _HOLDER.fullmatch(content):
+        raise _foreign(lock, "a file of another program")
+
+
+def _require_regular(mode: int, lock: Path) -> None:
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFLNK: "a link", stat.S_IFDIR: "a folder", stat.S_IFIFO: "a named pipe"}
+        raise _foreign(lock, kinds.get(stat.S_IFMT(mode), "a special file"))
+
+
+def _foreign(lock: Path, found: str) -> RunError:
+    return RunError(
+        expected=f"a lock of bertsmith or nothing at '{lock}'",
+        found=found,
+        fix="move it away, or name another output",
+    )
 
 
 def _flock(descriptor: int, path: Path) -> None:
@@ -115,10 +166,10 @@ def _flock(descriptor: int, path: Path) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.pread(descriptor, 300, 0).decode(errors="replace").split()
-            process = f"process {holder[0]}" if holder else "another one"
-            if holder[1:] and holder[1] != socket.gethostname():
-                process += f" on {holder[1]}"
+            process = "another one"
+            if holder := _HOLDER.fullmatch(os.pread(descriptor, 300, 0)):
+                number, host = (one.decode(errors="replace") for one in holder.groups())
+                process = f"process {number}" + (f" on {host}" if host not in ("", socket.gethostname()) else "")
             raise RunError(
                 expected=f"no other process that writes '{path}'",
                 found=process,
@@ -134,5 +185,5 @@ def _flock(descriptor: int, path: Path) -> None:
 def _is_open(descriptor: int, lock: Path) -> bool:
     """Whether the path still names the open file."""
     with contextlib.suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(descriptor), os.stat(lock))
+        return os.path.samestat(os.fstat(descriptor), os.lstat(lock))
     return False

@@ -28,43 +28,54 @@ class Output:
     """An output option: how the command is typed up to it, which inputs it has, and what it writes.
 
     Attributes:
-        typed: the arguments, with names of files in the folder of the test; a list for each set of inputs.
-        inputs: files among them that must survive.
+        typed: the arguments, with names of files in the folder of the test.
+        inputs: files among them that must survive, even with the content of what is written.
         ending: the ending of the output.
         same: the bytes of a file of the kind that it writes.
         place: the file that is written, if the option names a folder.
+        kept: files of a model or run among the arguments, which are of no kind that is written.
     """
 
     typed: str
-    inputs: tuple[str, ...]
+    inputs: tuple[str, ...] = ()
     ending: str = ""
     same: bytes = b""
     place: str = ""
+    kept: tuple[str, ...] = ()
 
 
 PAGE, NPY = b"<!doctype html>\n<html></html>\n", b"\x93NUMPY\x01\x00"
+INDEX, CHANGES = (
+    b'\x40\0\0\0\0\0\0\0{"__metadata__":{"kind":"%s"}}' % name for name in (b"passage vectors", b"vector changes")
+)
 OUTPUTS: Mapping[tuple[str, str], Output] = {
     ("vocab", "out"): Output("vocab texts --size 40 --out", ("texts/f0.txt",), ".txt", b"[PAD]\n[UNK]\na\n"),
     ("vocab", "report"): Output(
         "vocab texts --size 40 --out new.txt --report", ("texts/f0.txt",), ".json", b'{\n  "texts": []}\n'
     ),
-    ("report", "out"): Output("report run --out", ("run/model/model.safetensors", "run/settings.json"), ".html", PAGE),
+    ("report", "out"): Output(
+        "report run --out", (), ".html", PAGE, kept=("run/model/model.safetensors", "run/settings.json")
+    ),
     ("predict", "submission"): Output(
         "predict --model mrpc --test submitted/MRPC.tsv --submission", ("submitted/MRPC.tsv",), "",
-        b"index\tprediction\n0\t1\n", "MRPC.tsv",
+        b"index\tprediction\t#1 String\t#2 String\n0\t1\tthe man\tthe store\n", "MRPC.tsv",
     ),
     ("embed", "out"): Output("embed lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
     ("features", "out"): Output("features lines.npy --model model --out", ("lines.npy",), ".npy", NPY),
+    ("features", "out as .jsonl"): Output(
+        "features lines.jsonl --model model --out", ("lines.jsonl",), ".jsonl", b'{"linex_index": 0, "features": []}\n'
+    ),
     ("search", "index"): Output(
-        "search lines.txt --model model --query man --index", ("lines.txt", "model/model.safetensors"), "", b""
+        "search lines.txt --model model --query man --index", ("lines.txt",), "", INDEX,
+        kept=("model/model.safetensors",),
     ),
     ("senses", "out"): Output("senses man texts --model model --out", ("texts/page.html",), ".html", PAGE),
     ("vectors", "out"): Output("vectors some.npy --center --out", ("some.npy",), ".npy", NPY),
     ("vectors", "save_changes"): Output(
-        "vectors some.npy --center --save-changes", ("some.npy", "model/model.safetensors"), ".safetensors",
-        b'\x40\0\0\0\0\0\0\0{"__metadata__":{"kind":"vector changes"}}',
+        "vectors some.npy --center --save-changes", ("some.npy",), ".safetensors", CHANGES,
+        kept=("model/model.safetensors",),
     ),
-    ("vectors", "picture"): Output("vectors some.npy --picture", ("some.npy",), ".html", PAGE),
+    ("vectors", "picture"): Output("vectors some.html --picture", ("some.html",), ".html", PAGE),
 }  # fmt: skip
 # Outputs that are folders; their command is typed with an existing folder of another kind, and with an input.
 FOLDERS = {
@@ -83,7 +94,7 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("texts").mkdir()
     Path("texts/f0.txt").write_text("the man went to the store\n\nhe bought a man\n" * 4)
     Path("texts/page.html").write_bytes(PAGE)
-    for name in ("lines.txt", "lines.npy"):
+    for name in ("lines.txt", "lines.npy", "lines.jsonl"):
         Path(name).write_text("the man\nthe store\n")
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))
     Path("run/model").mkdir(parents=True)
@@ -97,7 +108,7 @@ def _needed(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     wanted = tuple(request.node.callspec.params[name] for name in ("command", "option"))
     typed = OUTPUTS[wanted].typed if wanted in OUTPUTS else FOLDERS[wanted][0]
     for name, word in (("vocabulary", "vocab.txt"), ("model", "model")):
-        if word in typed or any(word in one for one in getattr(OUTPUTS.get(wanted), "inputs", ())):
+        if word in typed or any(word in one for one in getattr(OUTPUTS.get(wanted), "kept", ())):
             request.getfixturevalue(name)
     if "predict" in typed:
         write_model(tmp_path / "mrpc", "pair")
@@ -121,7 +132,7 @@ def test_the_table_has_every_output_of_every_command() -> None:
         for name, hint in get_type_hints(command.function).items()
         if "Path" in str(hint) and name not in INPUTS
     }
-    assert found == OUTPUTS.keys() | FOLDERS.keys()
+    assert found == {(command, option.split()[0]) for command, option in OUTPUTS} | FOLDERS.keys()
 
 
 def _refused(run, tmp_path: Path, *typed: str) -> str:
@@ -133,25 +144,40 @@ def _refused(run, tmp_path: Path, *typed: str) -> str:
     return lines[0]
 
 
+def _replacing(output: Output) -> list[str]:
+    return [] if output.typed.startswith("search") else ["--replace"]
+
+
 @pytest.mark.usefixtures("_needed")
-@pytest.mark.parametrize(("command", "option"), OUTPUTS)
+@pytest.mark.parametrize(("command", "option"), [one for one, output in OUTPUTS.items() if output.inputs])
 @pytest.mark.parametrize("how", ["itself", "another way", "hard link"])
 def test_an_output_is_never_an_input(run, tmp_path, command, option, how) -> None:
+    """The input has the content of the output, so that nothing else is wrong with it."""
     output = OUTPUTS[command, option]
     for one in output.inputs:
+        Path(one).write_bytes(output.same)
         place = Path(one)
         if how == "another way":
             place = Path("texts", "..", one)
         elif how == "hard link":
-            place = Path(f"linked{output.ending}")
-            if output.place:
-                Path("linked").mkdir()
-                place = Path("linked", output.place)
+            place = Path("linked", output.place or f"linked{output.ending}")
+            place.parent.mkdir()
             os.link(one, place)
-        replace = ["--replace"] if command != "search" else []
-        _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place), *replace)
-        if how == "hard link":
-            place.unlink()
+        typed = [*output.typed.split(), str(place.parent if output.place else place), *_replacing(output)]
+        assert "apart from the input" in _refused(run, tmp_path, *typed)
+
+
+@pytest.mark.usefixtures("_needed")
+@pytest.mark.parametrize(("command", "option"), [one for one, output in OUTPUTS.items() if output.kept])
+@pytest.mark.parametrize("linked", [False, True])
+def test_an_output_is_never_a_file_of_a_model_or_run(run, tmp_path, command, option, linked) -> None:
+    output = OUTPUTS[command, option]
+    for number, one in enumerate(output.kept):
+        place = Path(f"linked{number}{output.ending}") if linked else Path(one)
+        if linked:
+            os.link(one, place)
+        told = _refused(run, tmp_path, *output.typed.split(), str(place), *_replacing(output))
+        assert "of another kind" in told or "with a name that ends in" in told
 
 
 @pytest.mark.usefixtures("_needed")
@@ -161,7 +187,7 @@ def test_an_output_never_replaces_a_file_of_another_kind(run, tmp_path, command,
     place = Path("mine", output.place or f"notes{output.ending}")
     place.parent.mkdir()
     place.write_text("my notes\n")
-    for replace in ([], ["--replace"]) if command != "search" else ([],):
+    for replace in ([], _replacing(output)):
         told = _refused(run, tmp_path, *output.typed.split(), str(place.parent if output.place else place), *replace)
         assert "of another kind" in told
 

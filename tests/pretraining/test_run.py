@@ -1,7 +1,9 @@
 """A whole run as a user starts it, from a text file to a model that other tools read; it resumes after being killed."""
 
+import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +21,7 @@ from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.inference.loading import load_pretraining_heads
+from bertsmith.locks import locked_folder
 from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.normalize import TextRules
@@ -309,6 +312,41 @@ def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
     for alone, together in zip(*lines, strict=True):
         for name in ("loss", "mlm_loss", "nsp_loss", "mlm_accuracy", "gradient_norm", "tokens"):
             assert together[name] == pytest.approx(alone[name], rel=2e-4), name
+
+
+@pytest.mark.skipif(os.name != "posix", reason="flock of POSIX")
+@pytest.mark.parametrize("reason", ["locked", "not empty"])
+def test_if_the_first_of_two_processes_is_refused_both_end_with_one_line(corpus, tmp_path, reason):
+    """Without torchrun, which would end the second when the first has failed."""
+    out, said = tmp_path / "run", []
+    out.mkdir()
+    if reason == "not empty":
+        (out / "mine.txt").touch()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    with locked_folder(out) if reason == "locked" else contextlib.nullcontext():
+        ranks = [
+            subprocess.Popen(
+                command(corpus, out, "--steps", "2", "--size", "tiny", "--device", "cpu", "--precision", "fp32"),
+                env={**environment(), **group, "RANK": str(index), "LOCAL_RANK": str(index)},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for index in range(2)
+        ]
+        try:
+            for process in ranks:
+                said.append(process.communicate(timeout=120)[1])
+        finally:
+            for process in ranks:
+                process.kill()
+    assert [process.returncode for process in ranks] == [1, 1], said
+    errors = [[line for line in text.splitlines() if line.startswith("bertsmith: expected ")] for text in said]
+    assert [len(lines) for lines in errors] == [1, 1], said
+    assert (f"found process {os.getpid()};" if reason == "locked" else "a folder that is not empty") in errors[0][0]
+    assert "process 1 stops too" in errors[1][0]
+    assert "Traceback" not in "".join(said)
 
 
 def test_card_and_metadata_name_the_step_that_was_kept_with_its_scores(corpus, tmp_path):

@@ -32,7 +32,7 @@ from bertsmith.progress import warn
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
-from bertsmith.training.distributed import process_group
+from bertsmith.training.distributed import on_first_rank, process_group
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
@@ -93,9 +93,9 @@ def pretrain(
         "vocabulary": tokenizer.vocabulary.digest,
         **first,
     }
-    # The processes of one training share its folder.
-    lock = contextlib.nullcontext() if rank.index else locked_folder(Path(out), create=not resume)
-    with process_group(rank, runtime.torch_device), lock:
+    with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
+        # The processes of one training share its folder, so one of them locks it.
+        on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
         run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
         workload = Pretraining(
             model,

@@ -7,14 +7,18 @@ gather its shards; this is not implemented.
 """
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from bertsmith.errors import BertsmithError, RunError
 from bertsmith.runtime import Rank
+
+Result = TypeVar("Result")
 
 
 @contextlib.contextmanager
@@ -65,6 +69,33 @@ def from_first_rank(value: float, rank: Rank, device: torch.device) -> float:
     tensor = torch.tensor(value, dtype=torch.float64, device=device)
     dist.broadcast(tensor, src=0)
     return float(tensor.item())
+
+
+def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
+    """The result of `work`, which only rank 0 does, and None on the other ranks, which wait for it.
+
+    Raises:
+        BertsmithError: `work` raised it. The other ranks raise a RunError at the same time, so that none of them waits
+            for a process that has ended.
+    """
+    result, refusal = None, None
+    if rank.index == 0:
+        try:
+            result = work()
+        except BertsmithError as error:
+            refusal = error
+    # Collectives of nccl need a tensor on the GPU, here the one of this process.
+    device = torch.device("cuda" if rank.count > 1 and dist.get_backend() == "nccl" else "cpu")
+    is_refused = from_first_rank(float(refusal is not None), rank, device)
+    if refusal is not None:
+        raise refusal
+    if is_refused:
+        raise RunError(
+            expected="a training that process 0 can start",
+            found=f"an error there, so process {rank.index} stops too",
+            fix="do what the message of process 0 says",
+        )
+    return result
 
 
 def wait_for_all(rank: Rank) -> None:

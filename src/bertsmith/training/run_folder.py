@@ -37,7 +37,7 @@ from bertsmith.files import (
     write_json,
     write_text,
 )
-from bertsmith.locks import LOCK_FILE, is_unused
+from bertsmith.locks import is_unused, require_no_file
 from bertsmith.progress import warn
 from bertsmith.runtime import Rank, machine
 from bertsmith.training.checkpoint import (
@@ -49,7 +49,7 @@ from bertsmith.training.checkpoint import (
     write_best,
     write_checkpoint,
 )
-from bertsmith.training.distributed import wait_for_all
+from bertsmith.training.distributed import on_first_rank
 from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
@@ -97,8 +97,7 @@ class RunFolder:
         Raises:
             RunError: the folder is not empty, or cannot be written.
         """
-        if path.exists() and not path.is_dir():
-            raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
+        require_no_file(path)
         if path.is_dir() and not is_unused(path):
             is_run = (path / SETTINGS_FILE).exists()
             raise RunError(
@@ -188,18 +187,15 @@ class RunFolder:
         """The run folder, for every process of a training: rank 0 creates or resumes it, then the others open it.
 
         Raises:
-            RunError: see `create` and `resume`.
+            RunError: see `create` and `resume`; on every rank, see `on_first_rank`.
         """
-        rank = rank or Rank()
-        run = None
-        if rank.index == 0:
-            run = (
-                RunFolder.resume(path, settings, digests, may_change=may_change)
-                if resume
-                else RunFolder.create(path, settings, digests)
-            )
-        wait_for_all(rank)
-        return run or RunFolder.open(path)
+
+        def begin() -> RunFolder:
+            if resume:
+                return RunFolder.resume(path, settings, digests, may_change=may_change)
+            return RunFolder.create(path, settings, digests)
+
+        return on_first_rank(begin, rank or Rank()) or RunFolder.open(path)
 
     @property
     def resolved(self) -> dict[str, Any]:
@@ -308,13 +304,16 @@ class RunFolder:
             shutil.rmtree(half, ignore_errors=True)
 
     def discard(self) -> None:
-        """Removes a run without a trained step, and its folder if nothing else is in it."""
+        """Removes a run without a trained step, and its folder if nothing else is in it, not even a lock.
+
+        The folder of a run that is locked is removed together with its lock, see `locks.locked_folder`.
+        """
         self.clear()
         for path in (self.checkpoints, self.path / "tensorboard"):
             shutil.rmtree(path, ignore_errors=True)
-        for name in (SETTINGS_FILE, METRICS_FILE, LOCK_FILE):
+        for name in (SETTINGS_FILE, METRICS_FILE):
             (self.path / name).unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # it contains the user's files
+        with contextlib.suppress(OSError):  # it contains the user's files, or a lock
             self.path.rmdir()
 
     def last_step(self) -> int | None:

@@ -186,7 +186,7 @@ def require_place(
     writer, given = writer_for(path)(path, 0, index=index), list(inputs)
     for place, kind in _written(path, index=index).items():
         require_output(place, kind, inputs=given, may_exist=True)
-    if others := writer.strangers():
+    if others := writer.foreign_files():
         raise InputError(
             expected=f"only parts of '{path.name}' in '{writer.partial}'",
             found=f"'{others[0]}'",

@@ -59,8 +59,8 @@ class VectorWriter(ABC):
         """The files in which the vectors and columns grow, each with its final path; none if parts are in a folder."""
         return {}
 
-    def strangers(self) -> list[Path]:
-        """What is where partial files are removed, but is none of them."""
+    def foreign_files(self) -> list[Path]:
+        """Other files in the folder of the partial file."""
         return []
 
     @abstractmethod
@@ -201,7 +201,7 @@ class ParquetWriter(VectorWriter):
         self._parts = 0
         self._writer: pq.ParquetWriter | None = None
 
-    def strangers(self) -> list[Path]:
+    def foreign_files(self) -> list[Path]:
         """See `VectorWriter`."""
         folders = [folder for folder in (self.partial, self._gone) if os.path.lexists(folder)]
         found = [entry for folder in folders for entry in (sorted(folder.iterdir()) if folder.is_dir() else [folder])]
