@@ -145,6 +145,15 @@ def test_files_are_neither_too_short_nor_too_long(file: Path) -> None:
         assert SHORTEST <= lines <= LONGEST, f"{_name(file)} has {lines} lines"
 
 
+def test_commands_write_lines_with_the_functions_that_show_escapes() -> None:
+    """`say`, `note` and `print_json`; only the help and the version are written in other ways."""
+    for file in sorted((SOURCE / "cli").glob("*.py")):
+        if file.name not in ("options.py", "app.py"):
+            tree = ast.parse(file.read_bytes())
+            names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name)}
+            assert names.isdisjoint({"typer.echo", "typer.secho", "print"}), _name(file)
+
+
 def test_every_package_that_is_imported_is_declared() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]

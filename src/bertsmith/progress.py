@@ -5,6 +5,7 @@ Nothing is written to stdout.
 """
 
 import contextlib
+import re
 import sys
 import threading
 import time
@@ -16,6 +17,8 @@ from rich.live import Live
 from rich.text import Text
 
 SECONDS_BETWEEN_PLAIN_LINES = 10.0
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _silent = 0  # number of open `quiet` blocks, over all threads
 _said: list[set[str]] = []  # what was written in each open `said_once` block
@@ -38,13 +41,24 @@ def quiet() -> Iterator[None]:
 @contextlib.contextmanager
 def said_once() -> Iterator[None]:
     """Writes each line of `warn` and `tell` once while the block runs, in all threads; for work with equal parts."""
+    own: set[str] = set()
     with _lock:
-        _said.append(set())
+        _said.append(own)
     try:
         yield
     finally:
         with _lock:
-            _said.pop()
+            # By identity: blocks that overlap need not end in order, and equal sets are equal.
+            _said[:] = [one for one in _said if one is not own]
+
+
+def visible(text: str) -> str:
+    r"""A text whose control characters, which a terminal would obey, are shown as escapes.
+
+    >>> print(visible("red: \x1b[31m"))
+    red: \x1b[31m
+    """
+    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def warn(text: str) -> None:
@@ -64,7 +78,7 @@ def _say(line: str) -> None:
             return
         for said in _said:
             said.add(line)
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{visible(line) if sys.stderr.isatty() else line}\n")
     sys.stderr.flush()
 
 

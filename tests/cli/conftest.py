@@ -32,12 +32,20 @@ class Result(NamedTuple):
 Run = Callable[..., Result]
 
 
+class Terminal(io.TextIOWrapper):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """A function that runs `bertsmith` with arguments and the bytes of stdin."""
+    """A function that runs `bertsmith` with arguments and the bytes of stdin; its output may go to a terminal."""
 
-    def call(*arguments: object, stdin: bytes = b"") -> Result:
-        streams = {name: io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="") for name in ("stdout", "stderr")}
+    def call(*arguments: object, stdin: bytes = b"", terminal: bool = False) -> Result:
+        kind = Terminal if terminal else io.TextIOWrapper
+        streams = {name: kind(io.BytesIO(), encoding="utf-8", newline="") for name in ("stdout", "stderr")}
         for name, stream in streams.items():
             monkeypatch.setattr(sys, name, stream)
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(stdin))))

@@ -12,8 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 from safetensors.torch import load_file, save_file
 
-from bertsmith.cli import options
-from bertsmith.cli.options import say, visible
+from bertsmith.cli.options import print_json
+from bertsmith.progress import visible
+from cli.test_predicting import write_model
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="files of POSIX")
 
@@ -91,12 +92,14 @@ def test_a_name_with_nul_in_a_file_is_one_line(run, model: Path) -> None:
     one_line(run("fill", "--model", model, "the [MASK]"), "NUL")
 
 
-@pytest.mark.parametrize("ending", [".csv", ".tsv", ".parquet"])
-def test_two_columns_of_one_name_are_refused_wherever_a_table_is_read(run, model, tmp_path, ending) -> None:
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl", ".parquet"])
+def test_two_columns_or_keys_of_one_name_are_refused_wherever_a_table_is_read(run, model, tmp_path, ending) -> None:
     path = tmp_path / f"table{ending}"
     if ending == ".parquet":
         column = pa.array(["the man"])
         pq.write_table(pa.Table.from_arrays([column, column, pa.array(["a"])], names=["text", "text", "label"]), path)
+    elif ending == ".jsonl":
+        path.write_text('{"text": "the", "text": "man", "label": "a"}\n')
     else:
         cell = "\t" if ending == ".tsv" else ","
         path.write_text("".join(f"{cell.join(row)}\n" for row in (["text", "text", "label"], ["the", "man", "a"])))
@@ -105,39 +108,69 @@ def test_two_columns_of_one_name_are_refused_wherever_a_table_is_read(run, model
         ("finetune", "--model", model, "--task", "classification", "--train", path, "--out", tmp_path / "run"),
         ("search", path, "--model", model, "--query", "man"),
     ]
-    if ending == ".parquet":
+    if ending in (".jsonl", ".parquet"):
         commands.append(("vocab", path, "--size", 40, "--out", tmp_path / "v.txt"))
+        commands.append(("corpus", path, "--vocab", model / "vocab.txt", "--out", tmp_path / "corpus"))
+    words = "(the key 'text' twice); " if ending == ".jsonl" else "found the column 'text' twice; "
     for command in commands:
         result = run(*command)
         assert result.code == 1, command
-        last = result.err.splitlines()[-1]
-        assert "'text' twice" in last or "two columns named 'text'" in last, last
+        assert words in result.err.splitlines()[-1], command
 
 
-class Terminal(io.StringIO):
-    """A stream that says it is a terminal."""
-
-    def isatty(self) -> bool:
-        return True
+def test_a_typed_line_with_a_key_twice_is_refused(run, tmp_path: Path) -> None:
+    classifier = write_model(tmp_path / "classifier", "single")
+    one_line(run("predict", "--model", classifier, stdin=b'{"text": "the", "text": "man"}\n'), "the key 'text' twice")
 
 
-def test_escapes_in_a_text_are_shown_at_a_terminal_and_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+CLEAR = "\x1b[2J"  # what a terminal would obey
+SHOWN = r"\x1b[2J"
+
+
+def test_controls_in_a_text_are_visible_as_escapes() -> None:
     text = "red \x1b[31m, title \x1b]0;x\x07, csi \x9b2J, back \r, tab\t."
     assert visible(text) == r"red \x1b[31m, title \x1b]0;x\x07, csi \x9b2J, back \x0d, tab" + "\t."
-    for stream, shown in ((Terminal(), visible(text)), (io.StringIO(), text)):
-        monkeypatch.setattr(sys, "stdout", stream)
-        say(text)
-        assert stream.getvalue() == f"{shown}\n"
 
 
-def test_search_shows_the_escapes_of_a_passage(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "passages.txt").write_text("the \x1b[2Jman\nhe bought\n")
-    said: list[str] = []
-    monkeypatch.setattr("bertsmith.cli.search.say", lambda line: said.append(visible(line)))
-    result = run("search", tmp_path / "passages.txt", "--bm25", "--query", "bought")
-    assert result.code == 0, result.err
-    assert said, "every line with a text goes through one function"
-    assert options.say is say
+def hostile_command(name: str, model: Path, folder: Path) -> tuple[list[object], bytes]:
+    """A command whose output holds the escape of a file, of a label or of its arguments; and its stdin."""
+    text = folder / "text.txt"
+    text.write_text(f"the {CLEAR} man\nhe bought\n")
+    if name == "search":
+        return ["search", text, "--bm25", "--query", "man"], b""
+    if name == "contexts":
+        return ["contexts", "man", f"the {CLEAR} man", "he bought a man", "--model", model], b""
+    if name == "ask":
+        return ["ask", write_model(folder / "reader", "answer"), text, f"who {CLEAR}?", "who ?"], b""
+    classifier = write_model(folder / "classifier", "single")
+    if name == "rank":
+        return ["rank", classifier, text, "--label", "negative", "--form", "lines"], b""
+    metadata = json.loads((classifier / "bertsmith.json").read_text())
+    labels = [f"{CLEAR}{label}" for label in metadata["labels"]]
+    metadata["labels"] = metadata["spec"]["labels"] = labels
+    (classifier / "bertsmith.json").write_text(json.dumps(metadata))
+    return ["predict", "--model", classifier], b"the man\n"
+
+
+@pytest.mark.parametrize("name", ["search", "contexts", "ask", "rank", "predict"])
+def test_escapes_in_an_answer_are_shown_at_a_terminal_and_kept_in_a_pipe(run, model, tmp_path, name: str) -> None:
+    command, stdin = hostile_command(name, model, tmp_path)
+    shown = run(*command, stdin=stdin, terminal=True)
+    assert shown.code == 0, shown.err
+    assert SHOWN in shown.out
+    assert "\x1b" not in shown.out + shown.err
+    piped = run(*command, stdin=stdin)
+    assert piped.out == shown.out.replace(SHOWN, CLEAR)
+
+
+def test_json_has_no_control_character(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = {"text": "\x1b[2J \x9b2J \x7f \x85 é"}
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", stream)
+    print_json(value)
+    line = stream.getvalue()
+    assert json.loads(line) == value
+    assert line == '{"text": "' + r"\u001b[2J \u009b2J \u007f \u0085 é" + '"}\n'
 
 
 def test_an_output_folder_that_is_a_link_to_itself_is_one_line(run, tmp_path: Path, vocabulary: Path) -> None:

@@ -154,7 +154,9 @@ def test_the_column_is_given_or_detected(tmp_path: Path) -> None:
         read(path)
 
 
-@pytest.mark.parametrize("broken", ['{"text": "It', "17", '{"text": 5}', '{"text": [1]}'])
+@pytest.mark.parametrize(
+    "broken", ['{"text": "It', "17", '{"text": "It", "text": "rained."}', '{"text": 5}', '{"text": [1]}']
+)
 def test_an_invalid_json_line_is_named(tmp_path: Path, broken: str) -> None:
     path = write(tmp_path / "a.jsonl", f'{{"text": "It rained."}}\n\n{broken}\n')
     with pytest.raises(InputError, match=r"line 3 of .*a\.jsonl'; found .*; "):

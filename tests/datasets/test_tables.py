@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bertsmith.datasets.tables import first_double, read_table, read_texts
+from bertsmith.corpus.names import doubled
+from bertsmith.datasets.tables import read_table, read_texts
 from bertsmith.datasets.text_lines import TextLines
 from bertsmith.errors import InputError
 
@@ -238,7 +239,7 @@ class Counted(str):
 
 def test_doubled_names_of_columns_are_found_with_few_comparisons() -> None:
     names = [Counted(f"c{number}") for number in range(3000)]
-    assert first_double([*names, Counted("c7"), Counted("c5")]) == "c5"
+    assert doubled([*names, Counted("c7"), Counted("c5")]) == "the column 'c5' twice"
     assert Counted.comparisons < 10 * len(names)
 
 
@@ -274,7 +275,9 @@ BAD_FILES = {
     "too few columns": ("a.tsv", "text\tlabel\na\t1\nb\n", "expected 2 columns in line 3 of"),
     "too many columns": ("a.csv", "text,label\na,1\nb, c,1\n", "expected 2 columns in line 3 of"),
     "an open quote": ("a.csv", 'text,label\na,1\n"b,1\nc,1\n', "expected a CSV row starting at line 3 of"),
-    "a name twice": ("a.csv", "text,text\na,1\n", "found 'text' twice"),
+    "a name twice": ("a.csv", "text,text\na,1\n", "found the column 'text' twice; give each column a unique name"),
+    "a key twice": ("a.jsonl", '{"text": "a", "text": "b", "label": 1}', "(the key 'text' twice)"),
+    "an inner key twice": ("a.json", '[{"text": "a", "label": {"a": 1, "a": 2}}]', "(the key 'a' twice)"),
     "a blank header": ("a.csv", "\ntext,label\n", "found a blank line"),
     "a header alone": ("a.csv", "text,label\n", "found none, only columns 'text', 'label'"),
     "an empty file": ("a.csv", "", "found an empty file"),

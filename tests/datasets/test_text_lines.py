@@ -83,6 +83,8 @@ def test_a_table_gives_the_column_that_is_asked_for_or_the_only_one_that_can_be_
         ("a.txt", b"a\x00b", "binary data"),
         ("a.jsonl", b'{"text": "a"}\n{"text"', "line 2"),
         ("a.jsonl", b'{"text": "a"}\n["b"]', "line 2"),
+        ("a.jsonl", b'{"text": "a"}\n{"text": "b", "text": "c"}', "(the key 'text' twice)"),
+        ("a.csv", b"text,text\na,b\n", "found the column 'text' twice"),
         ("a.jsonl", b'{"text": "a"}\n{"txt": "b"}', "line 2"),
         ("a.jsonl", b'{"text": 3}', "column 'text'"),
         ("a.csv", b"text,label\na,b,c\n", "line 2"),

@@ -26,7 +26,7 @@ from bertsmith.cli import (
     vectors,
     vocabulary,
 )
-from bertsmith.cli.options import visible, with_settings
+from bertsmith.cli.options import note, with_settings
 from bertsmith.cli.usage import UsageError, usage_line
 from bertsmith.errors import BertsmithError
 
@@ -240,5 +240,5 @@ def _system_error(error: OSError) -> str:
 
 def _fail(line: str, code: int = 1) -> NoReturn:
     sys.stdout.flush()
-    typer.echo(f"bertsmith: {visible(line) if sys.stderr.isatty() else line}", err=True)
+    note(line)
     sys.exit(code)

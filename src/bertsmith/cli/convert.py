@@ -7,7 +7,15 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.finetuning import evaluate_settings
-from bertsmith.cli.options import VERIFY, JsonOption, given, print_json, print_table, say
+from bertsmith.cli.options import (
+    VERIFY,
+    JsonOption,
+    given,
+    note,
+    print_json,
+    print_table,
+    say,
+)
 
 SourceArgument = Annotated[
     str,
@@ -119,7 +127,7 @@ def inspect(
         rows += [(name, "unknown", "-") for name in tensors.unknown]
         print_table(("tensor", "status", "name in bertsmith, or reason"), sorted(rows))
     if report.altered:
-        typer.echo(f"bertsmith: files that differ from their digests: {', '.join(report.altered)}", err=True)
+        note(f"files that differ from their digests: {', '.join(report.altered)}")
         raise typer.Exit(1)
 
 

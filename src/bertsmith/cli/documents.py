@@ -5,7 +5,15 @@ from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, JsonOption, PrecisionOption, print_json, print_table
+from bertsmith.cli.options import (
+    DeviceOption,
+    JsonOption,
+    PrecisionOption,
+    note,
+    print_json,
+    print_table,
+    say,
+)
 from bertsmith.progress import counted
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint or hub id")]
@@ -34,11 +42,11 @@ def ask(
             print_json(one.to_dict())
         else:
             if len(found) > 1:
-                typer.echo(one.question)
+                say(one.question)
             for line in one.lines():
-                typer.echo(line)
+                say(line)
         if one.cut_tokens:
-            typer.echo(f"bertsmith: tokens truncated from {one.question[:40]!r}: {one.cut_tokens}", err=True)
+            note(f"tokens truncated from {one.question[:40]!r}: {one.cut_tokens}")
 
 
 def rank(
@@ -72,4 +80,4 @@ def rank(
         print_table(("probability", "number", "sentence"), rows)
     if cut := [one.cut_tokens for one in found if one.cut_tokens]:
         told = f"{counted(len(cut), 'sentence')} of {len(found):,}, {counted(sum(cut), 'token')} in all"
-        typer.echo(f"bertsmith: truncated: {told}", err=True)
+        note(f"truncated: {told}")

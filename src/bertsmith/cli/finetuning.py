@@ -14,6 +14,7 @@ from bertsmith.cli.options import (
     ModelOption,
     PrecisionOption,
     given,
+    note,
     own_head,
     print_json,
     print_table,
@@ -97,15 +98,15 @@ def finetune(
     )
     if result.trials:
         best = result.trials[0]
-        typer.echo(
+        say(
             f"search: learning rate {best['learning_rate']:g}, batch {best['batch_size']}, epochs {best['epochs']:g}; "
             f"all trials: {out / TABLE_FILE}"
         )
         print_table(*table_cells(result.trials))
     for line in summary_lines(result.report):
-        typer.echo(line)
-    typer.echo(f"model: {out / 'model'}")
-    typer.echo(f"report: {write_finetuning_report([out])}")
+        say(line)
+    say(f"model: {out / 'model'}")
+    say(f"report: {write_finetuning_report([out])}")
 
 
 def evaluate_settings() -> Sequence[type]:
@@ -207,7 +208,7 @@ def predict(
         place = lines.write_submission(
             model, test, submission, task=task, device=device, precision=precision, head=own, replace=replace
         )
-        typer.echo(str(place))
+        say(str(place))
         return
     else:
         answered = lines.predict_test(model, test, task=task, device=device, precision=precision, head=own)
@@ -222,14 +223,14 @@ def predict(
             say(prediction.line())
     _tell_cut(cut_texts, cut_tokens)
     if empty:
-        typer.echo(f"bertsmith: empty texts, predicted from [CLS] [SEP] alone: {empty:,}", err=True)
+        note(f"empty texts, predicted from [CLS] [SEP] alone: {empty:,}")
 
 
 def _tell_cut(texts: int, tokens: int) -> None:
     """Reports on stderr how many texts were truncated."""
     if texts:
         was = "was" if texts == 1 else "were"
-        typer.echo(f"bertsmith: {counted(texts, 'text')} {was} truncated, {counted(tokens, 'token')} in all", err=True)
+        note(f"{counted(texts, 'text')} {was} truncated, {counted(tokens, 'token')} in all")
 
 
 def _print(found: "Evaluation | Int8Report", json: bool) -> None:
@@ -238,7 +239,7 @@ def _print(found: "Evaluation | Int8Report", json: bool) -> None:
         print_json(found.to_dict())
         return
     for line in found.lines():
-        typer.echo(line)
+        say(line)
 
 
 def glue(
@@ -251,4 +252,4 @@ def glue(
     from bertsmith.finetuning.glue_table import glue_lines, read_scores
 
     for line in glue_lines(read_scores(runs)):
-        typer.echo(line)
+        say(line)

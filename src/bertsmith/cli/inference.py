@@ -4,7 +4,15 @@ from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, JsonOption, ModelOption, PrecisionOption, print_json, say
+from bertsmith.cli.options import (
+    DeviceOption,
+    JsonOption,
+    ModelOption,
+    PrecisionOption,
+    note,
+    print_json,
+    say,
+)
 from bertsmith.cli.text import line_blocks, stdin_bytes
 
 
@@ -30,7 +38,7 @@ def fill(
             continue
         for number, candidates in enumerate(found, start=1):
             if len(found) > 1:
-                typer.echo(f"[MASK] {number} of {len(found)}")
+                say(f"[MASK] {number} of {len(found)}")
             for one in candidates:
                 say(f"{one.probability:.4f}  {one.piece}")
 
@@ -52,13 +60,11 @@ def next_sentence(
 
     judged = judge_continuations(model, first, seconds, device=device, precision=precision)
     if not json and judged[0].relation != "follows":
-        typer.echo(
-            "bertsmith: a model of sentence order: the probability that A and B are in order, not swapped", err=True
-        )
+        note("a model of sentence order: the probability that A and B are in order, not swapped")
     for found in judged:
         if json:
             print_json(found.to_dict())
         else:
             say(f"{found.probability:.4f}  {found.text}")
         if found.cut_tokens:
-            typer.echo(f"bertsmith: tokens truncated from A and {found.text[:40]!r}: {found.cut_tokens}", err=True)
+            note(f"tokens truncated from A and {found.text[:40]!r}: {found.cut_tokens}")

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
+from bertsmith.progress import visible
 from bertsmith.settings import help_lines
 
 if TYPE_CHECKING:
     from bertsmith.model.heads import OwnHead
 
 Settings = TypeVar("Settings")
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_JSON_KEEPS = re.compile(r"[\x7f-\x9f]")  # control characters that json.dumps leaves as they are
 
 ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
@@ -152,23 +153,21 @@ def own_head(place: str | None) -> "type[OwnHead] | None":
 
 
 def print_json(value: Any) -> None:
-    """Writes `value` to stdout as one line of JSON."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
-
-
-def visible(text: str) -> str:
-    r"""A text whose control characters, which a terminal would obey, are shown as escapes.
-
-    >>> print(visible("red: \x1b[31m"))
-    red: \x1b[31m
-    """
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Writes `value` to stdout as one line of JSON, in which every control character is an escape."""
+    line = json.dumps(value, ensure_ascii=False)
+    typer.echo(_JSON_KEEPS.sub(lambda found: f"\\u{ord(found[0]):04x}", line), color=True)
 
 
 def say(line: str) -> None:
     """Writes a line to stdout: as it is to a file or a pipe, and with visible control characters to a terminal."""
     # With color=True typer does not remove parts of the line that look like escapes.
     typer.echo(visible(line) if sys.stdout.isatty() else line, color=True)
+
+
+def note(line: str) -> None:
+    """Writes a line about the work of a command to stderr; control characters are as in `say`."""
+    line = f"bertsmith: {line}"
+    typer.echo(visible(line) if sys.stderr.isatty() else line, err=True, color=True)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import given, say, settings_from
+from bertsmith.cli.options import given, note, say, settings_from
 from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
@@ -85,13 +85,13 @@ def pretrain(
     result = run_pretraining(corpus, out, resume=resume, **given(values))
     if Rank.from_environment().index == 0:
         seconds = counted(round(result.seconds), "second")
-        typer.echo(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")
+        say(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")
         for name, value in result.metrics.items():
-            typer.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value:.4g}")
+            say(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value:.4g}")
         if result.skipped:
-            typer.echo(f"bertsmith: steps skipped because the gradient was not finite: {result.skipped}", err=True)
-        typer.echo(f"model: {out / 'model'}")
-        typer.echo(f"report: {out / 'report.html'}")
+            note(f"steps skipped because the gradient was not finite: {result.skipped}")
+        say(f"model: {out / 'model'}")
+        say(f"report: {out / 'report.html'}")
 
 
 def report(
@@ -112,6 +112,6 @@ def report(
     """
     from bertsmith.library.training import write_report
 
-    page = write_report(runs, out, replace=replace, on_line=typer.echo)
+    page = write_report(runs, out, replace=replace, on_line=say)
     # If the program chose the name, print the full path.
-    typer.echo(str(page if out or len(runs) == 1 else page.resolve()))
+    say(str(page if out or len(runs) == 1 else page.resolve()))

@@ -11,6 +11,7 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    note,
     print_json,
     print_table,
     say,
@@ -164,7 +165,7 @@ def search(
         for hit in result.passages:
             say(f"{hit.rank:3}  {hit.score:.4f}  {hit.id}  {_short(hit.text)}")
         if not result.passages:
-            typer.echo("no passage shares a word with the query", err=True)
+            note("no passage shares a word with the query")
 
 
 def senses(
@@ -221,7 +222,7 @@ def senses(
             say(line)
     if out is not None:
         found.draw(out)
-        typer.echo(f"picture: {out}", err=True)
+        note(f"picture: {out}")
 
 
 def contexts(
@@ -270,7 +271,7 @@ def contexts(
         print_json(found.to_dict())
         return
     for line in found.lines():
-        typer.echo(line)
+        say(line)
 
 
 def _refuse_idle(when: str, applies: bool, **options: Any) -> None:
@@ -292,7 +293,7 @@ def _print_scores(scored: "Mapping[str, SearchScores]", json: bool) -> None:
         return
     first = next(iter(scored.values()))
     print_table(("search", *first.scores), [(name, *found.scores.values()) for name, found in scored.items()])
-    typer.echo(f"queries: {first.num_queries:,}; passages: {first.num_passages:,}")
+    say(f"queries: {first.num_queries:,}; passages: {first.num_passages:,}")
 
 
 def _short(text: str) -> str:

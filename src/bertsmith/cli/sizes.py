@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import print_json, print_table
+from bertsmith.cli.options import print_json, print_table, say
 
 BERT_NAMES = ("tiny", "mini", "small", "medium", "base", "large")
 HEADER = ("model", "layers", "hidden", "heads", "feed-forward", "vocabulary", "parameters")
@@ -56,9 +56,7 @@ def sizes(
             print_json(dict(zip(HEADER, row, strict=True)))
         return
     print_table(HEADER, rows)
-    typer.echo(
-        "GPT is decoder-only; the Transformer has 6 encoder and 6 decoder layers and one table for both languages."
-    )
+    say("GPT is decoder-only; the Transformer has 6 encoder and 6 decoder layers and one table for both languages.")
 
 
 def gpt_parameters() -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from bertsmith.cli.options import CasedOption, RulesOption, print_table
+from bertsmith.cli.options import CasedOption, RulesOption, note, print_table
 from bertsmith.errors import InputError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def inputs(
     ]
     print_table(("piece", "token", "segment", "position"), table)
     if rows.cut_tokens:
-        typer.echo(f"bertsmith: tokens truncated to fit into {max_length}: {rows.cut_tokens}", err=True)
+        note(f"tokens truncated to fit into {max_length}: {rows.cut_tokens}")
 
 
 def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: str | None) -> "Tokenizer":
@@ -105,7 +105,7 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
 
 def _warn_of_casing(tokenizer: "Tokenizer") -> None:
     if wrong := tokenizer.casing_problem:
-        typer.echo(f"bertsmith: {wrong}", err=True)
+        note(wrong)
 
 
 def _tokenizer_of(model: str) -> "Tokenizer":
@@ -185,7 +185,7 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
     from bertsmith.corpus.sources import LONGEST_RECORD, refusal
 
     if stream.isatty():
-        typer.echo("bertsmith: reading lines from the terminal; end with Ctrl-D on a line of its own", err=True)
+        note("reading lines from the terminal; end with Ctrl-D on a line of its own")
     waiting: list[bytes] = []  # parts of the current, unfinished line
     size, number, bad = 0, 0, []
     is_first = True
@@ -211,10 +211,9 @@ def line_blocks(stream: BinaryIO) -> Iterator[list[str]]:
         if size > LONGEST_RECORD:
             raise _no_text(f"more than {LONGEST_RECORD >> 20} MiB without a line end in line {number + 1:,}")
     if bad:
-        typer.echo(
-            f"bertsmith: lines that are not UTF-8: {len(bad)} of {number}, the first is line {bad[0]}; "
-            "undecodable bytes became U+FFFD",
-            err=True,
+        note(
+            f"lines that are not UTF-8: {len(bad)} of {number}, the first is line {bad[0]}; "
+            "undecodable bytes became U+FFFD"
         )
 
 

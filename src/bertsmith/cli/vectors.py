@@ -10,8 +10,10 @@ from bertsmith.cli.options import (
     JsonOption,
     ModelOption,
     PrecisionOption,
+    note,
     print_json,
     print_table,
+    say,
 )
 from bertsmith.outputs import PICTURES, VECTOR_CHANGES, VECTORS, require_output
 from bertsmith.progress import counted
@@ -198,16 +200,16 @@ def vectors(
     else:
         print_table(("", "vectors") if found.after is None else ("", "before", "after"), found.rows())
         for line in found.lines():
-            typer.echo(line)
+            say(line)
     if picture is not None:
         found.draw(picture)
 
 
 def _show(summary: "VectorSummary", json: bool) -> None:
-    for note in summary.notes:
-        typer.echo(f"bertsmith: {note}", err=True)
+    for line in summary.notes:
+        note(line)
     if json:
         print_json(summary.to_dict())
         return
     rows, texts = counted(summary.rows, "vector"), counted(summary.texts, "text")
-    typer.echo(f"{summary.out}: {rows} of {counted(summary.width, 'number')}, of {texts}")
+    say(f"{summary.out}: {rows} of {counted(summary.width, 'number')}, of {texts}")

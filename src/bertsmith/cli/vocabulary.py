@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, say
+from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, note, say
 from bertsmith.files import write_json
 from bertsmith.outputs import VOCABULARY, VOCABULARY_REPORT, require_output
 
@@ -35,8 +35,8 @@ def vocab(
     if report is not None:
         require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
     learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column)
-    for note in learned.notes:
-        typer.echo(f"bertsmith: {note}", err=True)
+    for line in learned.notes:
+        note(line)
     learned.tokenizer.vocabulary.save(out)
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))

@@ -5,7 +5,6 @@ Two measures: the sentences that occur verbatim in the corpus, and the runs of 1
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bertsmith.corpus.hashing import Hashes, HashSet, gram_hashes, run_hashes
+from bertsmith.corpus.names import json_value
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.corpus.sources import Source, SourceStream, UnreadableError, find_sources, refusal
@@ -130,9 +130,9 @@ def _texts_of(source: Source) -> Iterator[str]:
     text = data.decode("utf-8-sig", "ignore")
     if source.kind == "jsonl":
         for line in text.split("\n"):
-            yield from strings_in(json.loads(line)) if line.strip() else ()
+            yield from strings_in(json_value(line)) if line.strip() else ()
     elif Path(source.name).suffix.lower() == ".json":
-        yield from strings_in(json.loads(text))
+        yield from strings_in(json_value(text))
     else:
         yield from (column for line in text.splitlines() for column in line.split("\t"))
 

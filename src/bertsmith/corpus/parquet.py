@@ -1,12 +1,12 @@
 """Records of Parquet files, a few at a time."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bertsmith.corpus.names import doubled
 from bertsmith.corpus.sources import BLOCK_BYTES, SourceStream, UnreadableError
 
 _ROWS = 64
@@ -23,14 +23,15 @@ def parquet_blocks(stream: SourceStream, column: str | Choice) -> Iterator[list[
         column: its name; "" selects `text`, `sentences` or the only suitable column. Or a function that selects it.
 
     Raises:
-        UnreadableError: the file is damaged, or has no such column.
+        UnreadableError: the file is damaged, or has no such column, or, unless a function selects one, has two
+            columns of one name.
     """
     try:
         file = pq.ParquetFile(stream.whole(), buffer_size=BLOCK_BYTES)
         schema = file.schema_arrow
-        if twice := [name for name, count in Counter(schema.names).items() if count > 1]:
-            raise UnreadableError(f"two columns named {twice[0]!r}")
         if isinstance(column, str):
+            if twice := doubled(schema.names):
+                raise UnreadableError(twice)
             name = _column(schema, column)
         else:
             name = column(schema.names, [field.name for field in schema if _is_text(field.type)])

@@ -2,11 +2,11 @@
 
 import dataclasses
 import itertools
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from bertsmith.corpus.forms import BY_FILES, BY_MARKS, find_form, paragraphs_of, texts_of
+from bertsmith.corpus.names import json_value
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.corpus.sources import encoding_errors
 from bertsmith.errors import InputError
@@ -62,7 +62,7 @@ def parse(block: TextBlock) -> tuple[list[Part], BlockCounts]:
     """The parts of documents in a block, and what was dropped.
 
     Raises:
-        InputError: a line is not JSON, or a record lacks the column.
+        InputError: a line is not JSON or has two equal keys, or a record lacks the column.
     """
     counts = BlockCounts()
     if block.form == "documents":
@@ -85,7 +85,7 @@ def parse_lines(block: TextBlock) -> tuple[list[str], BlockCounts]:
     Blank lines are not counted.
 
     Raises:
-        InputError: a line is not JSON, or a record lacks the column.
+        InputError: a line is not JSON or has two equal keys, or a record lacks the column.
     """
     if block.form == "lines":
         counts = BlockCounts()
@@ -142,7 +142,7 @@ def _json_lines(block: TextBlock, text: str, counts: BlockCounts) -> list[Part]:
             continue
         where = f"line {number} of '{block.source}'"
         try:
-            record = json.loads(line)
+            record = json_value(line)
         except (ValueError, RecursionError) as error:
             raise InputError(
                 expected=f"JSON in {where}", found=f"{line[:40]!r} ({error})", fix="correct the line"

@@ -1,12 +1,12 @@
 """The content of a task file: decompressed, decoded and checked as a whole, since such files fit into memory."""
 
 import contextlib
-import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from bertsmith.corpus.names import json_value
 from bertsmith.corpus.sources import BLOCK_BYTES, COMPRESSIONS, Source, SourceStream, UnreadableError, refusal, shown
 from bertsmith.errors import InputError
 from bertsmith.progress import warn
@@ -127,10 +127,10 @@ def parse_json(text: str, place: str) -> Any:
     """The parsed value of a JSON text.
 
     Raises:
-        InputError: the text is not JSON; the message names `place`.
+        InputError: the text is not JSON, or an object in it has two equal keys; the message names `place`.
     """
     try:
-        return json.loads(text)
+        return json_value(text)
     except (ValueError, RecursionError) as error:
         raise InputError(
             expected=f"JSON in {place}", found=f"{brief(text.strip())} ({error})", fix="fix it, or name another file"

@@ -9,7 +9,6 @@ import dataclasses
 import io
 import itertools
 import json
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bertsmith.corpus.names import require_unique
 from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TextExample
 from bertsmith.datasets.file_text import (
@@ -125,16 +125,6 @@ def nearest_column(name: str, columns: Collection[str]) -> str:
     return nearest(name, columns) if 0 < len(columns) <= _SHOWN_COLUMNS else "name one of the columns"
 
 
-def first_double(names: Sequence[str]) -> str:
-    """The first name that occurs again later, or "" if there is none; blank names may repeat.
-
-    >>> first_double(["a", "b", "", "b", "a", ""])
-    'a'
-    """
-    counts = Counter(names)
-    return next((name for name in names if name and counts[name] > 1), "")
-
-
 def read_texts(
     path: Path,
     *,
@@ -228,11 +218,11 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
     """The rows below the header, keyed by its names."""
     header_line, header = next(rows)
     header = [name.strip() for name in header]
-    doubled = first_double(header)
-    if doubled or not any(header):
+    require_unique(header, line_of(path, header_line))
+    if not any(header):
         raise InputError(
-            expected=f"unique column names in {line_of(path, header_line)}",
-            found=f"{brief(doubled)} twice" if doubled else "a blank line",
+            expected=f"column names in {line_of(path, header_line)}",
+            found="a blank line",
             fix="give each column a unique name",
         )
     is_empty = True
@@ -277,12 +267,7 @@ def _parquet_rows(path: Path) -> Iterator[Row]:
         try:
             number = 0
             file = pq.ParquetFile(stream)
-            if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
-                raise InputError(
-                    expected=f"unique column names in '{shown(str(path))}'",
-                    found=f"{twice[0]!r} twice",
-                    fix="give each column a unique name",
-                )
+            require_unique(file.schema_arrow.names, f"'{shown(str(path))}'")
             for batch in file.iter_batches(batch_size=_PARQUET_ROWS, use_threads=False):
                 for record in batch.to_pylist():
                     number += 1

@@ -6,12 +6,11 @@ a line. Bytes that are not UTF-8 become U+FFFD, and the lines with such bytes ar
 
 import csv
 import hashlib
-import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.corpus.names import json_value, require_unique
 from bertsmith.corpus.parquet import parquet_blocks
 from bertsmith.corpus.sources import (
     BLOCK_BYTES,
@@ -140,7 +139,7 @@ class TextLines:
                 continue
             place = f"line {number:,} of '{shown(self.path)}'"
             try:
-                record = json.loads(line)
+                record = json_value(line)
             except (ValueError, RecursionError) as error:
                 raise InputError(
                     expected=f"JSON in {place}", found=f"{brief(line.strip())} ({error})", fix="fix this line"
@@ -198,6 +197,7 @@ class TextLines:
         Raises:
             InputError: the column is missing, is not of type text, or is ambiguous.
         """
+        require_unique(names, f"'{shown(self.path)}'")
         column = self._column(names if self.column is not None or not texts else texts)
         if column not in texts:
             raise InputError(
@@ -213,12 +213,7 @@ class TextLines:
         Raises:
             InputError: the column is missing or ambiguous.
         """
-        if twice := [name for name, count in Counter(names).items() if name and count > 1]:
-            raise InputError(
-                expected=f"unique column names in '{shown(self.path)}'",
-                found=f"{twice[0]!r} twice",
-                fix="give each column a unique name",
-            )
+        require_unique(names, f"'{shown(self.path)}'")
         if self.column is not None:
             if self.column in names:
                 return self.column
