@@ -145,6 +145,17 @@ def test_a_checkpoint_with_a_value_of_another_type_is_damaged(tmp_path, capsys, 
     assert "the checkpoint of step 20 cannot be used" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "resolved", [{"steps": " "}, {"steps": 20}, {"steps": 20, "evaluate_every": 2, "more": "x"}, 3]
+)
+def test_a_run_whose_resolved_steps_are_damaged_is_refused(tmp_path, resolved):
+    toy_run(tmp_path / "run", ToyWorkload())
+    path = tmp_path / "run" / "settings.json"
+    write_json(path, {**read_json(path), "resolved": resolved})
+    with pytest.raises(RunError, match=r"a run in '.*'; found .* in settings.json"):
+        RunFolder.open(tmp_path / "run")
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path, capsys):
     toy_run(tmp_path, ToyWorkload())
     (tmp_path / "checkpoints" / "step-00000020" / "model.safetensors").write_bytes(b"")

@@ -31,6 +31,7 @@ from bertsmith.errors import CheckpointError, RunError, TrainingError
 from bertsmith.files import (
     PARTIAL_SUFFIX,
     append_json_line,
+    misfit,
     read_json,
     read_json_lines,
     remove_partials,
@@ -55,6 +56,9 @@ from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
 SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
+
+# What is read of the resolved settings, see `misfit`.
+_RESOLVED = {"steps": int, "evaluate_every": int, "replanned?": str, "*": float}
 
 # Packages whose version may affect the numbers of a run.
 VERSIONS_OF = ("torch", "numpy", "pyarrow")
@@ -126,8 +130,9 @@ class RunFolder:
         if not (path / SETTINGS_FILE).is_file():
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
         record = read_json(path / SETTINGS_FILE)
-        if not (isinstance(record, dict) and isinstance(record.get("settings"), dict)):
-            raise RunError(expected=f"a run in '{path}'", found=f"a different {SETTINGS_FILE}", fix="check the path")
+        resolved = {"resolved": _RESOLVED} if isinstance(record, dict) and record.get("resolved") else {}
+        if found := misfit(record, {"settings": {}, **resolved}):
+            raise RunError(expected=f"a run in '{path}'", found=f"{found} in {SETTINGS_FILE}", fix="check the path")
         return RunFolder(path, record)
 
     @staticmethod
