@@ -66,7 +66,7 @@ def test_a_run_that_is_not_there_cannot_be_resumed(tmp_path):
     with pytest.raises(RunError, match=r"found no settings\.json"):
         RunFolder.resume(tmp_path, {})
     (tmp_path / "settings.json").write_text("[]")
-    with pytest.raises(RunError, match=r"found a different settings\.json"):
+    with pytest.raises(RunError, match=r"found the content = \[\] in settings\.json"):
         RunFolder.resume(tmp_path, {})
     (tmp_path / "settings.json").write_text("{")
     with pytest.raises(InputError, match="restore the file"):
