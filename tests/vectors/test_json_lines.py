@@ -15,6 +15,7 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
 from bertsmith.text.pack import pack_rows
+from bertsmith.vectors.json_lines import TokenLines
 from model.examples import shake
 from tasks.task_samples import CONFIG, TOKENIZER
 
@@ -130,3 +131,23 @@ def test_what_json_lines_cannot_hold_is_refused_before_the_work(folder: Path, te
     assert out.read_text(encoding="utf-8") == earlier
     embed_words_of_file(str(texts), folder, out, replace=True)
     assert len(lines_of(out)) == len(LINES)
+
+
+@pytest.mark.parametrize(
+    ("content", "replace", "found"),
+    [('{"linex_index": 9}\n', False, "found one"), ("my notes\n", True, "found a file of another kind")],
+)
+def test_a_file_that_appears_during_the_work_is_not_replaced(
+    folder: Path, texts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, replace: bool, found: str
+) -> None:
+    out, read = tmp_path / "x.jsonl", TokenLines.read
+
+    def meanwhile(self: TokenLines, texts: list[str], first: int = 0) -> list[dict[str, object]]:
+        out.write_text(content, encoding="utf-8")
+        return read(self, texts, first)
+
+    monkeypatch.setattr(TokenLines, "read", meanwhile)
+    with pytest.raises(InputError, match=found):
+        embed_words_of_file(str(texts), folder, out, replace=replace)
+    assert out.read_text(encoding="utf-8") == content
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["texts.txt", "x.jsonl"]

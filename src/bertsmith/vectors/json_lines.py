@@ -115,12 +115,12 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
     """Writes one line of JSON for each text of a file; the file appears when it is complete.
 
     Args:
+        out: the caller has checked that it may be written, before the model was loaded; see `require_output`.
         replace: overwrite an existing file.
 
     Raises:
-        InputError: the texts cannot be read, there are none, or `out` may not be written (see `require_output`).
+        InputError: the texts cannot be read, there are none, or `out` may no longer be written.
     """
-    require_output(out, TOKEN_FEATURES, inputs=[source.path], replace=replace)
     started, done = time.monotonic(), 0
     how = lines.encoder.runtime.precision
     with atomic_file(out) as file, Progress(out.name, None, unit="texts", how=how) as progress:
@@ -131,6 +131,8 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
             progress.advance(len(block), f"{amount(lines.tokens)} vectors")
         if not done:
             raise InputError(expected=f"texts in '{source.path}'", found="none", fix="name a file with texts")
+        # The work may have taken hours, so check again.
+        require_output(out, TOKEN_FEATURES, inputs=[source.path], replace=replace)
     notes = source.notes()
     if lines.cut_texts:
         notes.append(
