@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from bertsmith.corpus.build import CorpusSettings
 from bertsmith.errors import ConfigError
-from bertsmith.finetuning.settings import FinetuningSettings
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.run import PretrainingRunSettings
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.search.settings import SearchSettings
+from bertsmith.server.settings import ServerSettings
 from bertsmith.settings import help_field, require_limits
 from bertsmith.tasks.task import TaskSettings
 from bertsmith.training.settings import TrainSettings
@@ -27,15 +29,19 @@ ABSURD = {
     "pretrain corpus --out run --size tiny --steps 1 --max-length 1000000000": "max_length of at most 1,000,000",
     "pretrain corpus --out run --size tiny --steps 1000000000000000": "steps of at most 1,000,000,000",
     "pretrain corpus --out run --size tiny --minutes 1e300": "minutes of at most 10,000,000",
-    "pretrain corpus --out run --size tiny --minutes nan": "minutes",
+    "pretrain corpus --out run --size tiny --minutes nan": "expected minutes above 0; found nan",
     "finetune --model absent --task spam --out run --epochs 1e18": "epochs of at most 10,000",
     "finetune --model absent --task spam --out run --batch-size 1000000000000": "batch_size of at most 1,000,000",
     "finetune --model absent --task spam --out run --max-length 1000000000": "max_length of at most 1,000,000",
     "demo --minutes 1e300 --out run": "at most 10,000,000",
     "demo --minutes nan --out run": "a finite number of minutes",
-    "search texts --model absent --query q --bm25 --k1 inf": "",
-    "quantize --model absent --data absent --limit nan": "--limit",
+    "search texts --query q --bm25 --k1 inf": "expected a finite k1; found inf; give a number",
+    "quantize --model absent --data absent --limit nan": "invalid value for '--limit'",
     "convert absent new --to google --limit inf": "a finite limit of at least 0; found inf",
+    "finetune --model absent --task spam --out run --learning-rate inf": "a finite learning_rate; found inf",
+    "serve --model absent --request-seconds inf": "a finite request_seconds; found inf; give a number",
+    "serve --model absent --write-seconds 1e10": "write_seconds of at most 1,000,000; found 10,000,000,000.0; lower it",
+    "serve --model absent --max-held 0": "max_held of at least 1; found 0; raise it",
     "corpus texts --vocab vocab.txt --out new --workers 1000000": "workers of at most 1,024",
 }
 
@@ -75,10 +81,13 @@ def test_a_model_with_an_infinite_epsilon_is_refused(run, model: Path) -> None:
     [
         TrainSettings(steps=1),
         FinetuningSettings(),
+        RecipeSettings(),
         TaskSettings(),
         PretrainingDataSettings(),
         PretrainingRunSettings(size="tiny"),
         SearchSettings(model="m"),
+        CorpusSettings(),
+        ServerSettings(),
     ],
     ids=lambda settings: type(settings).__name__,
 )
@@ -88,7 +97,7 @@ def test_no_number_of_any_setting_is_infinite(settings: object) -> None:
         value = getattr(settings, field.name)
         if isinstance(value, float):
             for wrong in (math.inf, math.nan):
-                with pytest.raises(ConfigError):
+                with pytest.raises(ConfigError, match=rf"expected .*\b{field.name}\b.*; found"):
                     dataclasses.replace(settings, **{field.name: wrong})  # type: ignore[type-var]
 
 

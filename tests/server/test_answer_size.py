@@ -1,7 +1,9 @@
 """The memory of answers: bounded per request before anything is computed, and held until the reply is sent."""
 
 import asyncio
+import contextlib
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ from bertsmith import Model
 from bertsmith.library import attention
 from bertsmith.server import answer_size
 from bertsmith.server.app import create_app
+from bertsmith.server.connections import ABORT
 from bertsmith.server.held import HeldMemory, Lease
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import Work, WorkQueue
@@ -132,6 +135,77 @@ def test_a_reply_counts_as_held_until_the_client_has_it(models: dict[str, Model]
     serve(models, script)
 
 
+def test_a_client_that_reads_too_slowly_is_disconnected_and_its_memory_released(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        sent, gone = [], asyncio.Event()
+
+        class Slow:
+            service = client.app.service
+
+            async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+                async def slowly(message: Any) -> None:
+                    if message["type"] == "http.response.body":
+                        assert not gone.is_set(), "nothing is sent to a connection that was aborted"
+                        sent.append(len(message["body"]))
+                        await asyncio.sleep(0.05)
+                    await send(message)
+
+                async def receive_or_gone() -> Any:
+                    if len(sent):
+                        await gone.wait()
+                        return {"type": "http.disconnect"}
+                    return await receive()
+
+                await client.app(scope, receive_or_gone, slowly)
+                assert gone.is_set(), "the reply was not finished"
+                raise ConnectionAbortedError
+
+        slow = Client(Slow(), {ABORT: gone.set})  # type: ignore[arg-type]
+        with pytest.raises(ConnectionAbortedError):
+            await slow.post("/v1/embeddings", {"input": ["a"] * 2000, "model": "novels"})
+        assert client.app.service.held.count == 0
+
+    serve(models, script, write_seconds=0.1, write_rate=2**40)
+
+
+def test_a_client_that_reads_at_the_minimum_rate_gets_its_reply(models: dict[str, Model]) -> None:
+    async def script(client: Client) -> None:
+        reply = await client.post("/v1/embeddings", {"input": ["a"] * 2000, "model": "novels"})
+        assert len(reply.json["data"]) == 2000
+
+    serve(models, script, write_seconds=0.001, write_rate=1000)
+
+
+def test_two_threads_cannot_both_hold_the_last_bytes() -> None:
+    barrier = threading.Barrier(2)
+
+    class Watched(HeldMemory):
+        """Readers of the count wait for each other for a moment."""
+
+        found = 0
+
+        @property
+        def count(self) -> int:
+            found = self.found
+            with contextlib.suppress(threading.BrokenBarrierError):
+                barrier.wait(0.2)
+            return found
+
+        @count.setter
+        def count(self, value: int) -> None:
+            self.found = value
+
+    memory = Watched(ServerSettings(max_held=1_000_000), Metrics())
+    admitted: list[bool] = []
+    threads = [threading.Thread(target=lambda: admitted.append(Lease(memory).try_hold(500_000))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(admitted) == [False, True]
+    assert memory.found == 500_000
+
+
 def test_the_bounds_use_the_constants_of_the_library() -> None:
     assert answer_size.MOST_TOKENS == attention.MOST_TOKENS
     assert answer_size.MASK == vocabulary.MASK
@@ -140,12 +214,12 @@ def test_the_bounds_use_the_constants_of_the_library() -> None:
 def test_a_lease_that_is_over_holds_nothing_more() -> None:
     memory = HeldMemory(ServerSettings(max_held=1000), Metrics())
     lease = Lease(memory)
-    assert lease.admits(900), "small answers always are"
+    assert lease.try_hold(900), "small answers always are"
     assert memory.count == 900
     lease.release()
     assert memory.count == 0
     lease.add(5)
     lease.end()
     lease.add(7)
-    assert lease.admits(7)
+    assert lease.try_hold(7)
     assert memory.count == 0

@@ -280,6 +280,28 @@ def test_a_client_that_never_reads_is_disconnected_and_affects_no_other(server: 
         _until(lambda: _unread_bytes(server.port, mine) == 0)
 
 
+def test_a_client_that_reads_too_slowly_is_disconnected_and_does_not_fill_the_log(paths: dict[str, Path]) -> None:
+    body = json.dumps({"texts": ["the " * 250_000]}).encode()
+    head = f"POST /tokenize HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n"
+    limits = ("--write-seconds", "1", "--write-rate", "1000000000")
+    with started("--model", paths["novels"], *limits) as server:
+        with socket.socket() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
+            connection.settimeout(30)
+            connection.connect(("127.0.0.1", server.port))
+            connection.sendall(head.encode() + b"content-type: application/json\r\n\r\n" + body)
+            found = connection.recv(16_384)
+            length, received = int(re.search(rb"content-length: (\d+)", found)[1]), len(found)  # type: ignore[index]
+            while _metric(server, "bertsmith_held_bytes"):
+                time.sleep(0.05)
+                received += len(connection.recv(16_384))
+            with contextlib.suppress(OSError):
+                while found := connection.recv(1_048_576):
+                    received += len(found)
+            assert received < length
+        assert server.end() == (0, "")
+
+
 def _unread_bytes(port: int, client: int) -> int:
     """The bytes sent by a server that its client has not read; 0 if they are no longer connected."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

@@ -115,7 +115,10 @@ def against_collapse(*, learning_rate: float, epochs: float, bias_correction: bo
 class RecipeSettings:
     """Learning rate, schedule, evaluation and checkpoints of fine-tuning; the steps follow from the epochs.
 
-    The values are checked when they become `TrainSettings`.
+    Ranges are checked when the values become `TrainSettings`.
+
+    Raises:
+        ConfigError: a number is infinite or NaN.
     """
 
     seed: int = help_field(1, "seed of the first training; the others use the following numbers")
@@ -132,6 +135,9 @@ class RecipeSettings:
     save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
     save_minutes: float | None = help_field(5.0, "minutes between checkpoints")
     tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
+
+    def __post_init__(self) -> None:
+        require_limits(self)
 
     def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
         """The settings of the training loop.

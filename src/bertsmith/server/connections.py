@@ -21,8 +21,9 @@ from bertsmith.server.prometheus import Metrics
 
 _INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LOOK_SECONDS = 0.25  # between looks at a half-closed connection
-# Key in the state of every request on an excess connection.
+# Keys in the state of requests: on an excess connection, and the function that aborts the connection.
 EXTRA = "is_extra"
+ABORT = "abort"
 
 
 class ConnectionLimit:
@@ -66,8 +67,9 @@ def limited_protocol(limit: ConnectionLimit) -> type[asyncio.Protocol]:
 
         def connection_made(self, transport: asyncio.Transport) -> None:
             super().connection_made(transport)
+            self.app_state = {**self.app_state, ABORT: transport.abort}
             if not limit.add(self, transport):
-                self.app_state = {**self.app_state, EXTRA: True}
+                self.app_state[EXTRA] = True
 
         def connection_lost(self, exc: Exception | None) -> None:
             limit.remove(self)

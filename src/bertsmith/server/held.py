@@ -4,7 +4,8 @@ The bytes of a body are held until its answers are computed. The answers are cou
 before anything is computed for them, and held until the client has received them. Together they stay below `max_held`:
 a body that exceeds it gets 429, and so do answers that would exceed three quarters of it, so that new requests can
 still be read while large replies are being sent. Answers of up to 128 KiB are always admitted: their number is bounded
-by the number of connections, and clients that read large replies slowly cannot block everyone else.
+by the number of connections, and clients that read large replies slowly cannot block everyone else. A client that
+reads its reply more slowly than `write_rate` is disconnected (`routes.ModelReply`), so every byte is released in time.
 """
 
 import threading
@@ -37,12 +38,19 @@ class HeldMemory:
     def hold(self, count: int) -> None:
         """Adds to the number of bytes held; a negative count releases bytes."""
         with self._lock:
-            self.count += count
-            self._metrics.held_bytes.set(self.count)
+            self._add(count)
 
-    def admits(self, count: int) -> bool:
-        """Whether answers of that many bytes may be computed now; on an idle server, any may."""
-        return count <= _ALWAYS_ADMITTED or self.count + count <= _SHARE_OF_ANSWERS * self._most
+    def try_hold(self, count: int) -> bool:
+        """Holds that many bytes for answers if they may be computed now; returns whether they may."""
+        with self._lock:
+            is_admitted = count <= _ALWAYS_ADMITTED or self.count + count <= _SHARE_OF_ANSWERS * self._most
+            if is_admitted:
+                self._add(count)
+            return is_admitted
+
+    def _add(self, count: int) -> None:
+        self.count += count
+        self._metrics.held_bytes.set(self.count)
 
 
 class Lease:
@@ -63,12 +71,15 @@ class Lease:
                 self._count += count
                 self._memory.hold(count)
 
-    def admits(self, count: int) -> bool:
-        """Holds that many bytes for answers, if they may be computed now; returns whether they may."""
-        is_admitted = self._memory.admits(count)
-        if is_admitted:
-            self.add(count)
-        return is_admitted
+    def try_hold(self, count: int) -> bool:
+        """Holds that many bytes for answers if they may be computed now; returns whether they may, or it is over."""
+        with self._lock:
+            if self._is_over:
+                return True
+            is_admitted = self._memory.try_hold(count)
+            if is_admitted:
+                self._count += count
+            return is_admitted
 
     def release(self) -> None:
         """Releases all bytes; the lease can be used again."""

@@ -1,8 +1,8 @@
 """Which values of the header Host are answered: the names of this machine, and those that the user allows.
 
-A web page of anyone can make a browser send requests to 127.0.0.1 under a name that it controls (DNS rebinding), and
-read the replies. The header Host carries that name, so only known ones are answered. A client that is no browser may
-send none.
+Any web page can make a browser send requests to 127.0.0.1 under a name that it controls (DNS rebinding), and
+read the replies. The header Host carries that name, so only known ones are answered. Clients other than
+browsers may omit it.
 """
 
 import ipaddress
@@ -23,7 +23,8 @@ class AllowedHosts:
 
     Args:
         names: allowed names and addresses, without a port; `*` allows every name.
-        any_address: whether addresses in digits are allowed. No page can have such a name unless it came from there.
+        any_address: whether numeric addresses are allowed. A page can only have a numeric address as its
+            origin if it was served from it.
     """
 
     def __init__(self, names: Iterable[str] = (), *, any_address: bool = False) -> None:
@@ -48,7 +49,7 @@ def hosts_of(bound: str, more: Iterable[str] = ()) -> AllowedHosts:
     """The names of a server that listens on an address.
 
     Loopback names are always allowed. A server that other machines can reach also answers to the name of this machine
-    and to addresses in digits.
+    and to numeric addresses.
 
     Args:
         bound: the address or name that the server listens on.

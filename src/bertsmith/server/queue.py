@@ -258,7 +258,7 @@ class WorkQueue:
         elif size > self.max_answers:
             sentence = f"the answers could take {size:,} bytes of memory; the limit is {self.max_answers:,}"
             refusal = RefusalError(413, f"{sentence}; {work.size.fix}")
-        elif not work.lease.admits(size):
+        elif not work.lease.try_hold(size):
             refusal = RefusalError(
                 429, "too many large replies are in progress; try again in 1 s", {"retry-after": "1"}
             )

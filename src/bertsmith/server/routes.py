@@ -12,6 +12,7 @@ from fastapi import Request, Response
 from pydantic import BaseModel
 
 from bertsmith.server import answer_size, schemas
+from bertsmith.server.connections import ABORT
 from bertsmith.server.gate import Receive, Scope, Send
 from bertsmith.server.held import Lease
 from bertsmith.server.queue import Work
@@ -70,22 +71,32 @@ class ModelReply(Response):
     Args:
         content: the JSON.
         lease: holds the bytes of the answers.
+        seconds: if the client has not read the reply after that time, its connection is aborted.
     """
 
-    def __init__(self, content: bytes, lease: Lease) -> None:
+    def __init__(self, content: bytes, lease: Lease, seconds: float) -> None:
         super().__init__(content, media_type="application/json")
-        self._lease = lease
+        self._lease, self._seconds = lease, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends the reply."""
-        body = bytes(self.body)
         try:
-            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            for begin in range(0, len(body), _PIECE):
-                more = begin + _PIECE < len(body)
-                await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
+            async with asyncio.timeout(self._seconds):
+                await self._send(send)
+        except TimeoutError:
+            scope["state"][ABORT]()
+            # uvicorn would log a reply that ends early, unless it knows that the connection is gone.
+            while (await receive())["type"] != "http.disconnect":
+                pass
         finally:
             self._lease.end()
+
+    async def _send(self, send: Send) -> None:
+        body = bytes(self.body)
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for begin in range(0, len(body), _PIECE):
+            more = begin + _PIECE < len(body)
+            await send({"type": "http.response.body", "body": body[begin : begin + _PIECE], "more_body": more})
 
 
 Handler = Callable[[Service, Request, Any], Awaitable[Listed]]
@@ -118,7 +129,7 @@ class ModelRoute:
                 async with service.reader.read(request, self.asked) as body:
                     listed = await self.handler(service, request, body)
                     content = listed.bytes() if listed.count < _LARGE else await asyncio.to_thread(listed.bytes)
-                reply = ModelReply(content, lease)
+                reply = ModelReply(content, lease, service.settings.seconds_to_read(len(content)))
             except RefusalError as refusal:
                 return refusal.response()
             except ClientGoneError:
