@@ -34,8 +34,8 @@ def _same_start_for_every_test() -> None:
     np.random.seed(0)  # noqa: NPY002
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(0)
-    if "bertsmith.checkpoints.assembly" in sys.modules:  # what a process says once, each test hears
-        sys.modules["bertsmith.checkpoints.assembly"].said_of_casing().clear()
+    if "bertsmith.text.tokenizer" in sys.modules:  # what a process says once, each test hears
+        sys.modules["bertsmith.text.tokenizer"]._said_of_casing().clear()
 
 
 @pytest.fixture(autouse=True)

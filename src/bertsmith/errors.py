@@ -67,7 +67,7 @@ class NotFiniteError(CheckpointError):
         super().__init__(
             expected=f"numbers from the model for {place or f'text {index + 1}'}",
             found="NaN or infinity",
-            fix="use --precision fp32 if it was lower; else the weights are damaged or too large, so use another model",
+            fix="use --precision fp32; if that fails too, the weights are damaged: use another model",
         )
 
 

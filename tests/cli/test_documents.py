@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith import CutWarning, ask_document, load, rank_sentences
+from bertsmith.corpus.forms import FORMS
 from bertsmith.inference.predictor import Predictor
 from bertsmith.tasks.span import AnswerPrediction
 from cli.test_predicting import write_model
@@ -160,7 +161,7 @@ def test_a_sentence_that_is_truncated_is_reported_wherever_it_ranks(run, tmp_pat
     result = run("rank", model, tmp_path / "article.txt", "--label", "positive", "--top", 1)
     assert (result.code, len(result.out.splitlines())) == (0, 2)
     lost = 62 - (32 - 2)  # the pieces of the long sentence, without those that fit
-    assert result.err.splitlines()[-1] == f"bertsmith: truncated: 1 sentence of 3, {lost} tokens in all"
+    assert result.err.splitlines()[-1] == f"bertsmith: 1 sentence was truncated, {lost} tokens in all"
     with pytest.warns(CutWarning, match="1, 32 tokens in all"):
         found = rank_sentences(model, tmp_path / "article.txt", "positive", top=1)
     assert len(found) == 1
@@ -187,3 +188,10 @@ def test_what_cannot_be_ranked_is_refused_in_one_line(run, reader: Path, tmp_pat
         assert (result.code, result.out) == (1, ""), command
         assert expected in result.err
         assert result.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["rank", "corpus"])
+def test_the_help_lists_every_layout_of_text(run, command: str) -> None:
+    shown = run(command, "--help").out
+    shown = " ".join(shown[shown.index("--form") :].split())
+    assert all(form in shown.partition("[default")[0] for form in FORMS)

@@ -119,7 +119,7 @@ def test_unknown_labels_of_training_rows_are_refused_all_of_them_named(run, mode
     assert result.code == 1
     assert result.err.splitlines()[-1].endswith(
         f"expected a known label in line 4 of '{path}'; found 'Sapm' 2 times, 'Ham' once; "
-        "did you mean 'Spam'?; the labels of spam are fixed: for others, use --task classification"
+        "did you mean 'Spam'? The labels of spam are fixed: for others, use --task classification"
     )
     assert not (tmp_path / "run").exists()
 

@@ -82,6 +82,11 @@ def test_a_flipped_bit_in_the_weights_is_found_by_inspect_and_verify(run, model:
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "digests: different: model.safetensors" in result.out
     assert run("inspect", model, "--json").code == 1
+    assert run("fill", "--model", model, "--verify", "the [MASK]").err == result.err
+    assert result.err == (
+        f"bertsmith: expected the files that '{model / 'bertsmith.json'}' describes; found different ones: "
+        "model.safetensors; copy the folder again, or remove bertsmith.json if you changed them\n"
+    )
     assert run("fill", "--model", model, "the [MASK]").code == 0, "reading every weight twice is on request"
     refused = run("fill", "--model", model, "--verify", "the [MASK]")
     assert (refused.code, refused.out) == (1, "")

@@ -148,7 +148,7 @@ def test_a_casing_mismatch_is_reported(run, tmp_path: Path, vocabulary: Path, co
     ):
         result = run(*command, *options)
         assert (result.code, result.err.count("\n")) == (0, 1)
-        assert f"bertsmith: the vocabulary {words}" in result.err
+        assert result.err.startswith(f"warning: '{options[1]}': the vocabulary {words}")
 
 
 def test_the_three_rows_of_a_pair_are_printed(run, vocabulary: Path) -> None:

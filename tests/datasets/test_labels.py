@@ -84,7 +84,9 @@ def test_a_dash_among_the_labels_is_warned_of(capsys: pytest.CaptureFixture[str]
     class_labels([text("+"), text("-")])
     assert capsys.readouterr().err == ""
     class_labels([text("a"), text("b"), text("-")])
-    assert "'-' is learned as a class" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "'-' is learned as a class" in said
+    assert "(rows with '-' in a column named gold_label are skipped)" in said
 
 
 def test_the_temperature_is_fitted_without_labels_that_have_no_probability() -> None:
@@ -131,8 +133,8 @@ def test_one_unknown_label_of_a_training_example_is_named_with_its_row() -> None
     with pytest.raises(InputError) as error:
         check_known([text("ham"), text("spma", 5)], SPEC.labels, training=True)
     assert str(error.value) == (
-        "expected a known label in line 7 of 'dev.csv'; found 'spma'; did you mean 'spam'?; "
-        "labels come from the training file"
+        "expected a known label in line 7 of 'dev.csv'; found 'spma'; did you mean 'spam'? "
+        "Labels come from the training file"
     )
 
 

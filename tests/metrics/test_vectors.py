@@ -133,5 +133,5 @@ def test_input_that_is_not_a_set_of_vectors_is_refused(shape: tuple[int, ...]) -
 def test_a_number_that_is_not_finite_is_named_by_its_row() -> None:
     vectors = normal(40, 3)
     vectors[17, 1] = np.nan
-    with pytest.raises(InputError, match="in vector 17"):
+    with pytest.raises(InputError, match="in vector 18;"):
         describe(vectors)

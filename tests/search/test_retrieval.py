@@ -118,7 +118,7 @@ def test_hybrid_fuses_both_searches(embedder: Embedder) -> None:
 
 def test_queries_that_are_cut_are_told(embedder: Embedder, capsys: pytest.CaptureFixture[str]) -> None:
     query_vectors(["a film", "film " * 70], embedder)
-    assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut" in capsys.readouterr().err
+    assert "queries longer than 64 tokens, truncated: 1, 8 tokens cut in total\n" in capsys.readouterr().err
     query_vectors(["a film"], embedder)
     assert capsys.readouterr().err == ""
 

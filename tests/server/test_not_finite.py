@@ -11,7 +11,7 @@ import torch
 
 from bertsmith import InputError, Model, NotFiniteError, WordEncoder
 from bertsmith.datasets.text_lines import TextLines
-from bertsmith.encoding.finite import first_not_finite
+from bertsmith.finite import first_not_finite
 from bertsmith.library.vector_files import embed_file
 from bertsmith.metrics.vectors import unit
 from bertsmith.server.app import create_app

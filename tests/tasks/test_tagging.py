@@ -370,7 +370,7 @@ def test_an_unknown_tag_is_refused_in_training_and_an_error_in_scoring(
         task().check(many, gold=True, training=True)
     assert str(error.value) == (
         "expected a known tag in names.conll, line 7; found 'B-LOK' once, 'B-ORG' 2 times; "
-        "did you mean 'B-LOC'?; tags come from the training file"
+        "did you mean 'B-LOC'? Tags come from the training file"
     )
     task().check(many, gold=True)
     assert capsys.readouterr().err == (

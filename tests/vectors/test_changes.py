@@ -154,9 +154,9 @@ def test_numbers_that_are_not_finite_are_refused_with_their_row(
     change = fit_change(vectors, ChangeSettings(normalize=True))
     vectors[234, 5] = wrong
     for settings in (ChangeSettings(whiten=True), ChangeSettings(remove_top=1), ChangeSettings(center=True)):
-        with pytest.raises(InputError, match="NaN or infinity in row 234"):
+        with pytest.raises(InputError, match="NaN or infinity in row 235"):
             fit_change(vectors, settings)
-    with pytest.raises(InputError, match="row 234"):
+    with pytest.raises(InputError, match="row 235"):
         change.apply(vectors)
     with pytest.raises(InputError, match="finite numbers in 'x'"):
         require_finite(vectors, "'x'")

@@ -1,7 +1,6 @@
 """Loads a model with its heads (those of pre-training or that of a task) from any source, and saves it to a folder."""
 
 import dataclasses
-import functools
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +18,7 @@ from bertsmith.model.config import EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask, Head
 from bertsmith.model.layers import initialize
 from bertsmith.model.our_names import OWN_HEAD, part_of
-from bertsmith.progress import warn
-from bertsmith.text.tokenizer import Tokenizer
+from bertsmith.text.tokenizer import Tokenizer, warn_of_casing
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ def load_pretrained(
         ConfigError: `changes` would change the shape of a tensor.
     """
     if folder.tokenizer is not None:
-        _warn_of_casing(folder.path, folder.tokenizer)
+        warn_of_casing(folder.tokenizer, folder.path)
     config = dataclasses.replace(folder.config, **(changes or {}))
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
@@ -126,7 +124,7 @@ def load_for_task(
         ConfigError: `reinit_layers` exceeds the number of layers, or the user's head is invalid, see `EncoderForTask`.
     """
     tokenizer = folder.require_tokenizer()
-    _warn_of_casing(folder.path, tokenizer)
+    warn_of_casing(tokenizer, folder.path)
     config = dataclasses.replace(folder.config, **(changes or {}))
     layers = config.num_hidden_layers
     if reinit_layers > layers:
@@ -226,23 +224,6 @@ def give_memory(model: EncoderForPreTraining | EncoderForTask, tensors: Mapping[
         setattr(model.get_submodule(owner), last, nn.Parameter(values))
     absent = {name for name, _ in model.named_parameters() if name not in tensors}
     initialize(model, model.config.initializer_range, seed, absent)
-
-
-def _warn_of_casing(path: Path, tokenizer: Tokenizer) -> None:
-    """Says that the text rules of a model do not fit its vocabulary, so that it would answer from [UNK].
-
-    Said once in a process for each vocabulary: the models that a run trains have that of its base model.
-    """
-    problem = tokenizer.casing_problem
-    if problem is not None and (tokenizer.vocabulary.digest, problem) not in said_of_casing():
-        said_of_casing().add((tokenizer.vocabulary.digest, problem))
-        warn(f"'{path}': {problem}")
-
-
-@functools.cache
-def said_of_casing() -> set[tuple[str, str]]:
-    """The vocabularies that a warning was about, by digest, each with the problem; the set of this process."""
-    return set()
 
 
 def _require_own_head(

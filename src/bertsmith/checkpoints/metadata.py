@@ -5,7 +5,7 @@ from it first, before any other file.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -179,11 +179,7 @@ def read_metadata(folder: Path, *, verify: bool = False) -> ModelMetadata:
                 expected=f"digests in '{path}'", found="none", fix="read the folder without verification"
             )
         if state.altered:
-            raise CheckpointError(
-                expected=f"the files that '{path}' describes",
-                found=f"different ones: {', '.join(state.altered)}",
-                fix="copy the folder again, or remove bertsmith.json if you changed them",
-            )
+            raise altered_files(folder, state.altered)
     return metadata
 
 
@@ -198,6 +194,15 @@ class DigestState:
 
     recorded: int
     altered: tuple[str, ...]
+
+
+def altered_files(folder: Path, names: Sequence[str]) -> CheckpointError:
+    """The error for files that differ from the digests in the metadata of their folder."""
+    return CheckpointError(
+        expected=f"the files that '{folder / METADATA}' describes",
+        found=f"different ones: {', '.join(names)}",
+        fix=f"copy the folder again, or remove {METADATA} if you changed them",
+    )
 
 
 def digest_state(folder: Path, digests: Any) -> DigestState:

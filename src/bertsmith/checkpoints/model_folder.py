@@ -10,11 +10,11 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, VocabularyError
+from bertsmith.finite import not_finite
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import PARTS, part_of
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
-from bertsmith.training.guard import not_finite
 
 # A word table may have a few more rows than there are pieces, to make their number a multiple of one of these.
 ROUND_HEIGHTS = (8, 16, 32, 64, 128)

@@ -11,7 +11,6 @@ from bertsmith.cli.options import (
     VERIFY,
     JsonOption,
     given,
-    note,
     print_json,
     print_table,
     say,
@@ -126,9 +125,7 @@ def inspect(
         rows += [(name, "skipped", reason) for name, reason in tensors.skipped.items()]
         rows += [(name, "unknown", "-") for name in tensors.unknown]
         print_table(("tensor", "status", "name in bertsmith, or reason"), sorted(rows))
-    if report.altered:
-        note(f"files that differ from their digests: {', '.join(report.altered)}")
-        raise typer.Exit(1)
+    report.require_unaltered()
 
 
 def models(

@@ -10,11 +10,12 @@ from bertsmith.cli.options import (
     JsonOption,
     PrecisionOption,
     note,
+    note_cut,
     print_json,
     print_table,
     say,
 )
-from bertsmith.progress import counted
+from bertsmith.corpus.forms import FORMS
 
 ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint or hub id")]
 
@@ -58,7 +59,7 @@ def rank(
     label: Annotated[str | None, typer.Option(metavar="NAME", help="the label to rank by; see MODEL's card")] = None,
     top: Annotated[int | None, typer.Option(min=1, help="maximum number of sentences [all]")] = None,
     form: Annotated[
-        str, typer.Option(help="layout of .txt files: auto, lines, prose, wrapped or paragraphs, as in `corpus`")
+        str, typer.Option(help=f"layout of .txt files, as in `corpus`: {', '.join(FORMS[:-1])} or {FORMS[-1]}")
     ] = "auto",
     json: JsonOption = False,
     device: DeviceOption = "auto",
@@ -78,6 +79,5 @@ def rank(
     else:
         rows = [(f"{one.probability:.4f}", one.sentence, one.text) for one in found[:top]]
         print_table(("probability", "number", "sentence"), rows)
-    if cut := [one.cut_tokens for one in found if one.cut_tokens]:
-        told = f"{counted(len(cut), 'sentence')} of {len(found):,}, {counted(sum(cut), 'token')} in all"
-        note(f"truncated: {told}")
+    cut = [one.cut_tokens for one in found if one.cut_tokens]
+    note_cut(len(cut), sum(cut), "sentence")

@@ -15,13 +15,13 @@ from bertsmith.cli.options import (
     PrecisionOption,
     given,
     note,
+    note_cut,
     own_head,
     print_json,
     print_table,
     say,
 )
 from bertsmith.cli.text import count_lines, line_blocks, stdin_bytes
-from bertsmith.progress import counted
 from bertsmith.settings import require
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def evaluate(
     found = evaluate_on(
         model, data, task=task, device=device, precision=precision, head=own_head(head), **given(values)
     )
-    _tell_cut(found.cut_texts, found.cut_tokens)
+    note_cut(found.cut_texts, found.cut_tokens)
     _print(found, json)
 
 
@@ -221,16 +221,9 @@ def predict(
             print_json({"id": example.id, **prediction.to_dict()})
         else:
             say(prediction.line())
-    _tell_cut(cut_texts, cut_tokens)
+    note_cut(cut_texts, cut_tokens)
     if empty:
         note(f"empty texts, predicted from [CLS] [SEP] alone: {empty:,}")
-
-
-def _tell_cut(texts: int, tokens: int) -> None:
-    """Reports on stderr how many texts were truncated."""
-    if texts:
-        was = "was" if texts == 1 else "were"
-        note(f"{counted(texts, 'text')} {was} truncated, {counted(tokens, 'token')} in all")
 
 
 def _print(found: "Evaluation | Int8Report", json: bool) -> None:

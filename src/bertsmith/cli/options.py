@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
-from bertsmith.progress import visible
+from bertsmith.progress import counted, visible
 from bertsmith.settings import help_lines
 
 if TYPE_CHECKING:
@@ -168,6 +168,13 @@ def note(line: str) -> None:
     """Writes a line about the work of a command to stderr; control characters are as in `say`."""
     line = f"bertsmith: {line}"
     typer.echo(visible(line) if sys.stderr.isatty() else line, err=True, color=True)
+
+
+def note_cut(texts: int, tokens: int, what: str = "text") -> None:
+    """Writes to stderr how many texts were truncated, if any."""
+    if texts:
+        was = "was" if texts == 1 else "were"
+        note(f"{counted(texts, what)} {was} truncated, {counted(tokens, 'token')} in all")
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

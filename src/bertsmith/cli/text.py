@@ -35,9 +35,10 @@ def tokenize(
 ) -> None:
     """Split each line of stdin into pieces, and print them separated by spaces."""
     from bertsmith.text.spelled import SpelledLines
+    from bertsmith.text.tokenizer import warn_of_casing
 
     tokenizer = tokenizer_from(vocab, model, cased, rules)
-    _warn_of_casing(tokenizer)
+    warn_of_casing(tokenizer, vocab or model)
     pieces = tokenizer.vocabulary.pieces
     spelled = SpelledLines(list(map(str, range(len(pieces)))) if ids else pieces)
     for lines in line_blocks(stdin_bytes()):
@@ -59,9 +60,10 @@ def inputs(
 ) -> None:
     """Print the model's input for a text or a pair: the token, segment and position of each piece."""
     from bertsmith.text.pack import MODEL_LIMIT, pack_rows
+    from bertsmith.text.tokenizer import warn_of_casing
 
     tokenizer = tokenizer_from(vocab, model, cased, rules)
-    _warn_of_casing(tokenizer)
+    warn_of_casing(tokenizer, vocab or model)
     longest = MODEL_LIMIT if model is None else _longest_row(model)
     max_length = longest if max_length is None else max_length
     pieces = tokenizer.vocabulary.pieces
@@ -101,11 +103,6 @@ def tokenizer_from(vocab: Path | None, model: str | None, cased: bool, rules: st
     from bertsmith.text.wordpiece import WordPieceTokenizer
 
     return WordPieceTokenizer(Vocabulary.load(vocab), TextRules.named(rules or "huggingface", lowercase=not cased))
-
-
-def _warn_of_casing(tokenizer: "Tokenizer") -> None:
-    if wrong := tokenizer.casing_problem:
-        note(wrong)
 
 
 def _tokenizer_of(model: str) -> "Tokenizer":

@@ -33,7 +33,8 @@ def class_labels(examples: Sequence[TextExample]) -> tuple[str, ...]:
     _warn_of_case(names)
     if "-" in names and "+" not in names:
         warn(
-            "'-' is learned as a class; if it marks rows without a label, remove them (in a column gold_label, it does)"
+            "'-' is learned as a class; if it marks rows without a label, remove them (rows with '-' in a column named "
+            "gold_label are skipped)"
         )
     # `1` and `01` have one value but are two labels: the text breaks the tie, so the order depends on the names alone.
     by_value = all(name.isdecimal() and len(name) <= LONGEST_LABEL for name in names)
@@ -117,15 +118,15 @@ def check_known(
         return
     first = next(iter(times))
     if training or times.total() == total:
+        suggestion, source = nearest(first, labels), f"{what}s come from the training file"
+        if fixed:
+            source = f"the {what}s of {fixed} are fixed: for others, use --task classification"
         raise InputError(
             expected=f"a known {what} in {places[first]}",
             found=repr(first) if times.total() == 1 else _listed(f"{name!r} {_often(n)}" for name, n in times.items()),
-            fix=f"{nearest(first, labels)}; "
-            + (
-                f"the {what}s of {fixed} are fixed: for others, use --task classification"
-                if fixed
-                else f"{what}s come from the training file"
-            ),
+            fix=f"{suggestion} {source[0].upper()}{source[1:]}"
+            if suggestion.endswith("?")
+            else f"{suggestion}; {source}",
         )
     named = _listed(
         f"{name!r} ({_often(count)}, {'in' if count == 1 else 'first in'} {places[name]})"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.finite import require_finite
+from bertsmith.finite import require_finite
 from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.text.pack import PackedRows
 

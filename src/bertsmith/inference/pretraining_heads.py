@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.finite import require_finite
 from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
 from bertsmith.errors import BertsmithError, CheckpointError, InputError, NotFiniteError
+from bertsmith.finite import require_finite
 from bertsmith.model.batch import cut_by_tokens, gather_rows
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.objectives import FOLLOWS

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bertsmith.encoding.finite import require_finite
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.errors import InputError
+from bertsmith.finite import require_finite
 from bertsmith.model.batch import Batch
 from bertsmith.model.encoder import Trace
 from bertsmith.text.pack import pack_rows

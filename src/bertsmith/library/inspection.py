@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.load import load_any, locate
-from bertsmith.checkpoints.metadata import CARD, METADATA, DigestState, ModelMetadata, digest_state, read_metadata
+from bertsmith.checkpoints.metadata import CARD, METADATA, ModelMetadata, altered_files, digest_state, read_metadata
 from bertsmith.checkpoints.plan import LoadReport
-from bertsmith.errors import BertsmithError, CheckpointError
+from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
 from bertsmith.progress import counted
 from bertsmith.vectors.sentence_transformers import read_recipe
@@ -57,6 +57,15 @@ class ModelReport:
         tensors = values.pop("tensors").to_dict()
         return {**tensors, **values, "path": str(self.path)}
 
+    def require_unaltered(self) -> None:
+        """Returns if no file differs from its digest.
+
+        Raises:
+            CheckpointError: one does.
+        """
+        if self.altered:
+            raise altered_files(self.path if self.path.is_dir() else self.path.parent, self.altered)
+
     def lines(self) -> list[str]:
         """The report as lines of text."""
         lines = [f"{self.path}: {self.what}"]
@@ -93,7 +102,8 @@ def inspect_model(source: str | Path) -> ModelReport:
     try:
         model = load_any(path, allow_unknown=True)
     except BertsmithError:
-        _refuse_altered(folder, state)
+        if state.altered:
+            raise altered_files(folder, state.altered) from None
         raise
     config = model.config
     text = "no vocabulary"
@@ -146,15 +156,6 @@ def _encoder_of(source: str | Path) -> str | Path:
     """The folder of the encoder, which a sentence-transformers folder may hold inside it."""
     recipe = read_recipe(Path(source), pooled=False)
     return source if recipe is None else recipe.encoder
-
-
-def _refuse_altered(folder: Path, state: DigestState) -> None:
-    if state.altered:
-        raise CheckpointError(
-            expected=f"the files that '{folder / METADATA}' describes",
-            found=f"different ones: {', '.join(state.altered)}",
-            fix="copy the folder again",
-        ) from None
 
 
 def _what(kind: str, name: str, *, is_causal: bool, metadata: ModelMetadata, parts: tuple[str, ...]) -> str:

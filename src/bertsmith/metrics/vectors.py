@@ -234,6 +234,6 @@ def _require_finite(sample: Floats, rows: npt.NDArray[np.int64]) -> None:
     if len(wrong):
         raise InputError(
             expected="finite numbers in all vectors",
-            found=f"a number that is not finite in vector {rows[wrong[0]]} (counted from 0)",
+            found=f"a number that is not finite in vector {rows[wrong[0]] + 1:,}",
             fix="find its cause",
         )

@@ -188,7 +188,7 @@ def _first_model(
 
 
 def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
-    """Refuses a corpus whose text was cleaned otherwise than the model reads it.
+    """Refuses a corpus that was built with other text rules than those of the model.
 
     Rules that differ only in rare characters or in very long words are allowed: a corpus from the vocab.txt of a Google
     checkpoint usually has them.
@@ -198,7 +198,7 @@ def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
     ]
     require(
         not differing,
-        expected=f"a corpus whose text was cleaned as '{init}' reads text: "
+        expected=f"a corpus built with the text rules of '{init}': "
         + ", ".join(f"{name} {getattr(theirs, name)}" for name in differing),
         found=", ".join(f"{name} {getattr(ours, name)}" for name in differing),
         fix=f"build the corpus again with --model {init}",

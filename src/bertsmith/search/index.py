@@ -27,6 +27,7 @@ from bertsmith.locks import locked_file
 from bertsmith.metrics.vectors import CROWDED, random_cosines, sample_rows, unit
 from bertsmith.progress import Progress, counted, tell, warn
 from bertsmith.search.rankings import NO_PASSAGE, Ranking, nearest_vectors
+from bertsmith.text.pack import truncation_note
 from bertsmith.vectors.changes import VectorChange
 from bertsmith.vectors.embedder import BLOCK, Embedder
 
@@ -216,10 +217,7 @@ def _vectors(
 def _warn_of_cuts(what: str, embedder: Embedder, texts_before: int, tokens_before: int) -> None:
     """Warns on stderr of texts that were truncated since the given counts."""
     if cut := embedder.cut_texts - texts_before:
-        warn(
-            f"{what} longer than {embedder.max_length} tokens, truncated: {cut:,}, "
-            f"{counted(embedder.cut_tokens - tokens_before, 'token')} cut"
-        )
+        warn(truncation_note(what, embedder.max_length, cut, embedder.cut_tokens - tokens_before))
 
 
 def _keys(texts: Sequence[str]) -> Keys:

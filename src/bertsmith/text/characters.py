@@ -29,7 +29,7 @@ _OLD = unicodedata.ucd_3_2_0
 
 
 class Characters(abc.ABC):
-    """One opinion on what each character is. Every method but `lower` takes a single character."""
+    """The character classes of one implementation. Every method but `lower` takes a single character."""
 
     @abc.abstractmethod
     def is_dropped(self, character: str) -> bool:

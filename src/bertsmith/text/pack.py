@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.progress import counted
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded, Ids, offsets_of, places_of
 from bertsmith.text.template import Template
@@ -254,3 +255,12 @@ def _assemble(
         begin += keep
         add_special(template.end if number == len(texts) - 1 else template.between, segment)
     return PackedRows(token_ids, segment_ids, lengths.astype(np.int32), cut_by_row.astype(np.int32))
+
+
+def truncation_note(what: str, longest: int, texts: int, tokens: int) -> str:
+    """What a message says about truncated texts.
+
+    >>> truncation_note("queries", 64, 2, 1200)
+    'queries longer than 64 tokens, truncated: 2, 1,200 tokens cut in total'
+    """
+    return f"{what} longer than {longest} tokens, truncated: {texts:,}, {counted(tokens, 'token')} cut in total"

@@ -5,12 +5,14 @@ WordPiece (`wordpiece.py`) is implemented in this package; any other `tokenizer.
 """
 
 import abc
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.progress import warn
 from bertsmith.text.blocks import Strings
 from bertsmith.text.encoded import Encoded, EncodedWithOffsets, Ids, Pieces, offsets_of, places_of
 from bertsmith.text.normalize import TextRules
@@ -115,3 +117,23 @@ class Tokenizer(abc.ABC):
         """The pieces of one text; see `encode_batch`."""
         pieces = self.vocabulary.pieces
         return [pieces[id] for id in self.encode(text, special_tokens=special_tokens).tolist()]
+
+
+def warn_of_casing(tokenizer: Tokenizer, place: object) -> None:
+    """Says that text rules do not fit a vocabulary, so that a model would answer from [UNK].
+
+    Said once in a process for each vocabulary: the models that a run trains have that of its base model.
+
+    Args:
+        place: the model or the file that the vocabulary comes from.
+    """
+    problem = tokenizer.casing_problem
+    if problem is not None and (tokenizer.vocabulary.digest, problem) not in _said_of_casing():
+        _said_of_casing().add((tokenizer.vocabulary.digest, problem))
+        warn(f"'{place}': {problem}")
+
+
+@functools.cache
+def _said_of_casing() -> set[tuple[str, str]]:
+    """The vocabularies that a warning was about, by digest, each with the problem; the set of this process."""
+    return set()

@@ -140,7 +140,7 @@ def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) ->
 
 
 class Deadline:
-    """Keeps a run within its budget in minutes: the number of steps that fit, from the steps of the last while.
+    """Keeps a run within its budget in minutes: the number of steps that fit, from recent steps.
 
     Args:
         settings: the settings of the run, with a budget in minutes.

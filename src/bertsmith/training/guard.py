@@ -3,15 +3,14 @@
 import math
 import signal
 import threading
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from types import FrameType
 from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from bertsmith.errors import TrainingError
+from bertsmith.finite import not_finite
 from bertsmith.progress import counted, warn
 
 Verdict = Literal["fine", "spike", "skip"]
@@ -84,22 +83,8 @@ def require_trained(model: nn.Module, guard: LossGuard) -> None:
         )
 
 
-def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
-    """The names of the tensors with infinite or NaN values, in their order.
-
-    >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
-    ['b']
-    """
-    # A finite sum has only finite terms, and is much faster to compute than a check of each term.
-    return [
-        name
-        for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
-    ]
-
-
 class StepAbandoned(KeyboardInterrupt):
-    """A step was left before its end; nothing of it was applied."""
+    """A step was abandoned before its end; nothing of it was applied."""
 
 
 class StopRequest:
@@ -111,11 +96,11 @@ class StopRequest:
 
     Attributes:
         requested: one of the signals came.
-        in_a_hurry: the signal was SIGTERM.
+        is_urgent: the signal was SIGTERM.
     """
 
     def __init__(self) -> None:
-        self.requested = self.in_a_hurry = False
+        self.requested = self.is_urgent = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> "StopRequest":
@@ -131,6 +116,6 @@ class StopRequest:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.requested:
             raise KeyboardInterrupt
-        self.requested, self.in_a_hurry = True, number == signal.SIGTERM
-        when = "before the end of this step" if self.in_a_hurry else "after this step"
+        self.requested, self.is_urgent = True, number == signal.SIGTERM
+        when = "before the end of this step" if self.is_urgent else "after this step"
         warn(f"stopping {when} and writing a checkpoint (interrupt again to stop immediately)")

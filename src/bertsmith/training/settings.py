@@ -1,11 +1,10 @@
 """Training settings, independent of what is trained."""
 
-import math
 from dataclasses import dataclass
 
 from bertsmith.errors import nearest
 from bertsmith.progress import counted
-from bertsmith.settings import help_field, require, require_limits, to_dict
+from bertsmith.settings import help_field, require, require_limits
 from bertsmith.training.pace import Pace
 from bertsmith.training.schedule import SCHEDULES
 
@@ -95,13 +94,6 @@ class TrainSettings:
         for name, known in (("schedule", SCHEDULES), ("optimizer", OPTIMIZER_NAMES)):
             value = getattr(self, name)
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
-        for name, value in to_dict(self).items():
-            require(
-                not isinstance(value, float) or math.isfinite(value),
-                expected=f"a finite {name}",
-                found=value,
-                fix="give a number",
-            )
         require_limits(self)
         if self.steps is not None:
             self.warmup(self.steps)

@@ -105,18 +105,18 @@ class Trainer:
                 for index, result in enumerate(results, start=1):
                     yield result
                     if index < len(plan.micro_batches):
-                        self._leave_in_a_hurry()
+                        self._abandon_if_urgent()
             return
         for index, micro_batch in enumerate(plan.micro_batches):
-            self._leave_in_a_hurry()
+            self._abandon_if_urgent()
             with distributed.exchanging(self.model, index == len(plan.micro_batches) - 1):
                 loss, sums = self.workload.loss(self.model, micro_batch)
                 (loss * self.rank.count).backward()  # type: ignore[no-untyped-call]
             yield loss.detach(), sums
 
-    def _leave_in_a_hurry(self) -> None:
+    def _abandon_if_urgent(self) -> None:
         """Abandons the step if a cluster is about to kill this process; several processes finish a step together."""
-        if self.stop.in_a_hurry and self.rank.count == 1:
+        if self.stop.is_urgent and self.rank.count == 1:
             raise StepAbandoned
 
     def apply(self, outcome: StepOutcome, rate: float) -> None:

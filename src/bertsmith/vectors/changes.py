@@ -285,7 +285,7 @@ def require_finite(vectors: Vectors, name: str) -> None:
     """Refuses vectors with NaN or infinity.
 
     Raises:
-        InputError: the message names the vectors and the first offending row, from 0.
+        InputError: the message names the vectors and the first offending row, from 1.
     """
     for _ in _blocks(vectors, name):
         pass
@@ -348,7 +348,7 @@ def _blocks(vectors: Vectors, name: str = "the vectors") -> Iterator[Floats]:
         if not finite.all():
             raise InputError(
                 expected=f"finite numbers in {name}",
-                found=f"NaN or infinity in row {start + int(np.argmin(finite))}, counted from 0",
+                found=f"NaN or infinity in row {start + int(np.argmin(finite)) + 1:,}",
                 fix="compute the row again, or remove it",
             )
         yield block

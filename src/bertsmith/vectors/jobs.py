@@ -21,6 +21,7 @@ from bertsmith.datasets.text_lines import RunningDigest, TextLines
 from bertsmith.errors import InputError, NotFiniteError, RunError
 from bertsmith.locks import locked_file
 from bertsmith.progress import Progress, amount
+from bertsmith.text.pack import truncation_note
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.files import VectorFile, require_place
 from bertsmith.vectors.token_features import TokenFeatures
@@ -131,10 +132,8 @@ class TextVectors(VectorJob):
         """See `VectorJob`."""
         notes = []
         if counts["cut_texts"]:
-            notes.append(
-                f"texts longer than {self.embedder.max_length} tokens, truncated: {counts['cut_texts']:,}, "
-                f"{counts['cut_tokens']:,} tokens cut in total"
-            )
+            cut = counts["cut_texts"], counts["cut_tokens"]
+            notes.append(truncation_note("texts", self.embedder.max_length, *cut))
         if counts["empty_texts"]:
             notes.append(f"empty texts, embedded as special tokens only: {counts['empty_texts']:,}")
         return notes

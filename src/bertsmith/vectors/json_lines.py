@@ -28,7 +28,7 @@ from bertsmith.model.layer_mix import LayerChoice
 from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import Progress, amount
 from bertsmith.settings import require
-from bertsmith.text.pack import pack_rows
+from bertsmith.text.pack import pack_rows, truncation_note
 from bertsmith.vectors.jobs import VectorSummary
 from bertsmith.vectors.token_features import CHUNK_BYTES
 
@@ -91,7 +91,7 @@ class TokenLines:
             max_length=self.max_length,
         )
         self.tokens += len(rows.token_ids)
-        self.cut_texts += int(np.count_nonzero(rows.cut_by_row))
+        self.cut_texts += rows.truncated
         self.cut_tokens += rows.cut_tokens
         vectors = self.encoder.token_vectors(rows, self.choice).reshape(
             -1, len(self._indices), self.encoder.hidden_size
@@ -135,10 +135,7 @@ def write_token_lines(lines: TokenLines, source: TextLines, out: Path, *, replac
         require_output(out, TOKEN_FEATURES, inputs=[source.path], replace=replace)
     notes = source.notes()
     if lines.cut_texts:
-        notes.append(
-            f"texts longer than {lines.max_length} tokens, truncated: {lines.cut_texts:,}, "
-            f"{lines.cut_tokens:,} tokens cut in total"
-        )
+        notes.append(truncation_note("texts", lines.max_length, lines.cut_texts, lines.cut_tokens))
     return VectorSummary(
         out=out,
         texts=done,

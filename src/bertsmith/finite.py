@@ -4,12 +4,14 @@ The numbers of a model leave it in few places: `computed` for the logits of all 
 masked-LM logits, and the attention weights. Each of them calls `require_finite` before anything is decoded, so a model
 with damaged weights, or one whose numbers are too large for the precision, never gives a label, a span or a vector.
 
-The check reads each number once and keeps none: a sum of float32 numbers in double precision is finite if and
+The weights of a model are checked by `not_finite`, when they are read and at the end of a training.
+
+Each check reads a number once and keeps none: a sum of float32 numbers in double precision is finite if and
 only if all of them are. Only if it is not are the numbers looked at one by one.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -43,3 +45,17 @@ def require_finite(values: Tensor, text_of: Callable[[int], int]) -> None:
     place = first_not_finite(values)
     if place is not None:
         raise NotFiniteError(text_of(place))
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of the tensors with infinite or NaN values, in their order.
+
+    >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
+    ['b']
+    """
+    # A finite sum has only finite terms, and is much faster to compute than a check of each term.
+    return [
+        name
+        for name, tensor in tensors.items()
+        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
+    ]
