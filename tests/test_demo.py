@@ -100,6 +100,13 @@ def test_the_demo_stops_reading_documentation_after_a_part_of_its_minutes(tmp_pa
     assert "the part of the documentation read so far" in capsys.readouterr().err
 
 
+def test_a_text_of_one_sentence_is_refused_before_training_and_leaves_nothing(tmp_path):
+    (tmp_path / "one.txt").write_text("one line only.\n", encoding="utf-8")
+    with pytest.raises(InputError, match="texts with several sentences.*; found a single sentence; give more text"):
+        run_demo(tmp_path / "demo", minutes=0.5, texts=[tmp_path / "one.txt"])
+    assert not (tmp_path / "demo").exists()
+
+
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_demo_too_short_for_a_step_says_so_and_leaves_nothing(text, tmp_path, monkeypatch, exists):
     monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)

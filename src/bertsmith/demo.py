@@ -168,6 +168,12 @@ def _build_and_train(out: Path, texts: Sequence[Path], minutes: float, started: 
     tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
     build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
+    if Corpus.open(out / "corpus").held_out() is None:
+        raise InputError(
+            expected="texts with several sentences, so that some can be held out for evaluation",
+            found="a single sentence",
+            fix="give more text",
+        )
     used = (time.monotonic() - started + CLOSING_SECONDS) / 60
     left = max(
         minutes - used, min(TRAINING_SHARE * minutes, LATEST_SHARE * minutes - used), LEAST_TRAINING_SHARE * minutes

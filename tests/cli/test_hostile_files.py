@@ -65,6 +65,25 @@ def test_a_closed_stdin_is_one_line(model: Path, vocabulary: Path, typed: str, t
     one_line((found.returncode, found.stdout, found.stderr), "it is closed")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_a_command_does_its_work_with_closed_streams(vocabulary: Path, closed: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(TEXT * 20)
+    for typed in ("vocab a.txt --size 40 --out v.txt", f"corpus a.txt --vocab {vocabulary} --out corpus"):
+        command = f"{sys.executable} -m bertsmith {typed} {closed}"
+        found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, cwd=tmp_path)
+        assert (found.returncode, "Traceback" in found.stderr) == (0, False), found.stderr
+    assert (tmp_path / "v.txt").read_text().count("\n") == 40
+    assert (tmp_path / "corpus" / "corpus.json").exists()
+
+
+def test_a_reader_that_is_gone_ends_a_command_as_shells_expect(vocabulary: Path) -> None:
+    command = (
+        f"yes the man | {sys.executable} -m bertsmith tokenize --vocab {vocabulary} | head -1; echo ${{PIPESTATUS[1]}}"
+    )
+    found = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (found.stdout.splitlines()[1:], found.stderr) == (["141"], "")
+
+
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 def test_a_configuration_that_never_ends_or_begins_is_refused(run, model: Path, tmp_path: Path, kind: str) -> None:
     place = tmp_path / "config.json"

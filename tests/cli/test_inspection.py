@@ -141,6 +141,14 @@ def test_every_command_that_loads_a_model_has_the_option() -> None:
     assert found == with_model
 
 
+def test_a_list_of_pieces_that_was_cut_short_is_found_although_another_file_completes_it(run, model: Path) -> None:
+    lines = (model / "vocab.txt").read_text(encoding="utf-8").splitlines(keepends=True)
+    (model / "vocab.txt").write_text("".join(lines[:-1]), encoding="utf-8")
+    result = run("fill", "--model", model, "the [MASK]", "--device", "cpu")
+    assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
+    assert "vocab" in result.err
+
+
 def test_verify_knows_the_names_of_served_models_and_the_starting_model(run, tmp_path: Path, model: Path) -> None:
     flip_a_bit(model / "model.safetensors")
     for typed in (

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bertsmith.corpus import words
+from bertsmith.locks import locked_file
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.vocabularies.learn import count_words, learn_vocabulary
 
@@ -116,6 +117,15 @@ def test_bytes_that_are_not_utf8_are_counted(run, tmp_path) -> None:
     result = run("vocab", file, "--size", 40, "--out", tmp_path / "vocab.txt")
     assert result.code == 0
     assert "bertsmith: bytes that are not UTF-8, dropped: 10\n" in result.err
+
+
+def test_two_processes_do_not_write_one_vocabulary(run, tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    with locked_file(tmp_path / "vocab.txt"):
+        result = run("vocab", tmp_path / "a.txt", "--size", 60, "--out", tmp_path / "vocab.txt")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "no other process that writes" in result.err
+    assert not (tmp_path / "vocab.txt").exists()
 
 
 def test_the_rows_of_more_than_twenty_files_go_to_the_report_file(run, tmp_path) -> None:

@@ -123,13 +123,20 @@ class ModelMetadata:
         return tuple(kept)
 
     def check_vocabulary(self, vocabulary: Vocabulary, folder: Path) -> None:
-        """Checks that the vocabulary is the recorded one, if its digest is recorded.
+        """Checks that the vocabulary is the recorded one, if its digest is recorded, and that its file is too.
+
+        The file is checked as well because `tokenizer.json` holds the pieces once more and completes a list that was
+        cut short.
 
         Raises:
-            VocabularyError: pieces were changed, swapped or added.
+            VocabularyError: pieces were changed, swapped, added or removed.
         """
-        recorded = self.other.get("vocabulary")
-        if isinstance(recorded, str) and recorded != vocabulary.digest:
+        recorded, digests = self.other.get("vocabulary"), self.other.get("digests")
+        if not isinstance(recorded, str):
+            return
+        file, wanted = folder / "vocab.txt", digests.get("vocab.txt") if isinstance(digests, dict) else None
+        is_altered = wanted is not None and file.is_file() and digest_file(file) != wanted
+        if is_altered or recorded != vocabulary.digest:
             raise VocabularyError(
                 expected=f"the vocabulary that '{folder / METADATA}' describes",
                 found="different pieces, or the same in another order",

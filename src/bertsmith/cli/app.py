@@ -195,6 +195,9 @@ def application(chosen: str | None = None) -> typer.Typer:
     return application
 
 
+READER_GONE = 141  # 128 and the number of SIGPIPE, as shells report it
+
+
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
     """Limits how long the threads of torch spin while they wait for each other; a setting of the user is kept.
 
@@ -211,6 +214,11 @@ def main() -> None:
     chosen = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
     try:
         code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
+    except SystemExit:
+        # What typer leaves behind when the reader of stdout has closed it, as in `| head -1`; its exit code is 1.
+        if type(sys.stdout).__name__ == "PacifyFlushWrapper":
+            sys.exit(READER_GONE)
+        raise
     except BertsmithError as error:
         _fail(str(error))
     except OSError as error:

@@ -19,6 +19,7 @@ _IMPORTING = "<frozen importlib._bootstrap"
 
 def main() -> None:
     """Runs the command line of this process and exits with its code."""
+    _open_closed_streams()
     try:
         # Ignored, for example, in a background job of a script; then it stays ignored.
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
@@ -33,6 +34,23 @@ def main() -> None:
         if signal.getsignal(signal.SIGINT) is _stop:
             # Python shuts down: there is nothing left to interrupt.
             signal.signal(signal.SIGINT, lambda number, frame: _leave())
+
+
+def _open_closed_streams() -> None:
+    """Opens what the caller has closed of stdin, stdout and stderr, as a service manager may, onto nothing.
+
+    Otherwise the first files that are opened get their numbers. Only stdin stays None for Python, so that a command
+    that reads it can say that it is closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115 - open until the end
+    if sys.stderr is None:
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

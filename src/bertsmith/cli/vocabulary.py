@@ -8,6 +8,7 @@ import typer
 
 from bertsmith.cli.options import CasedOption, RulesOption, TextArguments, note, say
 from bertsmith.files import write_json
+from bertsmith.locks import locked_file
 from bertsmith.outputs import VOCABULARY, VOCABULARY_REPORT, require_output
 
 
@@ -34,10 +35,11 @@ def vocab(
     require_output(out, VOCABULARY, inputs=texts, replace=replace)
     if report is not None:
         require_output(report, VOCABULARY_REPORT, inputs=texts, others=[out], replace=replace)
-    learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column)
-    for line in learned.notes:
-        note(line)
-    learned.tokenizer.vocabulary.save(out)
+    with locked_file(out):
+        learned = learn_vocabulary(texts, size, cased=cased, rules=rules or "huggingface", column=column)
+        for line in learned.notes:
+            note(line)
+        learned.tokenizer.vocabulary.save(out)
     if report is not None:
         write_json(report, dataclasses.asdict(learned.report))
     for line in learned.report.lines("" if report is None else str(report)):

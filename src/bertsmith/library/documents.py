@@ -247,7 +247,9 @@ def _place_of(label: str | None, labels: Sequence[str]) -> int:
         return 0
     if label is None:
         raise ConfigError(
-            expected=f"the label to rank by, one of {', '.join(labels)}", found="none", fix=f"give --label {labels[0]}"
+            expected=f"the label to rank by, one of {', '.join(labels)}",
+            found="none",
+            fix=f"give --label {labels[-1]!r}",
         )
     if label not in labels:
         raise ConfigError(
