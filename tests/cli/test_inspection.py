@@ -75,6 +75,11 @@ def test_a_folder_of_another_tool_has_no_digests(run, model: Path) -> None:
     assert "expected digests" in refused.err
 
 
+def test_a_model_to_serve_is_verified_under_the_path_that_is_loaded(run, tmp_path: Path) -> None:
+    for given in (tmp_path / "x=y/model", f"mine={tmp_path}/x=y/model"):
+        assert f"'{tmp_path}/x=y/model'" in run("serve", "--model", given, "--verify").err
+
+
 def test_a_flipped_bit_in_the_weights_is_found_by_inspect_and_verify(run, model: Path) -> None:
     assert run("fill", "--model", model, "--verify", "the [MASK]").code == 0
     flip_a_bit(model / "model.safetensors")

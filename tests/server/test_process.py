@@ -488,3 +488,17 @@ def test_a_missing_model_is_one_line(tmp_path: Path) -> None:
     result = run("--model", tmp_path / "absent")
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     assert "absent" in result.stderr
+
+
+def test_a_server_that_cannot_start_is_refused_before_its_models_are_loaded(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        for option, value, expected in (
+            ("--allow-host", "http://models.example.org", "expected a host name or an address without a port"),
+            ("--max-connections", 2**40, "for --max-connections, as this system allows a process"),
+            ("--port", other.getsockname()[1], "expected to listen on 127.0.0.1"),
+        ):
+            result = run("--model", tmp_path / "absent", option, value)
+            assert (result.returncode, result.stderr.count("\n")) == (1, 1)
+            assert expected in result.stderr

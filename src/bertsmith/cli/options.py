@@ -114,12 +114,14 @@ def _verify(models: Mapping[str, Any]) -> None:
         CheckpointError: a file differs, or a model has no digests.
     """
     from bertsmith.library.inspection import verify_model
+    from bertsmith.library.loading import name_and_source
 
     for given in models.values():
-        for one in given if isinstance(given, list) else [given] if given is not None else []:
-            _, separator, place = str(one).partition("=")
-            # A server's model may have a name in front of it: NAME=DIR.
-            verify_model(place if separator and not Path(str(one)).exists() else str(one))
+        if isinstance(given, list):  # of a server, whose models may have names: NAME=DIR
+            for one in given:
+                verify_model(name_and_source(one)[1])
+        elif given is not None:
+            verify_model(given)
 
 
 def settings_from(settings: type[Settings], values: Mapping[str, Any], base: Settings | None = None) -> Settings:

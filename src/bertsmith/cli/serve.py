@@ -62,5 +62,6 @@ def serve(
 
     settings = settings_from(ServerSettings, values)
     key = None if api_key_file is None else process.read_key(api_key_file)
+    process.require_startable(host, port, settings, allow_host or ())
     models = process.load_models(model, device=device, precision=precision, head=own_head(head))
     process.serve(models, host=host, port=port, settings=settings, key=key, allow_hosts=allow_host or ())

@@ -1,5 +1,6 @@
 """Load a `Model` from any supported source."""
 
+import re
 from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
@@ -12,6 +13,8 @@ from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
 from bertsmith.vectors.sentence_transformers import read_recipe
+
+_NAMED = re.compile(r"([\w.-]+)=(.+)")
 
 
 def load(
@@ -53,6 +56,16 @@ def load(
         return Model(_last_part(source), embedder=Embedder(encoder))
     pretrained = load_pretraining_heads(folder, device=device, precision=precision)
     return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
+
+
+def name_and_source(given: str) -> tuple[str | None, str]:
+    """The name and the source of NAME=SOURCE; no name for a source alone, also if its path exists and contains `=`.
+
+    >>> name_and_source("mine=runs/a=b/model"), name_and_source("runs/a=b/model")
+    (('mine', 'runs/a=b/model'), (None, 'runs/a=b/model'))
+    """
+    found = None if Path(given).exists() else _NAMED.fullmatch(given)
+    return (None, given) if found is None else (found[1], found[2])
 
 
 def _last_part(source: str | Path) -> str:

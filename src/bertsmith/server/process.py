@@ -6,7 +6,6 @@ signal closes idle connections immediately.
 """
 
 import asyncio
-import re
 import signal
 import socket
 import time
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.library.loading import load
+from bertsmith.library.loading import load, name_and_source
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
 from bertsmith.server.connections import ConnectionLimit, limited_protocol
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
 
 _KEEP_ALIVE = 75  # seconds; longer than clients keep a connection open, so that the client closes it
 _TICKS_A_SECOND = 10  # of uvicorn
-_NAMED = re.compile(r"([\w.-]+)=(.+)")
 _SHORTEST_KEY = 16
 
 
@@ -52,14 +50,14 @@ def load_models(
     """
     models: dict[str, Model] = {}
     for source in sources:
-        named = None if Path(source).exists() else _NAMED.fullmatch(source)
-        model = load(source if named is None else named[2], device=device, precision=precision, head=head)
-        name = model.name if named is None else named[1]
+        given, place = name_and_source(source)
+        model = load(place, device=device, precision=precision, head=head)
+        name = given or model.name
         if name in models:
             raise ConfigError(
                 expected="a unique name for each model",
                 found=f"two models called {name!r}",
-                fix=f"name one of them: --model NAME={source if named is None else named[2]}",
+                fix=f"name one of them: --model NAME={place}",
             )
         models[name] = model
     return models
@@ -85,6 +83,20 @@ def read_key(path: Path) -> str:
             fix=f"generate one: openssl rand -hex 32 > '{path}'",
         )
     return key
+
+
+def require_startable(host: str, port: int, settings: ServerSettings, allow_hosts: Sequence[str] = ()) -> None:
+    """Checks what `serve` would refuse, so that nothing is loaded for a server that cannot start.
+
+    Args:
+        host, port, settings, allow_hosts: see `serve`.
+
+    Raises:
+        ConfigError: the address cannot be bound, a host name is none, or the system allows fewer connections.
+    """
+    hosts_of(host, allow_hosts)
+    raise_descriptor_limit(settings.max_connections)
+    _listener(host, port, settings).close()
 
 
 def serve(
