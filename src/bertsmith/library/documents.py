@@ -247,7 +247,7 @@ def _place_of(label: str | None, labels: Sequence[str]) -> int:
         return 0
     if label is None:
         raise ConfigError(
-            expected=f"the label to rank by, one of {', '.join(labels)}",
+            expected=f"the label to rank by, one of {', '.join(map(repr, labels))}",
             found="none",
             fix=f"give --label {labels[-1]!r}",
         )

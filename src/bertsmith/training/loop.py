@@ -233,8 +233,8 @@ class _Course:
             return False
         if self.first and not self.pace.changes:
             warn(
-                f"steps take longer than the trial steps did, so fewer than {counted(self.total, 'step')} are made, as many "
-                "as fit into the minutes; settings.json records every such change"
+                f"steps take longer than the trial steps did, so fewer than {counted(self.total, 'step')} are made, as "
+                "many as fit into the minutes; settings.json records every such change"
             )
         self.pace = self.pace.changed(self.position.step, steps)
         if self.first:
