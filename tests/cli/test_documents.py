@@ -180,7 +180,7 @@ def test_what_cannot_be_ranked_is_refused_in_one_line(run, reader: Path, tmp_pat
     for expected, *command in (
         ("expected a model that classifies texts; found", reader, document),
         ("expected a model that classifies single texts; found", write_model(tmp_path / "pairs", "pair"), document),
-        ("expected the label to rank by, one of negative, positive; found none; give --label", model, document),
+        ("one of 'negative', 'positive'; found none; give --label 'positive'", model, document),
         ("one of negative, positive; found 'positiv'; did you mean 'positive'?", model, document, "--label=positiv"),
         ("expected sentences in", model, tmp_path / "empty.txt", "--label=positive"),
     ):
