@@ -96,9 +96,3 @@ def on_first_rank(work: Callable[[], Result], rank: Rank) -> Result | None:
             fix="do what the message of process 0 says",
         )
     return result
-
-
-def wait_for_all(rank: Rank) -> None:
-    """Returns when every rank has reached this point."""
-    if rank.count > 1:
-        dist.barrier()
