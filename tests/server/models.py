@@ -18,6 +18,7 @@ from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.errors import InputError
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 
 KINDS = {
@@ -38,17 +39,18 @@ def write_models(folder: Path) -> dict[str, Path]:
     paths = {name: folder / name for name in KINDS}
     for name, kind in KINDS.items():
         spec = dataclasses.replace(SPECS[kind], settings=dataclasses.replace(SPECS[kind].settings, max_question=9))
-        task = task_for(spec)
-        info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
-        trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
-        save_pretrained(
-            paths[name],
-            EncoderForTask(new_encoder(CONFIG), task.head, seed=4),
-            TOKENIZER,
-            ModelMetadata.from_dict(info),
-            trained=trained,
-        )
+        write_task_model(paths[name], spec)
     return {**paths, "novels": Path(write_base_model(folder / "novels")), "sentences": _write_sentences(folder)}
+
+
+def write_task_model(path: Path, spec: TaskSpec) -> Path:
+    """The folder of an untrained model of a task."""
+    task = task_for(spec)
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    trained = (task.head.part, *(["pooler"] if task.head.pooled else []))
+    model = EncoderForTask(new_encoder(CONFIG), task.head, seed=4)
+    save_pretrained(path, model, TOKENIZER, ModelMetadata.from_dict(info), trained=trained)
+    return path
 
 
 def _write_sentences(folder: Path) -> Path:

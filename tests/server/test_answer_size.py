@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import sys
 import threading
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from bertsmith import Model
+from bertsmith import Model, load
 from bertsmith.library import attention
 from bertsmith.server import answer_size
 from bertsmith.server.app import create_app
@@ -18,8 +21,11 @@ from bertsmith.server.held import HeldMemory, Lease
 from bertsmith.server.prometheus import Metrics
 from bertsmith.server.queue import Work, WorkQueue
 from bertsmith.server.settings import ServerSettings
+from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text import vocabulary
 from server.asgi import Client, running
+from server.models import write_task_model
+from tasks.task_samples import SPECS
 
 
 def serve(models: dict[str, Model], script: Callable[[Client], Awaitable[Any]], **limits: Any) -> Any:
@@ -74,6 +80,18 @@ def test_the_bound_of_a_route_covers_its_large_replies(
     (work,) = works
     answers = work.answers[0].weights.nbytes if path == "/attention" else memory_of(list(work.answers))
     assert 2 * len(reply.body) + answers <= work.size.of(reply.json["usage"]["tokens_in"])
+
+
+@pytest.mark.parametrize("n_best", [1, 100])
+@pytest.mark.parametrize("context", ["the man " * 200, "b" * 30 + " the" * 30])
+def test_the_bound_covers_a_model_that_keeps_hundreds_of_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, n_best: int, context: str
+) -> None:
+    spec = dataclasses.replace(SPECS["answer or none"], settings=TaskSettings(max_length=64, stride=40, n_best=500))
+    model = load(write_task_model(tmp_path / "model", spec), device="cpu")
+    assert model.max_answers == 500
+    body = {"questions": [{"question": "a", "context": context}] * 3, "n_best": n_best}
+    test_the_bound_of_a_route_covers_its_large_replies({"model": model}, "/answer", body, monkeypatch)
 
 
 def test_answers_that_would_take_too_much_memory_are_refused_before_they_are_computed(models: dict[str, Model]) -> None:
@@ -204,6 +222,84 @@ def test_two_threads_cannot_both_hold_the_last_bytes() -> None:
         thread.join()
     assert sorted(admitted) == [False, True]
     assert memory.found == 500_000
+
+
+def test_the_page_about_serving_tells_the_bounds() -> None:
+    """Each row of its table for a BERT-base: the bytes that one more of something takes, and the largest request."""
+    page = (Path(__file__).parents[2] / "docs" / "serving.md").read_text(encoding="utf-8").split("## How large")[1]
+    special = SimpleNamespace(mask=answer_size.MASK)
+    encoder = SimpleNamespace(num_layers=12, config=SimpleNamespace(num_attention_heads=12))
+    base: Any = SimpleNamespace(
+        width=768,
+        labels=("yes", "no"),
+        max_answers=TaskSettings().n_best,
+        tokenizer=SimpleNamespace(vocabulary=SimpleVocabulary(special)),
+        encoder=SimpleNamespace(model=encoder),
+    )
+    limits = ServerSettings()
+    texts, characters, tokens = limits.max_texts, limits.max_characters, limits.max_tokens
+
+    def more(sizes: Callable[[int], answer_size.AnswerSize]) -> int:
+        return sizes(2).fixed - sizes(1).fixed
+
+    def millions(size: answer_size.AnswerSize) -> str:
+        return f"{size.of(tokens) / 1e6:.{0 if size.of(tokens) >= 2e6 else 1}f} MB |"
+
+    attention = answer_size.weights(base)
+    weights = 12 * 12 * answer_size.MOST_TOKENS**2
+    question = [("", "a" * characters)]
+    rows = {
+        "| `/predict` | labels": (
+            f"{millions(answer_size.labels(base, texts))}",
+            f"{texts:,} texts of 2 labels",
+        ),
+        "| `/predict` with": (
+            f"{texts:,} endings",
+            millions(answer_size.endings([("", ["a" * (characters // texts)] * 2)] * (texts // 2))),
+        ),
+        "| `/tag`": (f"{answer_size.words(base, []).per_token - 4 * 5} bytes", f"{tokens:,} tokens"),
+        "| `/answer`": (
+            f"{answer_size.MOST_CANDIDATES}",
+            f"{more(lambda n: answer_size.answers(base, [('', '')], n)) - 4 * 2} per candidate shown",
+            f"{characters:,} characters, 3 candidates: {millions(answer_size.answers(base, question, 3))}",
+        ),
+        "| `/fill`": (f"{more(lambda n: answer_size.candidates(base, [answer_size.MASK], n))} bytes per candidate",),
+        "| `/next`": (
+            f"{more(lambda n: answer_size.echoes((), n))} bytes per pair",
+            millions(answer_size.echoes(["a" * characters], texts)),
+        ),
+        "| `/rerank`": (
+            f"{more(lambda n: answer_size.echoes((), n))} bytes per passage",
+            f"{texts - 1:,} passages: {millions(answer_size.echoes((), texts - 1))}",
+        ),
+        "| `/tokenize`": (
+            f"{answer_size.pieces([]).per_token} bytes per token",
+            f"{tokens:,} tokens: {millions(answer_size.pieces([''] * texts))}",
+        ),
+        "| `/attention`": (
+            f"{attention.per_token // (weights // answer_size.MOST_TOKENS)} bytes per weight",
+            f"{weights / 1e6:.1f} million weights: {millions(attention)}",
+        ),
+        "| `/v1/embeddings`": (
+            f"{more(lambda n: answer_size.vectors(base, n, packed=False)) // 768} bytes per number",
+            f"{more(lambda n: answer_size.vectors(base, n, packed=True)) // 768} in base64",
+            f"{texts:,} texts: {millions(answer_size.vectors(base, texts, packed=False))}",
+        ),
+    }
+    for begin, told in rows.items():
+        (line,) = (line for line in page.splitlines() if line.startswith(begin))
+        for part in told:
+            assert part in line
+
+
+class SimpleVocabulary:
+    """As many pieces as the vocabulary of BERT-base."""
+
+    def __init__(self, special: Any) -> None:
+        self.special = special
+
+    def __len__(self) -> int:
+        return 30_522
 
 
 def test_the_bounds_use_the_constants_of_the_library() -> None:

@@ -81,6 +81,7 @@ class Model:
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads.
         max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
+        max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
         width: width of the vectors of `embed`.
     """
@@ -98,15 +99,9 @@ class Model:
         self._predictor, self._pretrained = predictor, pretrained
         self._lock = threading.RLock()
         self._features: dict[str, TokenFeatures] = {}
-        if predictor is not None:
-            encoder = FrozenEncoder(
-                predictor.model.encoder, predictor.tokenizer, predictor.runtime, has_pooler=predictor.model.head.pooled
-            )
-            embedder = Embedder(encoder)
-        elif pretrained is not None:
-            encoder = FrozenEncoder(
-                pretrained.model.encoder, pretrained.tokenizer, pretrained.runtime, has_pooler="pooler" in parts
-            )
+        if (loaded := predictor or pretrained) is not None:
+            has_pooler = "pooler" in parts if predictor is None else predictor.model.head.pooled
+            encoder = FrozenEncoder(loaded.model.encoder, loaded.tokenizer, loaded.runtime, has_pooler=has_pooler)
             embedder = Embedder(encoder)
         assert embedder is not None, "a model"
         self._embedders: dict[tuple[str | None, bool | None, str | None], Embedder] = {(None, None, None): embedder}
@@ -116,7 +111,9 @@ class Model:
         self.labels: tuple[str, ...] = () if spec is None else spec.labels
         self.max_length: int = embedder.max_length if spec is None else spec.settings.max_length
         self.embed_length: int = embedder.max_length
-        self.max_question: int = spec.settings.max_question if spec is not None and spec.kind == "span" else 0
+        of_questions = spec.settings if spec is not None and spec.kind == "span" else None
+        self.max_question: int = 0 if of_questions is None else of_questions.max_question
+        self.max_answers: int = 0 if of_questions is None else of_questions.n_best
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
         self.width: int = embedder.width
         self.abilities: tuple[str, ...] = self._find_abilities(parts)

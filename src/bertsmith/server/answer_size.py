@@ -23,7 +23,10 @@ _WORD = 960  # a word with its tag, and an entity around it
 _PIECE = 384
 _WEIGHT = 24  # float64, and up to 7 characters, twice
 _SPAN = 768  # an answer, under two keys
-_KEPT = 20  # answers that a model keeps for each question
+_KEPT = 384  # an answer that is computed, as an object
+
+# Candidates that are computed for each question: those of the largest n_best of a request, and no answer.
+MOST_CANDIDATES = 101
 
 
 MOST_TOKENS = 128  # of a row whose attention is shown
@@ -75,10 +78,12 @@ def words(model: "Model", texts: Sequence[Any]) -> AnswerSize:
     return AnswerSize(len(texts) * _ITEM + 3 * _json_of(texts), _WORD + 4 * longest)
 
 
-def answers(questions: Sequence[tuple[str, str]], n_best: int) -> AnswerSize:
-    """The size of answers; each of them may be a whole context."""
-    shown = 2 * n_best + 1
-    found = sum(_ITEM + n_best * _SPAN + (_KEPT + 2 * shown) * _json(context) for _, context in questions)
+def answers(model: "Model", questions: Sequence[tuple[str, str]], n_best: int) -> AnswerSize:
+    """The size of answers; each of them may be a whole context, those that are kept as well as those that are shown."""
+    kept = min(model.max_answers + 1, MOST_CANDIDATES)  # no answer may follow the candidates
+    shown = min(n_best, kept)
+    objects, contexts = kept * _KEPT + shown * _SPAN, kept + 2 * (2 * shown + 1)
+    found = sum(_ITEM + objects + contexts * _json(context) for _, context in questions)
     return AnswerSize(found, fix="lower n_best, or split it")
 
 

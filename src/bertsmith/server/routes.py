@@ -24,7 +24,6 @@ _LARGE = 32  # replies with at least this many values are serialized in another 
 _SMALL = 8  # this many words, candidates or pieces serialize at least as fast as one vector
 _UNIT = 1e-3  # tolerance for the length of a normalized vector
 _PIECE = 262_144  # bytes of a reply that are sent at once
-_ALL_ANSWERS = 1000  # more than any model keeps
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorReply, "description": description}
     for status, description in {
@@ -246,8 +245,8 @@ async def answer(service: Service, request: Request, asked: schemas.AnswerAsked)
     """Answers to questions from their contexts, which may have any length."""
     host, ability = service.hosts.find(asked.model, "answer")
     questions = [(question.question, question.context) for question in asked.questions]
-    size = answer_size.answers(questions, asked.n_best)
-    work = await service.work(request, host, ability, questions, size, (("n_best", _ALL_ANSWERS),))
+    size = answer_size.answers(host.model, questions, asked.n_best)
+    work = await service.work(request, host, ability, questions, size, (("n_best", answer_size.MOST_CANDIDATES),))
     shown = (_answers(found, asked.n_best) for found in _plain(work.answers))
     return _listed("predictions", shown, work, host.name)
 
