@@ -10,7 +10,7 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 
-from bertsmith.checkpoints.architectures import ARCHITECTURES, architecture_of
+from bertsmith.checkpoints.architectures import ARCHITECTURES, architecture_of, read_config
 from bertsmith.checkpoints.assembly import load_for_task, load_pretrained, save_pretrained, untrained
 from bertsmith.checkpoints.huggingface import write_model_folder
 from bertsmith.checkpoints.load import load_any
@@ -318,3 +318,43 @@ def test_a_roberta_with_word_pieces_reads_pairs_in_its_one_segment(tmp_path: Pat
 def test_positions_that_leave_no_room_for_a_token_are_refused() -> None:
     with pytest.raises(ConfigError, match="max_position_embeddings above 2"):
         RobertaConfig(max_position_embeddings=2)
+
+
+SIZES = {"vocab_size": 30, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+OF_OTHER_TYPES = {
+    int: ("3", "x", [1], [], {"a": 1}, True, 1.5),
+    float: ("3", "x", [1], [], {"a": 1}, True),
+    bool: ("3", "x", [1], [], {"a": 1}, 1, 1.5),
+    str: (3, [1], [], {"a": 1}, True, 1.5),
+    type(None): ("3", "x", [1], [], {"a": 1}, True),  # a dropout that has no default
+}
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_a_field_of_another_json_type_is_one_line_that_names_it(kind: str) -> None:
+    names = ARCHITECTURES[kind].config.json_names
+    values = {"model_type": kind, **{names.get(name, name): size for name, size in SIZES.items()}}
+    usual = read_config(values).to_dict()
+    ours = {theirs: name for name, theirs in names.items()}
+    for field, default in usual.items():
+        for wrong in OF_OTHER_TYPES[type(default)]:
+            with pytest.raises(ConfigError, match=f"expected .*{ours.get(field, field)}.*; found .*; ") as caught:
+                read_config({**values, field: wrong})
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.0, float("nan")])
+@pytest.mark.parametrize("field", ["seq_classif_dropout", "qa_dropout"])
+def test_the_dropout_of_each_head_is_a_fraction(field: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{field} of at least 0 and below 1"):
+        read_config(
+            {
+                "model_type": "distilbert",
+                "vocab_size": 30,
+                "dim": 32,
+                "n_layers": 2,
+                "n_heads": 2,
+                "hidden_dim": 64,
+                field: value,
+            }
+        )

@@ -7,7 +7,7 @@ Source: Devlin et al. (2018), section 3; `BertConfig` in the original modeling.p
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, get_args, get_type_hints
 
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.settings import help_field, require, to_dict
@@ -26,6 +26,9 @@ NAMED_SIZES = {
     # the encoder of Vaswani et al. (2017), for comparison
     "transformer-2017": (6, 512, 8, 2048),
 }
+
+
+_TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +84,7 @@ class EncoderConfig:
                 found=repr(value),
                 fix=f"correct {name}",
             )
+        self._require_types()
         require(
             self.max_tokens > 0,
             expected=f"max_position_embeddings above {self.first_position}, the position of the first token",
@@ -93,31 +97,24 @@ class EncoderConfig:
             found=f"{self.hidden_size} and {self.num_attention_heads}",
             fix="change one of them",
         )
-        for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        for name in (field.name for field in dataclasses.fields(self) if "dropout" in field.name):
             value = getattr(self, name)
             require(
-                isinstance(value, int | float) and 0 <= value < 1,
+                value is None or 0 <= value < 1,
                 expected=f"{name} of at least 0 and below 1",
                 found=repr(value),
                 fix=f"correct {name}",
             )
-        require(
-            self.classifier_dropout is None
-            or (isinstance(self.classifier_dropout, int | float) and 0 <= self.classifier_dropout < 1),
-            expected="classifier_dropout of at least 0 and below 1, or none",
-            found=repr(self.classifier_dropout),
-            fix="correct classifier_dropout",
-        )
         for name in ("initializer_range", "layer_norm_eps"):
             value = getattr(self, name)
             require(
-                isinstance(value, int | float) and 0 < value <= 1,
+                0 < value <= 1,
                 expected=f"{name} above 0 and at most 1",
                 found=repr(value),
                 fix=f"correct {name}",
             )
         require(
-            isinstance(self.pad_token_id, int) and 0 <= self.pad_token_id < self.vocab_size,
+            0 <= self.pad_token_id < self.vocab_size,
             expected=f"pad_token_id within the vocabulary of {self.vocab_size} pieces",
             found=repr(self.pad_token_id),
             fix="correct pad_token_id",
@@ -125,6 +122,23 @@ class EncoderConfig:
         for name, known in (("hidden_act", ACTIVATIONS), ("position_embedding_type", POSITIONS)):
             value = getattr(self, name)
             require(value in known, expected=f"a known {name}", found=repr(value), fix=nearest(str(value), known))
+
+    def _require_types(self) -> None:
+        """Returns if every field has the type of its annotation, which JSON may not have; a whole number is a number.
+
+        Raises:
+            ConfigError: the message names the field.
+        """
+        hints = get_type_hints(type(self))
+        for name in (field.name for field in dataclasses.fields(self)):
+            value, kinds = getattr(self, name), get_args(hints[name]) or (hints[name],)
+            fits = isinstance(value, (*kinds, int) if float in kinds else kinds)
+            require(
+                fits and (bool in kinds or not isinstance(value, bool)),
+                expected=f"{name} to be {_TYPE_WORDS[kinds[0]]}",
+                found=repr(value)[:60],
+                fix=f"correct {name}",
+            )
 
     @property
     def head_size(self) -> int:
