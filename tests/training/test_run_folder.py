@@ -148,10 +148,10 @@ def test_a_checkpoint_with_a_value_of_another_type_is_damaged(tmp_path, capsys, 
 @pytest.mark.parametrize(
     "resolved", [{"steps": " "}, {"steps": 20}, {"steps": 20, "evaluate_every": 2, "more": "x"}, 3]
 )
-def test_a_run_whose_resolved_steps_are_damaged_is_refused(tmp_path, resolved):
+def test_a_run_with_a_damaged_record_is_refused(tmp_path, wrong):
     toy_run(tmp_path / "run", ToyWorkload())
     path = tmp_path / "run" / "settings.json"
-    write_json(path, {**read_json(path), "resolved": resolved})
+    write_json(path, {**read_json(path), **wrong})
     with pytest.raises(RunError, match=r"a run in '.*'; found .* in settings.json"):
         RunFolder.open(tmp_path / "run")
 

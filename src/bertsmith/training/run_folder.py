@@ -57,7 +57,8 @@ from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 
-# What is read of the resolved settings, see `misfit`.
+# What is read of the record and of its resolved settings, see `misfit`.
+_RECORD: dict[str, Any] = {"settings": {}, "digests?": {}, "versions?": {}, "machine?": {}, "resolved?": {}}
 _RESOLVED = {"steps": int, "evaluate_every": int, "replanned?": str, "*": float}
 
 # Packages whose version may affect the numbers of a run.
@@ -131,7 +132,7 @@ class RunFolder:
             raise RunError(expected=f"a run in '{path}'", found=f"no {SETTINGS_FILE}", fix="check the path")
         record = read_json(path / SETTINGS_FILE)
         resolved = {"resolved": _RESOLVED} if isinstance(record, dict) and record.get("resolved") else {}
-        if found := misfit(record, {"settings": {}, **resolved}):
+        if found := misfit(record, {**_RECORD, **resolved}):
             raise RunError(expected=f"a run in '{path}'", found=f"{found} in {SETTINGS_FILE}", fix="check the path")
         return RunFolder(path, record)
 
