@@ -338,7 +338,7 @@ def test_vectors_with_nan_are_one_line(run, tmp_path: Path) -> None:
     for arguments in ([], ["--whiten"], ["--remove-top", 1]):
         result = run("vectors", tmp_path / "x.npy", *arguments)
         assert result.code == 1
-        assert "NaN or infinity in row 3" in result.err
+        assert "NaN or infinity in row 4;" in result.err
         assert len(result.err.strip().splitlines()) == 1
 
 
