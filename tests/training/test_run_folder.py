@@ -146,7 +146,15 @@ def test_a_checkpoint_with_a_value_of_another_type_is_damaged(tmp_path, capsys, 
 
 
 @pytest.mark.parametrize(
-    "resolved", [{"steps": " "}, {"steps": 20}, {"steps": 20, "evaluate_every": 2, "more": "x"}, 3]
+    "wrong",
+    [
+        {"resolved": {"steps": " "}},
+        {"resolved": {"steps": 20}},
+        {"resolved": {"steps": 20, "evaluate_every": 2, "more": "x"}},
+        {"resolved": 3},
+        {"machine": "?"},
+        {"digests": 1},
+    ],
 )
 def test_a_run_with_a_damaged_record_is_refused(tmp_path, wrong):
     toy_run(tmp_path / "run", ToyWorkload())
