@@ -164,6 +164,16 @@ def test_a_run_with_a_damaged_record_is_refused(tmp_path, wrong):
         RunFolder.open(tmp_path / "run")
 
 
+@pytest.mark.parametrize("line", ['{"kind": "train", "loss": 1.0}', '{"step": "3"}', "7"])
+def test_a_damaged_line_of_the_log_is_refused(tmp_path, line):
+    toy_run(tmp_path / "run", ToyWorkload())
+    with open(tmp_path / "run" / "metrics.jsonl", "a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+    found = r"(no step|step = |the content = 7)"
+    with pytest.raises(RunError, match=rf"the log of a run in .*metrics\.jsonl.; found {found}"):
+        RunFolder.open(tmp_path / "run").cut_metrics(3)
+
+
 def test_a_run_whose_checkpoints_are_all_damaged_is_refused(tmp_path, capsys):
     toy_run(tmp_path, ToyWorkload())
     (tmp_path / "checkpoints" / "step-00000020" / "model.safetensors").write_bytes(b"")

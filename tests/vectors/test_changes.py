@@ -174,7 +174,9 @@ def test_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.npy"
     with pytest.raises(InputError, match="no such file"):
         read_vectors(path)
-    for content in (b"", b"not numpy at all", b"\x93NUMPY"):
+    header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 8"
+    unclosed = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    for content in (b"", b"not numpy at all", b"\x93NUMPY", unclosed):
         path.write_bytes(content)
         with pytest.raises(InputError, match="found none"):
             read_vectors(path)

@@ -343,9 +343,11 @@ class RunFolder:
             ) from error
 
     def metrics(self, kind: str | None = None) -> list[dict[str, Any]]:
-        """The lines of metrics.jsonl, all or those of one kind."""
+        """The lines of metrics.jsonl, all or those of one kind; a damaged file is a RunError."""
         path = self.path / METRICS_FILE
         lines = read_json_lines(path) if path.exists() else []
+        if found := next(filter(None, (misfit(line, {"step": int, "kind?": str}) for line in lines)), ""):
+            raise RunError(expected=f"the log of a run in '{path}'", found=found, fix="restore the file")
         return [line for line in lines if kind in (None, line.get("kind"))]
 
     def cut_metrics(self, step: int) -> None:

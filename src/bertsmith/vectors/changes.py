@@ -13,6 +13,7 @@ import dataclasses
 import functools
 import json
 import tempfile
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,8 @@ def read_vectors(path: Path) -> Vectors:
         return _read_column(path)
     try:
         vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (FileNotFoundError, ValueError, EOFError) as error:
+    except (FileNotFoundError, ValueError, EOFError, SyntaxError, tokenize.TokenError) as error:
+        # NumPy parses the header as Python, so a damaged one raises what Python's tokenizer does.
         found = "no such file" if isinstance(error, FileNotFoundError) else "none (a damaged file, or another format)"
         raise InputError(
             expected=f"an array in '{path}'", found=found, fix="name a .npy or .parquet file written by `embed`"
