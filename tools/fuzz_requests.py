@@ -38,6 +38,7 @@ from bertsmith.randomness import generator
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 PATIENCE = 40.0  # seconds until a silent connection is a finding
+MOST_BYTES = 2_000_000  # of a part of a JSON body that is repeated
 MOST_GROWTH = 600_000_000  # bytes of resident memory
 LOOK_EVERY = 20  # cases
 LIMITS = ("--read-seconds", "1", "--request-seconds", "20", "--max-connections", "50", "--max-held", "50000000")
@@ -217,11 +218,16 @@ def changed(value: Any, draw: np.random.Generator) -> Any:
     if isinstance(value, list) and value and draw.random() < 0.8:
         place = int(draw.integers(len(value)))
         if draw.random() < 0.2:
-            return value * int(draw.integers(2, 3000))
+            return value * _times(value, int(draw.integers(2, 3000)))
         return [*value[:place], changed(value[place], draw), *value[place + 1 :]]
     if isinstance(value, str) and draw.random() < 0.3:
-        return value * int(draw.integers(0, 300))
+        return value * _times(value, int(draw.integers(0, 300)))
     return _value(draw)
+
+
+def _times(value: Any, wanted: int) -> int:
+    """How often a value may be repeated: at most so that a few such changes still fit into memory."""
+    return min(wanted, max(1, MOST_BYTES // len(json.dumps(value))))
 
 
 def _value(draw: np.random.Generator) -> Any:
