@@ -24,11 +24,11 @@ from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
-from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.inference.pretraining_heads import PretrainedPredictor
-from bertsmith.locks import LOCK_FILE, is_unused, locked_folder
+from bertsmith.locks import LOCK_FILE, locked_folder, require_unused
 from bertsmith.pretraining.report import Samples, write_report
 from bertsmith.pretraining.run import pretrain
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -126,8 +126,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
             fix="change --minutes",
         )
     require_number("minutes", minutes, most=LONGEST_MINUTES)
-    if out.is_dir() and not is_unused(out):
-        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="choose another with --out")
+    require_unused(out, "choose another with --out")
     with locked_folder(out):
         with _nothing_left(out):
             result = _build_and_train(out, texts, minutes, started, seed)

@@ -44,6 +44,16 @@ def require_no_file(path: Path) -> None:
         raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
 
 
+def require_unused(folder: Path, fix: str) -> None:
+    """Refuses a folder with files in it, for a command that writes a new one.
+
+    Raises:
+        RunError: there is one; `fix` says what to do.
+    """
+    if folder.is_dir() and not is_unused(folder):
+        raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
+
+
 @contextlib.contextmanager
 def locked_folder(path: Path, *, create: bool = True) -> Iterator[None]:
     """Holds the lock of a folder during the block, and removes a folder that is empty at the end and was not before.

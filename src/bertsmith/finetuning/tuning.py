@@ -18,7 +18,7 @@ from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.locks import is_unused, locked_folder
+from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
 from bertsmith.settings import to_dict
@@ -69,8 +69,8 @@ def tune(
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
     """
-    if not resume and out.exists() and not is_unused(out):
-        raise RunError(expected=f"a new folder '{out}'", found="one that is not empty", fix="name another folder")
+    if not resume:
+        require_unused(out, "name another folder")
     folder = search_folder(out)
     with locked_folder(folder):
         settings, recipe = search_settings(
@@ -115,12 +115,8 @@ def search_settings(
     optuna = _optuna()
     if not data.dev:
         raise ConfigError(expected="dev examples to select by", found="none", fix="name a file with --dev")
-    if not resume and out.exists() and not is_unused(out):
-        raise RunError(
-            expected=f"a new folder '{out}'",
-            found="one that is not empty",
-            fix="resume with --resume or remove it",
-        )
+    if not resume:
+        require_unused(out, "resume with --resume or remove it")
     out.mkdir(parents=True, exist_ok=True)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     record = {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}

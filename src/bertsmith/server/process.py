@@ -20,8 +20,13 @@ from bertsmith.errors import ConfigError, InputError
 from bertsmith.library.loading import load, name_and_source
 from bertsmith.progress import tell, warn
 from bertsmith.server.app import create_app
-from bertsmith.server.connections import ConnectionLimit, limited_protocol
-from bertsmith.server.descriptors import BACKLOG, raise_descriptor_limit, silence_accept_errors
+from bertsmith.server.connections import (
+    BACKLOG,
+    ConnectionLimit,
+    limited_protocol,
+    raise_descriptor_limit,
+    silence_accept_errors,
+)
 from bertsmith.server.host_header import hosts_of, is_loopback
 from bertsmith.server.service import Service
 from bertsmith.server.settings import ServerSettings
