@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from fuzz_requests import changed, damaged
+from fuzzing import changed, damaged, finish
 from reference_steps import write_data
 
 from bertsmith.randomness import generator
@@ -346,10 +346,7 @@ def main() -> None:
             number += 1
             if options.case is not None or (number >= options.cases if options.cases else time.monotonic() > ends):
                 break
-    for name, count in sorted(counts.items()):
-        print(f"{count:7,}  {name}")
-    print(f"{sum(counts.values()):,} cases, {findings} findings")
-    sys.exit(1 if findings else 0)
+    finish(counts, findings)
 
 
 if __name__ == "__main__":

@@ -32,42 +32,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from fuzzing import changed, damaged, finish
 
 from bertsmith.randomness import generator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 PATIENCE = 40.0  # seconds until a silent connection is a finding
-MOST_BYTES = 2_000_000  # of a part of a JSON body that is repeated
 MOST_GROWTH = 600_000_000  # bytes of resident memory
 LOOK_EVERY = 20  # cases
 LIMITS = ("--read-seconds", "1", "--request-seconds", "20", "--max-connections", "50", "--max-held", "50000000")
 STATUS = re.compile(rb"HTTP/1\.1 (\d\d\d)")
 GOOD = {"texts": ["the [MASK] film"], "model": "novels"}
-TEXTS = ("", " ", "the film", "[MASK]", "[MASK] " * 9, "\x00", "\u202e", "\ud7ff", "\U0001f600" * 50, "e\u0301",
-         "x" * 5000, "the " * 700, "[CLS][SEP][PAD]", "\u1e9e\u0130", "a\r\nb", "\u4e2d\u6587", "##s",
-    "\ufeff")  # fmt: skip
-VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    0,
-    -1,
-    1,
-    3,
-    999,
-    10**20,
-    -0.5,
-    1e308,
-    float("nan"),
-    float("inf"),
-    [],
-    {},
-    [[]],
-    [None],
-    {"": 0},
-    "",
-)
-VALUES += TEXTS
 PATHS = ("/", "/health", "/ready", "/metrics", "/models", "/v1/models", "/docs", "/openapi.json", "/page/app.js",
          "/page/../x", "//", "/%00", "/fill/", "/fill?x=1", "*", "http://localhost/health",
     "/" + "a" * 9000)  # fmt: skip
@@ -201,56 +177,6 @@ def example(draw: np.random.Generator) -> tuple[str, Any]:
     body = copy.deepcopy(dict(EXAMPLES[path]))
     body.pop("model", None)
     return path, body
-
-
-def changed(value: Any, draw: np.random.Generator) -> Any:
-    """A JSON value with one change somewhere inside."""
-    if isinstance(value, dict) and value and draw.random() < 0.8:
-        name = sorted(value)[int(draw.integers(len(value)))]
-        pick = draw.random()
-        if pick < 0.1:
-            return {other: inner for other, inner in value.items() if other != name}
-        if pick < 0.2:
-            return {**value, TEXTS[int(draw.integers(len(TEXTS)))]: value[name]}
-        if pick < 0.3:
-            return {**value, ("top", "n_best", "dimensions", "model", "pair")[int(draw.integers(5))]: _value(draw)}
-        return {**value, name: changed(value[name], draw)}
-    if isinstance(value, list) and value and draw.random() < 0.8:
-        place = int(draw.integers(len(value)))
-        if draw.random() < 0.2:
-            return value * _times(value, int(draw.integers(2, 3000)))
-        return [*value[:place], changed(value[place], draw), *value[place + 1 :]]
-    if isinstance(value, str) and draw.random() < 0.3:
-        return value * _times(value, int(draw.integers(0, 300)))
-    return _value(draw)
-
-
-def _times(value: Any, wanted: int) -> int:
-    """How often a value may be repeated: at most so that a few such changes still fit into memory."""
-    return min(wanted, max(1, MOST_BYTES // len(json.dumps(value))))
-
-
-def _value(draw: np.random.Generator) -> Any:
-    return VALUES[int(draw.integers(len(VALUES)))]
-
-
-def damaged(data: bytes, draw: np.random.Generator) -> bytes:
-    """Bytes with a few of them flipped, inserted, removed, repeated or cut off."""
-    found = bytearray(data)
-    for _ in range(int(draw.integers(1, 4))):
-        place, size = int(draw.integers(len(found) + 1)), int(draw.integers(1, 30))
-        match int(draw.integers(5)):
-            case 0 if place < len(found):
-                found[place] ^= 1 << int(draw.integers(8))
-            case 1:
-                found[place:place] = draw.bytes(size)
-            case 2:
-                del found[place : place + size]
-            case 3:
-                found[place:place] = found[place : place + size]
-            case 4:
-                del found[place:]
-    return bytes(found)
 
 
 class Server:
@@ -391,10 +317,7 @@ def main() -> None:
     finally:
         server.end()
         shutil.rmtree(folder)
-    for name, count in sorted(counts.items()):
-        print(f"{count:7,}  {name}")
-    print(f"{sum(counts.values()):,} cases, {len(findings)} findings")
-    sys.exit(1 if findings else 0)
+    finish(counts, len(findings))
 
 
 if __name__ == "__main__":

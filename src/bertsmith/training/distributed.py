@@ -2,8 +2,7 @@
 
 Losses arrive already divided by the totals of the whole step, so the gradients of the ranks are *summed*.
 `DistributedDataParallel` averages them; the loss is multiplied by the number of ranks to undo that. Every rank holds
-the whole model and optimizer. A model that does not fit on one device would need `fully_shard`, and checkpoints that
-gather its shards; this is not implemented.
+the whole model and optimizer, so they must fit on one device.
 """
 
 import contextlib
