@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.datasets.examples import TaggedExample
+from bertsmith.datasets.words import words_of
 from bertsmith.encoding.units import NO_LABEL, EncodedExamples, micro_batches
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.config import BertConfig
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.tasks import named_tasks
-from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction, words_of
+from bertsmith.tasks.tagging import Entity, TaggingTask, TagsPrediction
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
@@ -249,13 +250,54 @@ def one_hot(features: EncodedExamples) -> np.ndarray:
 @given(piece_counts, max_lengths, st.booleans())
 def test_labels_survive_the_round_trip_through_targets(counts: list[list[int]], max_length: int, context: bool) -> None:
     sentences = numbered(counts, [0] * len(counts))
-    one = task(max_length=max_length, document_context=context)
+    one = task(max_length=max_length, document_context=context, constrained_tags=False)
     features = one.encode(sentences, TOKENIZER)
     if features.targets is None:
         return
     predictions = one.decode(sentences, features, one_hot(features), TOKENIZER)
     assert [prediction.tags for prediction in predictions] == [sentence.tags for sentence in sentences]
     assert all(chance > 0.99 for prediction in predictions for chance in prediction.probabilities)
+
+
+def test_an_impossible_sequence_is_not_answered_and_its_probabilities_are_those_of_the_model() -> None:
+    many = [sentence("a b c", "O B-PER I-PER"), sentence("d", "B-LOC")]
+    shares = np.array(
+        [[0.7, 0.1, 0.05, 0.1, 0.05], [0.1, 0.1, 0.1, 0.3, 0.4], [0.1, 0.1, 0.1, 0.2, 0.5], [0.1, 0.6, 0.1, 0.1, 0.1]]
+    )
+    logits = np.log(shares).astype(np.float32)
+    free, bound = task(constrained_tags=False), task()
+    plain, answered = (one.decode(many, one.encode(many, TOKENIZER), logits, TOKENIZER) for one in (free, bound))
+    assert plain[0].tags == ("O", "I-PER", "I-PER")
+    assert answered[0].tags == ("O", "B-PER", "I-PER")
+    assert answered[0].probabilities == pytest.approx((0.7, 0.3, 0.5))
+    assert answered[1] == plain[1]
+    assert bound.score(many, answered)["accuracy"] == 1.0
+    plain_tags = task(scheme="")
+    (words, _) = plain_tags.decode(many, plain_tags.encode(many, TOKENIZER), logits, TOKENIZER)
+    assert words.tags == plain[0].tags
+
+
+def test_tags_that_admit_no_sequence_are_answered_word_by_word_with_a_warning(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = task(scheme="IOBES", labels=("B-LOC", "E-LOC"))
+    many = [sentence("a b c"), sentence("d e")]
+    logits = np.array([[0, 1], [1, 0], [0, 1], [0, 1], [1, 0]], dtype=np.float32)
+    predictions = one.decode(many, one.encode(many, TOKENIZER), logits, TOKENIZER)
+    assert [prediction.tags for prediction in predictions] == [("E-LOC", "B-LOC", "E-LOC"), ("B-LOC", "E-LOC")]
+    assert capsys.readouterr().err == (
+        "warning: 1 sentence without a sequence of the model's tags that IOBES allows: each word has its most likely "
+        "tag\n"
+    )
+
+
+def test_the_setting_for_sequences_is_stored_and_ignored_by_plain_tags() -> None:
+    stored = task(constrained_tags=False).spec.to_dict()
+    assert TaskSpec.from_dict(stored, "a model").settings.constrained_tags is False
+    del stored["settings"]["constrained_tags"]  # a model of an earlier release
+    assert TaskSpec.from_dict(stored, "a model").settings.constrained_tags is True
+    assert task(constrained_tags=False).ignored_settings() == []
+    assert task(scheme="", constrained_tags=False).ignored_settings() == ["constrained_tags"]
 
 
 def test_the_temperature_softens_the_probability_but_keeps_the_tag() -> None:

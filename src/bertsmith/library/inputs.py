@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample, TextExample
+from bertsmith.datasets.words import words_of
 from bertsmith.errors import CutWarning, InputError
 from bertsmith.progress import counted, quiet
-from bertsmith.tasks.tagging import words_of
 from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 
 Text = str | tuple[str, str]

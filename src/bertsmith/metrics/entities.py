@@ -14,7 +14,11 @@ Source: `startOfChunk` and `endOfChunk` of conlleval, the official scorer of CoN
 """
 
 import collections
-from collections.abc import Iterable, Sequence
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from bertsmith.errors import InputError, nearest
 from bertsmith.settings import require
@@ -118,6 +122,64 @@ def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
         for position, (tag, part, asked) in enumerate(zip(tags, parts, right, strict=True))
         if tag != asked
     ]
+
+
+@functools.lru_cache(maxsize=16)
+def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_]:
+    """Whether a tag may follow another one, bool [K + 1, K + 1]: row and column K are the ends of the sentence.
+
+    A sequence without a forbidden pair has no `scheme_errors`, and the other way round, except that `[` and `]` count as
+    the S that they are equivalent to.
+
+    >>> following_tags(("O", "B-PER", "I-PER"), "IOB2").astype(int).tolist()
+    [[1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 1]]
+
+    Args:
+        labels: K tags; one that is not part of the scheme counts as outside.
+
+    Raises:
+        ConfigError: the scheme is unknown.
+    """
+    _require_scheme(scheme)
+    outside = ("O", "")
+    parts = [*(_split(label, scheme) or outside for label in labels), outside]  # in every scheme, an end is as an O
+    numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kind for _, kind in parts))}
+    kinds = np.array([numbers[kind] for _, kind in parts])
+    is_same = kinds[:, None] == kinds[None, :]
+
+    def are(letters: str) -> npt.NDArray[np.bool_]:
+        return np.array([letter in letters for letter, _ in parts], dtype=np.bool_)
+
+    if scheme == "IOBES":
+        is_open, goes_on = are("BI")[:, None], are("IE")[None, :]
+        found = (is_open == goes_on) & (~is_open | is_same)
+    else:
+        needs_entity = are("B" if scheme == "IOB1" else "I")[None, :]
+        found = ~needs_entity | (are("BI")[:, None] & is_same)
+    found.flags.writeable = False  # the cache returns the same array to all
+    return found
+
+
+def rename_types(tags: Sequence[str], names: Mapping[str, str]) -> list[str]:
+    """The tags with the types of their entities renamed; the entities stay, even if two neighbours get one name.
+
+    >>> rename_types("I-PER I-ORG O".split(), {"PER": "Name", "ORG": "Name"})
+    ['I-Name', 'B-Name', 'O']
+
+    Args:
+        names: the new name of every type that occurs.
+    """
+    renamed: list[str] = []
+    before = ("O", "")
+    for tag in tags:
+        letter, hyphen, kind = tag.partition("-")
+        name = names[kind] if hyphen else kind
+        touches = before[0] not in _CLOSES and before[1] != kind
+        if touches and hyphen and names.get(before[1]) == name:
+            letter = {"I": "B", "E": "S"}.get(letter, letter)
+        renamed.append(f"{letter}{hyphen}{name}")
+        before = tag[0], kind
+    return renamed
 
 
 def scheme_of(sentences: Iterable[Sequence[str]]) -> str:

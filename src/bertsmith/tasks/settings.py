@@ -34,6 +34,9 @@ class TaskSettings:
         False, "classification: fit a temperature on the dev examples, for calibrated probabilities"
     )
     document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
+    constrained_tags: bool = help_field(
+        True, "tagging: answer only sequences of tags that their scheme allows; otherwise each word's most likely tag"
+    )
 
     def __post_init__(self) -> None:
         require_limits(self)

@@ -39,7 +39,8 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
     """The spec of the task that a model was fine-tuned for; None if it has no task head.
 
     A model from another tool has no spec. Its kind follows from the architecture and its labels from `config.json`;
-    rows are as long as the model reads. Whether a classifier expects pairs is unknown, so it accepts both.
+    rows are as long as the model reads. Whether a classifier expects pairs is unknown, so it accepts both. The names of
+    tags do not tell IOB1 from IOB2, so only the sequences of IOBES are constrained.
 
     Raises:
         ConfigError: the spec in the metadata has unknown keys or invalid values.
@@ -70,7 +71,7 @@ def spec_of(folder: ModelFolder) -> TaskSpec | None:
         metric=metrics[-1],
         metrics=metrics,
         scheme=scheme,
-        settings=dataclasses.replace(TaskSettings(), max_length=longest),
+        settings=TaskSettings(max_length=longest, constrained_tags=scheme != "IOB2"),
     )
 
 

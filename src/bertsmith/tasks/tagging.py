@@ -23,20 +23,19 @@ from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.datasets.labels import check_known, check_scheme
 from bertsmith.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import InputError
-from bertsmith.metrics.entities import entity_scores, entity_spans
+from bertsmith.metrics.entities import entity_scores, entity_spans, following_tags
 from bertsmith.model.heads import Head
-from bertsmith.progress import counted
+from bertsmith.progress import counted, warn
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.surroundings import in_documents
+from bertsmith.tasks.tag_sequences import best_sequences
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
-from bertsmith.text.normalize import TextRules, basic_tokens_with_offsets
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizer import Tokenizer
 
 _SCORES = ("precision", "recall", "f1", "accuracy")
-_RULES_FOR_WORDS = TextRules(lowercase=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -64,8 +63,8 @@ class TagsPrediction(Prediction):
 
     Attributes:
         words: the words.
-        tags: the most likely tag of each word.
-        probabilities: the probability of each tag.
+        tags: the tag of each word.
+        probabilities: the probability that the model gives to each of these tags.
         entities: the entities that the tags mark, in order; empty if the tags have no scheme.
         offsets: the character span (start, end) of each word in its text; None if the sentence was given as words.
     """
@@ -108,7 +107,7 @@ class TaggingTask(Task):
     """Predicts one of the spec's tags for each word."""
 
     kind = "tagging"
-    settings_used = frozenset({"long_text", "stride", "document_context"})
+    settings_used = frozenset({"long_text", "stride", "document_context", "constrained_tags"})
 
     @property
     def head(self) -> Head:
@@ -210,14 +209,20 @@ class TaggingTask(Task):
     def decode(
         self, examples: Sequence[Example], features: EncodedExamples, logits: Logits, tokenizer: Tokenizer
     ) -> list[TagsPrediction]:
-        """The most likely tag of each word, independently of the others; see `Task.decode`."""
+        """The tags of each sentence; see `Task.decode`.
+
+        With `constrained_tags`, they are the most likely sequence that the scheme allows, the words taken as
+        independent. Without it, or without a scheme, each word has its most likely tag.
+        """
         sentences = _tagged(examples)
         words = offsets_of([len(sentence.words) for sentence in sentences])
         assert len(logits) == words[-1], "one row of logits per word"
         scaled = logits.astype(np.float64) / self.spec.temperature
-        tags = [self.spec.labels[number] for number in scaled.argmax(axis=-1).tolist()]
-        highest = scaled.max(axis=-1, keepdims=True)
-        chances = (1 / np.exp(scaled - highest).sum(axis=-1)).tolist()
+        scaled -= scaled.max(axis=-1, keepdims=True)
+        numbers = self._tags(scaled, words)
+        tags = [self.spec.labels[number] for number in numbers.tolist()]
+        chosen_only = np.take_along_axis(scaled, numbers[:, None], axis=-1)[:, 0]
+        chances = (np.exp(chosen_only) / np.exp(scaled).sum(axis=-1)).tolist()
         predictions = []
         for sentence, begin, end in zip(sentences, words[:-1].tolist(), words[1:].tolist(), strict=True):
             chosen = tuple(tags[begin:end])
@@ -232,6 +237,24 @@ class TaggingTask(Task):
                 )
             )
         return predictions
+
+    def _tags(self, scores: npt.NDArray[np.float64], borders: Ints) -> Ints:
+        """The number of the tag of each word, int64 [W], from scores [W, K] of sentences with borders [E + 1]."""
+        if not (self.spec.scheme and self.spec.settings.constrained_tags):
+            return np.asarray(scores.argmax(axis=-1), dtype=np.int64)
+        tags, without = best_sequences(scores, borders, following_tags(self.spec.labels, self.spec.scheme))
+        if len(without):
+            warn(
+                f"{counted(len(without), 'sentence')} without a sequence of the model's tags that {self.spec.scheme} "
+                "allows: each word has its most likely tag"
+            )
+        return tags
+
+    def ignored_settings(self) -> list[str]:
+        """The ignored settings of `Task`, plus `constrained_tags` for tags without a scheme."""
+        ignored = super().ignored_settings()
+        is_ignored = not (self.spec.scheme or self.spec.settings.constrained_tags)
+        return [*ignored, "constrained_tags"] if is_ignored else ignored
 
     def answer_without_model(self, example: Example) -> TagsPrediction | None:
         """The empty prediction of a sentence without words; None for all others."""
@@ -262,21 +285,6 @@ class TaggingTask(Task):
         """Whether every word gets the same tag although the gold tags differ."""
         gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
         return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
-
-
-def words_of(text: str, *, id: str = "0", place: str = "") -> TaggedExample:
-    """The words of a plain text with their character offsets, ready to be tagged.
-
-    Words are basic tokens: split at white space, around punctuation and around Chinese characters, as most annotated
-    sentences are. Splitting at white space alone would leave commas and quotes in the entities. Words are spelled as in
-    the text, whatever the tokenizer does to them. A text without words gives an empty example.
-
-    >>> words_of('In "Paris", 1900').words
-    ('In', '"', 'Paris', '"', ',', '1900')
-    """
-    tokens = basic_tokens_with_offsets(text, _RULES_FOR_WORDS)
-    offsets = tuple((token.starts[0], token.ends[-1]) for token in tokens)
-    return TaggedExample(id=id, words=tuple(text[start:end] for start, end in offsets), offsets=offsets, place=place)
 
 
 @dataclasses.dataclass(frozen=True)

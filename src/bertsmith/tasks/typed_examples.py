@@ -20,9 +20,9 @@ from typing import Any
 
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.datasets.file_text import brief, clean, parse_json
+from bertsmith.datasets.words import words_of
 from bertsmith.errors import InputError
 from bertsmith.progress import counted
-from bertsmith.tasks.tagging import words_of
 from bertsmith.tasks.task import TaskSpec
 
 # The fields of a JSON line; all may also have an "id".
