@@ -11,9 +11,11 @@ from bertsmith.cli.options import (
     DeviceOption,
     HeadOption,
     JsonOption,
+    MapOption,
     ModelOption,
     PrecisionOption,
     given,
+    label_map,
     note,
     note_cut,
     own_head,
@@ -32,7 +34,7 @@ TaskOption = Annotated[
     typer.Option(
         "--task",
         metavar="NAME",
-        help="a GLUE task (cola, sst-2, mrpc, ... wnli), squad, squad2, swag, codah, choice, ner, pos, "
+        help="a GLUE task (cola, sst-2, mrpc, ... wnli), snli, xnli, squad, squad2, swag, codah, choice, ner, pos, "
         "classification, multi-label, regression, spam, spam4, sentiment, claim, truth",
     ),
 ]
@@ -70,12 +72,14 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
     head: HeadOption = None,
+    map_labels: MapOption = None,
     **values: Any,
 ) -> None:
     """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
 
     The defaults follow the paper. RUN/report.json has the scores of every seed with their mean and spread, and
-    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
+    RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the model stores the
+    new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report
@@ -94,6 +98,7 @@ def finetune(
         trials=trials,
         resume=resume,
         head=own_head(head),
+        map_labels=label_map(map_labels),
         **given(values),
     )
     if result.trials:
@@ -126,6 +131,7 @@ def evaluate(
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
     head: HeadOption = None,
+    map_labels: MapOption = None,
     **values: Any,
 ) -> None:
     """Print the official scores of a fine-tuned model on a labelled file.
@@ -138,7 +144,14 @@ def evaluate(
     from bertsmith.library.labelled import evaluate as evaluate_on
 
     found = evaluate_on(
-        model, data, task=task, device=device, precision=precision, head=own_head(head), **given(values)
+        model,
+        data,
+        task=task,
+        map_labels=label_map(map_labels),
+        device=device,
+        precision=precision,
+        head=own_head(head),
+        **given(values),
     )
     note_cut(found.cut_texts, found.cut_tokens)
     _print(found, json)
@@ -158,6 +171,7 @@ def quantize(
     limit: Annotated[float, typer.Option(min=0, max=1, help="fraction of the fp32 score that int8 may lose")] = 0.004,
     json: JsonOption = False,
     head: HeadOption = None,
+    map_labels: MapOption = None,
     **values: Any,
 ) -> None:
     """Measure what int8 costs a fine-tuned model, and record which layers to keep in higher precision.
@@ -167,7 +181,8 @@ def quantize(
     """
     from bertsmith.library.labelled import quantize as measure
 
-    _print(measure(model, data, task=task, limit=limit, head=own_head(head), **given(values)), json)
+    names = label_map(map_labels)
+    _print(measure(model, data, task=task, map_labels=names, limit=limit, head=own_head(head), **given(values)), json)
 
 
 def predict(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from bertsmith.progress import counted, visible
-from bertsmith.settings import help_lines
+from bertsmith.settings import help_lines, require
 
 if TYPE_CHECKING:
     from bertsmith.model.heads import OwnHead
@@ -42,6 +42,14 @@ HeadOption = Annotated[
         "--head",
         metavar="FILE:CLASS",
         help="your own head: a Python file, which is executed, and a subclass of bertsmith.OwnHead in it",
+    ),
+]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="LABEL=NAME",
+        help="rename a label of the files, such as 1=Claim (of entities: a type); once for every label",
     ),
 ]
 # The parameters of commands that name a model; a command with one of them has the option --verify.
@@ -152,6 +160,33 @@ def own_head(place: str | None) -> "type[OwnHead] | None":
     from bertsmith.library.own_heads import head_from_file
 
     return head_from_file(place)
+
+
+def label_map(pairs: Sequence[str] | None) -> dict[str, str] | None:
+    """The new names of labels from LABEL=NAME; the first `=` separates. None if the option was not given.
+
+    >>> label_map(["1=Claim", "0=Not Claim"])
+    {'1': 'Claim', '0': 'Not Claim'}
+
+    Raises:
+        ConfigError: a part is missing, or a label occurs twice.
+    """
+    if not pairs:
+        return None
+    names: dict[str, str] = {}
+    for pair in pairs:
+        label, equals, name = (part.strip() for part in pair.partition("="))
+        require(
+            bool(label and equals and name),
+            expected="--map with LABEL=NAME",
+            found=repr(pair),
+            fix="write --map 1=Claim; quote a name with a space",
+        )
+        require(
+            label not in names, expected="one name for each label of --map", found=f"{label!r} twice", fix="remove one"
+        )
+        names[label] = name
+    return names
 
 
 def print_json(value: Any) -> None:

@@ -34,7 +34,7 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
     """
     text = file_text(path, what="a file of words and tags")
     if looks_like_json(text):
-        raise _no_sentences(path, "JSON")
+        raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
     lines = lines_of(text)
     count, has_tabs = _layout(lines)
     word_at, tag_at = _columns(path, count, word_column, tag_column)

@@ -148,3 +148,23 @@ def clean(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
+
+
+def json_records(path: Path, text: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
+    """Each value of a JSON file with its place: one value per line, or the items of one list.
+
+    Args:
+        text: the content of the file.
+        lines: the values are on lines even if the text starts with a list.
+
+    Raises:
+        InputError: a line, or the text, is not JSON; the message gives its place.
+    """
+    if not lines and text.lstrip().startswith("["):
+        for number, item in enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1):
+            yield line_of(path, number, "record"), item
+        return
+    for number, line in enumerate(lines_of(text), start=1):
+        if line.strip():
+            place = line_of(path, number)
+            yield place, parse_json(line, place)

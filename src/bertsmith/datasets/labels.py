@@ -92,6 +92,25 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
+def warn_of_single(examples: Sequence[Example], *, held_out: bool) -> None:
+    """Warns of labels that a single training example has.
+
+    Args:
+        examples: the training examples, with those held out of the same file.
+        held_out: whether the dev examples are among them.
+    """
+    places: dict[str, str] = {}
+    counts = Counter[str]()
+    for example in examples:
+        for label in labels_of(example):
+            counts[label] += 1
+            places.setdefault(label, example.place)
+    single = _listed(f"{label!r} ({places[label]})" for label, count in counts.items() if count == 1)
+    if single:
+        effect = "cannot be in both the training and the dev examples" if held_out else "can hardly be learned"
+        warn(f"labels with a single training example, which {effect}: {single}")
+
+
 def check_known(
     examples: Sequence[Example], labels: Sequence[str], *, training: bool, what: str = "label", fixed: str = ""
 ) -> None:

@@ -23,10 +23,10 @@ from bertsmith.datasets.file_text import (
     brief,
     clean,
     file_text,
+    json_records,
     line_of,
     lines_of,
     looks_like_json,
-    parse_json,
     suffix_of,
     unpacked,
 )
@@ -79,14 +79,17 @@ class Row:
     values: dict[str, str]
 
 
-def read_table(path: Path) -> Iterator[Row]:
-    """The rows of a table in file order; the extension gives its format.
+def read_table(path: Path, suffix: str = "") -> Iterator[Row]:
+    """The rows of a table in file order.
+
+    Args:
+        suffix: the extension that gives the format; by default that of the file.
 
     Raises:
         InputError: the file is missing, empty, binary, not UTF-8 or in another format, or a row has too many or too
             few columns; the message gives file and line.
     """
-    suffix = suffix_of(path)
+    suffix = suffix or suffix_of(path)
     if suffix not in SUFFIXES:
         raise InputError(
             expected=f"a table, a file that ends in {', '.join(SUFFIXES)} (also .gz, .zst)",
@@ -246,13 +249,7 @@ def _with_header(path: Path, rows: Iterator[tuple[int, list[str]]]) -> Iterator[
 
 
 def _json_rows(path: Path, text: str, *, lines: bool) -> Iterator[Row]:
-    if not lines and text.lstrip().startswith("["):
-        items = enumerate(parse_json(text, f"'{shown(str(path))}'"), start=1)
-        records: Iterable[tuple[str, Any]] = ((line_of(path, number, "record"), item) for number, item in items)
-    else:
-        numbered = ((line_of(path, number), line) for number, line in enumerate(lines_of(text), start=1))
-        records = ((place, parse_json(line, place)) for place, line in numbered if line.strip())
-    for place, record in records:
+    for place, record in json_records(path, text, lines=lines):
         if not isinstance(record, dict):
             raise InputError(
                 expected=f"a JSON record {{...}} in {place}",

@@ -7,6 +7,7 @@ from typing import Any
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import METADATA
+from bertsmith.datasets.label_map import LabelMap
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
@@ -69,6 +70,7 @@ def evaluate(
     data: str | Path,
     *,
     task: str | None = None,
+    map_labels: LabelMap | None = None,
     device: str = "auto",
     precision: str = "fp32",
     head: type[OwnHead] | None = None,
@@ -81,6 +83,8 @@ def evaluate(
         data: labelled examples, in a format of the model's task.
         task: the format of the file; by default that of the model's task. A model from another tool does not record
             what it was trained on, so the official scores need the name.
+        map_labels: new names of the labels in the file, such as {"1": "Claim", "0": "Not Claim"}; every label of the
+            file needs one. For entities, of their types.
         device, precision, head: as in `load`.
         columns: fields of ColumnSettings by name, such as text_column="body".
 
@@ -89,7 +93,7 @@ def evaluate(
     """
     folder = load_any(model)
     predictor = load_predictor(folder, device=device, precision=precision, head=head)
-    name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
+    name, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
     predictor.task = task_for(spec)
     scores, predictions = predictor.evaluate(examples)
     texts, tokens = cut_counts(prediction.cut_tokens for prediction in predictions)
@@ -141,6 +145,7 @@ def quantize(
     data: str | Path,
     *,
     task: str | None = None,
+    map_labels: LabelMap | None = None,
     limit: float = quantization.LIMIT,
     head: type[OwnHead] | None = None,
     **columns: Any,
@@ -153,6 +158,7 @@ def quantize(
         model: a model folder, run or hub id.
         data: labelled examples that the model was not trained on.
         task: the format of the file; by default that of the model's task.
+        map_labels: as in `evaluate`.
         limit: the fraction of the fp32 score that may be lost.
         head: as in `load`.
         columns: fields of ColumnSettings by name.
@@ -164,7 +170,7 @@ def quantize(
     """
     folder = load_any(model)
     quantization.require_metadata(folder.path)
-    _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns))
+    _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
     exact, trials = quantization.quantize(folder, examples, limit, head)
     metric = task_for(spec).selection_metric
     quantization.note_kept_layers(folder.path, metric, exact, trials)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
@@ -40,6 +41,7 @@ def finetune(
     trials: int = 12,
     resume: bool = False,
     head: type[OwnHead] | None = None,
+    map_labels: LabelMap | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -56,6 +58,8 @@ def finetune(
         trials: with `search`, number of settings to try.
         resume: resume the run in `out`, or its search.
         head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
+        map_labels: new names of the labels in the files, such as {"1": "Claim", "0": "Not Claim"}; every label of the
+            files needs one, and the model stores the new names. For entities, of their types.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -71,6 +75,7 @@ def finetune(
         columns=ColumnSettings(**parts[ColumnSettings]),
         settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
         limit=limit,
+        map_labels=map_labels,
     )
     chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     out = Path(out)

@@ -128,8 +128,8 @@ def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
 def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_]:
     """Whether a tag may follow another one, bool [K + 1, K + 1]: row and column K are the ends of the sentence.
 
-    A sequence without a forbidden pair has no `scheme_errors`, and the other way round, except that `[` and `]` count as
-    the S that they are equivalent to.
+    A sequence without a forbidden pair has no `scheme_errors`, and the other way round, except that `[` and `]` count
+    as the S that they are equivalent to.
 
     >>> following_tags(("O", "B-PER", "I-PER"), "IOB2").astype(int).tolist()
     [[1, 1, 0, 1], [1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 1]]

@@ -4,9 +4,11 @@
 name                   kind            files
 =====================  ==============  ==========================================================================
 cola ... wnli          as in GLUE      the official TSV files of the nine GLUE tasks
+snli, xnli             classification  the official TSV and JSONL files, and the copies on the hub
 squad, squad2          span            the official JSON of SQuAD 1.1 and 2.0
 swag, codah, choice    choice          SWAG's CSV, CODAH's TSV
-ner, pos               tagging         columns, one word per line, a blank line between sentences
+ner, pos               tagging         columns, one word per line, a blank line between sentences; ner also reads
+                                       texts with marked spans, as JSON lines or from Label Studio
 classification         classification  CSV, TSV, JSONL, Parquet with one or two texts and a label
 multi-label            classification  the same; an example may have several labels or none
 regression             regression      the same with a number as the label
@@ -28,7 +30,12 @@ from bertsmith.datasets.conll import read_conll
 from bertsmith.datasets.examples import Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
 from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue, write_submission
-from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels, warn_of_unlearned
+from bertsmith.datasets.label_map import LabelMap, renamed
+from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels, warn_of_single, warn_of_unlearned
+from bertsmith.datasets.nli import LABELS as NLI_LABELS
+from bertsmith.datasets.nli import TITLES as NLI
+from bertsmith.datasets.nli import read_nli
+from bertsmith.datasets.spans import has_spans, read_spans
 from bertsmith.datasets.squad import read_squad
 from bertsmith.datasets.tables import read_texts
 from bertsmith.errors import InputError, nearest
@@ -49,13 +56,13 @@ PRESETS: dict[str, tuple[str, ...]] = {
     "claim": ("Not Claim", "Claim"),
     "truth": ("False", "True"),
 }
-FIXED_LABELS = (*GLUE, *PRESETS)
+FIXED_LABELS = (*GLUE, *NLI, *PRESETS)
 GENERAL = ("classification", "multi-label", "regression")
 CHOICES = ("swag", "codah", "choice")
 TAGS = ("ner", "pos")
 QUESTIONS = ("squad", "squad2")
 _MOST_REASONS = 3  # reasons for skipping rows that are counted by themselves
-TASK_NAMES = (*GLUE, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
+TASK_NAMES = (*GLUE, *NLI, *QUESTIONS, *CHOICES, *TAGS, *GENERAL, *PRESETS)
 
 
 def task_name(name: str) -> str:
@@ -93,7 +100,14 @@ def bundled_examples(name: str) -> Path | None:
 
 
 def read_examples(
-    name: str, path: Path, columns: ColumnSettings | None = None, *, gold: bool = True, training: bool = False
+    name: str,
+    path: Path,
+    columns: ColumnSettings | None = None,
+    *,
+    gold: bool = True,
+    training: bool = False,
+    scheme: str = "",
+    map_labels: LabelMap | None = None,
 ) -> ExampleFile:
     """The examples of a task in a file; skipped rows are listed on stderr.
 
@@ -101,19 +115,39 @@ def read_examples(
         name: the name of a task.
         gold: labels are required; otherwise they are not read.
         training: read as training data (only the first answer to a question is kept).
+        scheme: of the tags that marked spans are read as; by default IOB2.
+        map_labels: new names of the labels, or of the types of entities; every label of the file must have one.
 
     Raises:
         InputError: the file is not for this task, or a row is invalid; the message names file and row.
+        ConfigError: labels are mapped although the task has none or fixes them, or a language is given to another task.
     """
     columns = columns or ColumnSettings()
+    _require_mappable(name, map_labels)
+    require(
+        columns.language is None or name == "xnli",
+        expected="the task xnli with a language",
+        found=name,
+        fix="omit --language, or use --task xnli",
+    )
     if name in GLUE:
         if name == "wnli" and not training:
             warn(WNLI_WARNING)
         found = read_glue(GLUE[name], path, labelled=gold)
+    elif name in NLI:
+        found = read_nli(name, path, language=columns.language)
     elif name in QUESTIONS:
         found = read_squad(path, gold=gold, training=training)
     elif name in CHOICES:
         found = read_choices(path, labelled=gold)
+    elif name == "ner" and has_spans(path):
+        require(
+            (columns.word_column, columns.tag_column) == (0, -1),
+            expected=f"columns of words and tags in '{path}'",
+            found="JSON, which has none",
+            fix="omit --word-column and --tag-column",
+        )
+        found = read_spans(path, text_column=columns.text_column, scheme=scheme or "IOB2")
     elif name in TAGS:
         found = read_conll(path, word_column=columns.word_column, tag_column=columns.tag_column)
     else:
@@ -128,7 +162,21 @@ def read_examples(
     warn_of_places(_skipped(path, found.skipped), found.skipped)
     if not found.examples:
         raise InputError(expected=f"examples of {name} in '{path}'", found="none", fix="name another file")
-    return found
+    if not map_labels:
+        return found
+    new = renamed(found.examples, map_labels, types=name == "ner", complete=training)
+    return dataclasses.replace(found, examples=tuple(new))
+
+
+def _require_mappable(name: str, map_labels: LabelMap | None) -> None:
+    """Checks that the labels of a task can be mapped, if a map is given."""
+    has_labels = kind_of(name) in ("classification", "tagging")
+    require(
+        not map_labels or (has_labels and name not in GLUE and name not in NLI),
+        expected="a task whose labels can be mapped",
+        found=f"{name}, whose labels are those of its official files" if has_labels else f"{name}, which has no labels",
+        fix="use --task classification" if has_labels else "omit --map",
+    )
 
 
 def _skipped(path: Path, skipped: Sequence[tuple[str, str]]) -> str:
@@ -158,6 +206,8 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
             metrics=glue.metrics,
             settings=settings,
         )
+    if name in NLI:
+        return TaskSpec(kind="classification", name=name, labels=NLI_LABELS, pair=True, settings=settings)
     if name in QUESTIONS:
         return TaskSpec(
             kind="span",
@@ -191,16 +241,18 @@ def spec_for(name: str, examples: Sequence[Example], settings: TaskSettings | No
 
 
 def official_spec(name: str, spec: TaskSpec) -> TaskSpec:
-    """The official spec of a GLUE or SQuAD task for another tool's model with the right number of outputs; else `spec`.
+    """The official spec of a task of GLUE, NLI or SQuAD for another tool's model with as many outputs; else `spec`.
 
     The maximum length remains that of the model. Outputs named like the labels keep their order; otherwise they are
     assigned in the order of the task, with a warning on stderr.
     """
     if name in QUESTIONS:
         return spec_for(name, (), spec.settings)
-    if name not in GLUE or len(GLUE[name].labels) != len(spec.labels):
+    if name not in GLUE and name not in NLI:
         return spec
     official = spec_for(name, (), spec.settings)
+    if len(official.labels) != len(spec.labels):
+        return spec
     own = tuple(label.lower() for label in spec.labels)
     if sorted(own) == sorted(official.labels):
         return dataclasses.replace(official, labels=own)
@@ -221,6 +273,7 @@ def read_task(
     columns: ColumnSettings | None = None,
     settings: TaskSettings | None = None,
     limit: int | None = None,
+    map_labels: LabelMap | None = None,
 ) -> tuple[TaskSpec, TaskData]:
     """The spec and data of a task, read from its files.
 
@@ -228,6 +281,7 @@ def read_task(
         train: the training file; if not given, the preset's own examples.
         dev: the dev file; without one, a tenth of the training examples is held out.
         limit: train on this many randomly chosen examples only; the choice is the same every time, in file order.
+        map_labels: see `read_examples`.
 
     Raises:
         InputError: a file is not for this task, or has labels that the training file lacks.
@@ -237,7 +291,7 @@ def read_task(
     train = train or bundled_examples(name)
     require(train is not None, expected="a training file", found="none", fix="name it with --train")
     assert train is not None
-    everything = read_examples(name, train, columns, training=True).examples
+    everything = read_examples(name, train, columns, training=True, map_labels=map_labels).examples
     digests = {"train": digest_file(train)}
     # Labels come from the whole file: one that the sample happens to miss is still a label of the task.
     spec = spec_for(name, everything, settings)
@@ -251,7 +305,10 @@ def read_task(
         digests["dev"] = digest_file(dev)
         if digests["dev"] == digests["train"]:
             warn("the dev examples are the training examples; their scores say nothing about other texts")
-        data = TaskData(train=examples, dev=read_examples(name, dev, columns).examples, digests=digests)
+        held = read_examples(name, dev, columns, scheme=spec.scheme, map_labels=map_labels).examples
+        data = TaskData(train=examples, dev=held, digests=digests)
+    if spec.kind == "classification":
+        warn_of_single(examples, held_out=data.held_out)
     if spec.kind in ("classification", "tagging"):
         warn_of_unlearned(spec.labels, data.train, data.dev)
     return spec, data

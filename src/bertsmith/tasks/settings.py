@@ -50,10 +50,11 @@ class TaskSettings:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnSettings:
-    """The columns of a file that hold the parts of an example, for tasks without a fixed format."""
+    """The columns that hold the parts of an example, for tasks without a fixed format, and the rows that are read."""
 
     text_column: str | None = help_field(None, "column of the text [found by its name]")
     pair_column: str | None = help_field(None, "column of the second text, for pairs [found by its name]")
     label_column: str | None = help_field(None, "column of the label [found by its name]")
     word_column: int = help_field(0, "tagging: column of the word, from 0; -1 is the last")
     tag_column: int = help_field(-1, "tagging: column of the tag, from 0; -1 is the last")
+    language: str | None = help_field(None, "xnli: read only the rows of this language, such as de [all]")

@@ -1,12 +1,12 @@
 """The task of a model folder, from its metadata or from another tool's configuration."""
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
+from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import CheckpointError
 from bertsmith.tasks import named_tasks
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
@@ -92,7 +92,11 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
 
 
 def read_labelled(
-    folder: ModelFolder, path: Path, task: str | None = None, columns: ColumnSettings | None = None
+    folder: ModelFolder,
+    path: Path,
+    task: str | None = None,
+    columns: ColumnSettings | None = None,
+    map_labels: LabelMap | None = None,
 ) -> Labelled:
     """Labelled examples from a file, to score a fine-tuned model on.
 
@@ -101,10 +105,11 @@ def read_labelled(
         path: the file.
         task: the name of the task whose format the file has; None: that of the model.
         columns: the columns to read, for tables.
+        map_labels: new names of the labels in the file.
 
     Raises:
         CheckpointError: the model has no task head.
-        ConfigError: there is no such task, or the model is for another kind of task.
+        ConfigError: there is no such task, the model is for another kind of task, or its labels cannot be mapped.
         InputError: the file cannot be read; the message names file and row.
     """
     spec = require_spec(folder)
@@ -112,7 +117,8 @@ def read_labelled(
     named_tasks.require_kind(name, spec)
     if folder.metadata.spec is None:
         spec = named_tasks.official_spec(name, spec)
-    return Labelled(name, spec, named_tasks.read_examples(name, path, columns).examples)
+    found = named_tasks.read_examples(name, path, columns, scheme=spec.scheme, map_labels=map_labels)
+    return Labelled(name, spec, found.examples)
 
 
 def _kind(folder: ModelFolder) -> str | None:
