@@ -56,6 +56,15 @@ def glue_file(name: str) -> str:
     return "".join("\t".join(cells) + "\n" for cells in (header, *rows))
 
 
+def nli_file(language: str) -> str:
+    header = ["language"] * bool(language) + ["gold_label", "sentence1", "sentence2", "pairID"]
+    rows = [
+        [language] * bool(language) + [named_tasks.NLI_LABELS[row % 3], TEXTS[row % 4], TEXTS[(row + 1) % 4], f"{row}"]
+        for row in range(COUNT)
+    ]
+    return "".join("\t".join(cells) + "\n" for cells in (header, *rows))
+
+
 def squad_file(name: str) -> str:
     questions = [
         {"id": f"{row}", "question": "who ?", "answers": [{"text": "anna", "answer_start": 4}]} for row in range(COUNT)
@@ -91,6 +100,8 @@ def write_file(name: str, folder: Path) -> Path:
     """A file with a few examples in the task's official format."""
     if name in GLUE:
         suffix, text = "tsv", glue_file(name)
+    elif name in named_tasks.NLI:
+        suffix, text = ("txt", nli_file("")) if name == "snli" else ("tsv", nli_file("de"))
     elif name in named_tasks.QUESTIONS:
         suffix, text = "json", squad_file(name)
     elif name in named_tasks.CHOICES:

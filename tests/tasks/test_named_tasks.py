@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bertsmith.errors import InputError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.tasks import named_tasks
+from bertsmith.tasks.settings import ColumnSettings
 
 SENTENCES = "Anna B-PER\nsings O\n\nOslo B-LOC\n"
 
@@ -29,7 +30,7 @@ def test_a_label_that_only_dev_examples_have_is_named_with_its_row(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train, dev = tmp_path / "train.csv", tmp_path / "dev.csv"
-    train.write_text("text,label\na,Spam\nb,Not Spam\nc,Social\n", encoding="utf-8")
+    train.write_text("text,label\n" + "a,Spam\nb,Not Spam\nc,Social\n" * 2, encoding="utf-8")
     dev.write_text("text,label\na,Spam\nb,Promotion\nc,Promotion\n", encoding="utf-8")
     named_tasks.read_task("spam4", train, dev)
     message = "warning: labels missing from the training examples, so never learned: Promotion"
@@ -89,7 +90,7 @@ def test_a_limit_draws_from_the_whole_file_and_keeps_its_order(tmp_path: Path) -
 def test_using_one_file_for_training_and_dev_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, copy, other = (tmp_path / f"{name}.csv" for name in ("train", "copy", "other"))
     for file in (path, copy):
-        file.write_text("text,label\na,x\nb,y\n", encoding="utf-8")
+        file.write_text("text,label\n" + "a,x\nb,y\n" * 2, encoding="utf-8")
     other.write_text("text,label\nc,x\nd,y\n", encoding="utf-8")
     named_tasks.read_task("classification", path, copy)
     assert capsys.readouterr().err == (
@@ -128,7 +129,7 @@ def _entailment(folder: Path) -> list[Path]:
     paths = [folder / f"rte-{name}.tsv" for name in ("train", "dev")]
     for path in paths:
         rows = [f"0\tthe {path.stem}\tfilm\tentailment", f"1\tthe {path.stem}\tfilm\tnot_entailment"]
-        path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n", encoding="utf-8")
+        path.write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows, *rows]) + "\n", encoding="utf-8")
     return paths
 
 
@@ -161,3 +162,87 @@ def test_rows_skipped_for_several_reasons_are_counted_by_reason(
         f"warning: {path}: 3 rows skipped: 2 with the label '-', on which the annotators did not agree; "
         "1 with empty text in column 'sentence1'"
     )
+
+
+SPANS = [
+    {"text": "Anna sings in Oslo.", "spans": [[0, 4, "PER"], [14, 18, "LOC"]]},
+    {"text": "Bert is in Rome.", "spans": [[0, 4, "PER"], [11, 15, "LOC"]]},
+    {"text": "No one came.", "spans": []},
+]
+
+
+def test_marked_spans_train_and_score_like_columns_of_tags(tmp_path: Path) -> None:
+    spans, columns, other = (tmp_path / name for name in ("a.jsonl", "a.conll", "b.conll"))
+    spans.write_text("".join(json.dumps(record) + "\n" for record in SPANS), encoding="utf-8")
+    sentences = "Anna B-PER\nsings O\nin O\nOslo B-LOC\n. O\n\nBert B-PER\nis O\nin O\nRome B-LOC\n. O\n\n"
+    columns.write_text(sentences + "No O\none O\ncame O\n. O\n", encoding="utf-8")
+    other.write_text("Anna S-PER\n\nNew B-LOC\nYork E-LOC\n\nby O\n", encoding="utf-8")
+    marked, data = named_tasks.read_task("ner", spans, columns)
+    read, tagged = named_tasks.read_task("ner", columns, spans)
+    assert marked == read
+    assert (marked.scheme, marked.labels) == ("IOB2", ("O", "B-LOC", "B-PER"))
+    assert [one.tags for one in data.train] == [one.tags for one in tagged.train]
+    assert [one.words for one in data.dev] == [one.words for one in tagged.dev]
+    _, with_ends = named_tasks.read_task("ner", other, spans)  # dev tags in the scheme of the training tags
+    assert with_ends.dev[0].tags == ("S-PER", "O", "O", "S-LOC", "O")
+    with pytest.raises(InputError, match="found JSON, which --task ner reads as texts with marked spans"):
+        named_tasks.read_examples("pos", spans)
+    with pytest.raises(ConfigError, match="found JSON, which has none; omit --word-column"):
+        named_tasks.read_examples("ner", spans, ColumnSettings(word_column=1))
+
+
+def test_mapped_labels_are_those_of_the_spec(tmp_path: Path) -> None:
+    path = tmp_path / "claims.csv"
+    path.write_text("text,label\n" + "a,1\nb,0\nc,1\nd,0\n", encoding="utf-8")
+    names = {"1": "Claim", "0": "Not Claim"}
+    for name in ("classification", "claim"):
+        spec, data = named_tasks.read_task(name, path, path, map_labels=names)
+        assert set(spec.labels) == {"Claim", "Not Claim"}
+        assert [one.label for one in data.train] == [one.label for one in data.dev] == ["Claim", "Not Claim"] * 2
+    tags = tmp_path / "a.conll"
+    tags.write_text("Anna I-PER\nAcme I-ORG\n\nOslo I-LOC\nis O\n", encoding="utf-8")
+    spec, data = named_tasks.read_task("ner", tags, tags, map_labels={"PER": "Name", "ORG": "Name", "LOC": "Place"})
+    assert spec.labels == ("O", "B-Name", "I-Name", "I-Place")
+    assert [one.tags for one in data.train] == [("I-Name", "B-Name"), ("I-Place", "O")]
+    with pytest.raises(InputError, match=f"map names in line 3 of '{path}', one of '1'; found '0'"):
+        named_tasks.read_task("classification", path, path, map_labels={"1": "Claim"})
+
+
+@pytest.mark.parametrize("name", ["regression", "sts-b", "squad", "swag"])
+def test_a_task_without_labels_refuses_a_map(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"found {name}, which has no labels; omit --map"):
+        named_tasks.read_examples(name, tmp_path / "absent.tsv", map_labels={"1": "x"})
+
+
+@pytest.mark.parametrize("name", ["cola", "snli"])
+def test_the_labels_of_official_files_are_not_mapped(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"found {name}, whose labels are those of its official files; use --task cl"):
+        named_tasks.read_examples(name, tmp_path / "absent.tsv", map_labels={"1": "x"})
+
+
+def test_a_language_is_for_xnli_alone(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="the task xnli with a language; found snli; omit --language"):
+        named_tasks.read_examples("snli", tmp_path / "absent.tsv", ColumnSettings(language="de"))
+
+
+def test_a_label_with_a_single_training_example_warns(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, dev = tmp_path / "a.csv", tmp_path / "dev.csv"
+    path.write_text("text,label\n" + "a,x\nb,y\n" * 5 + "c,z\n", encoding="utf-8")
+    dev.write_text("text,label\nd,x\ne,y\n", encoding="utf-8")
+    warning = "warning: labels with a single training example, which {}: 'z' (line 12 of '" + str(path) + "')\n"
+    named_tasks.read_task("classification", path, None)
+    assert capsys.readouterr().err.startswith(warning.format("cannot be in both the training and the dev examples"))
+    named_tasks.read_task("classification", path, dev)
+    assert capsys.readouterr().err == warning.format("can hardly be learned")
+
+
+@pytest.mark.parametrize("name", ["snli", "xnli"])
+def test_pairs_without_a_gold_label_are_counted(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "nli.tsv"
+    rows = ["-\ta\tb", "neutral\tc\td", "-\te\tf"]
+    path.write_text("\n".join(["gold_label\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
+    examples = named_tasks.read_examples(name, path).examples
+    assert [one.label for one in examples] == ["neutral"]
+    assert capsys.readouterr().err.startswith(f"warning: {path}: 2 rows skipped\n")
+    spec = named_tasks.spec_for(name, examples)
+    assert (spec.labels, spec.metrics, spec.pair) == (("contradiction", "entailment", "neutral"), ("accuracy",), True)

@@ -156,6 +156,7 @@ def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_
     else:
         needs_entity = are("B" if scheme == "IOB1" else "I")[None, :]
         found = ~needs_entity | (are("BI")[:, None] & is_same)
+    found = np.asarray(found, dtype=np.bool_)
     found.flags.writeable = False  # the cache returns the same array to all
     return found
 
