@@ -3,8 +3,9 @@
 A command line is a line of a fenced `console` block that starts with "$ " (a trailing backslash continues it on the
 next line). A Python example is a whole `python` block, which is a program of its own. The commands of a page run in
 order in one folder, which initially contains `my-text/`, a few small text files, and small files of labelled
-examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-questions.json`, and scores as printed by
-`evaluate --json`, `my-cola.json` and `my-mrpc.json`. HTML comments change this; the first two go right before a block:
+examples: `my-mails.csv`, `my-pairs.tsv`, `my-tags.conll`, `my-spans.jsonl`, `my-questions.json`, and scores as printed
+by `evaluate --json`, `my-cola.json` and `my-mrpc.json`. HTML comments change this; the first two go right before a
+block:
 
     <!-- not run: needs the network -->           the block is skipped, and the reason is printed
     <!-- run with: --minutes 60 => --steps 8 -->  the left side is replaced by the right side before running
@@ -110,7 +111,7 @@ def write_texts(folder: Path) -> None:
 
 def write_examples(folder: Path) -> None:
     """Writes files of labelled examples, one for each format shown in the docs."""
-    mails, pairs, tags, questions = ["text,label"], ["text\ttext2\tlabel"], [], []
+    mails, pairs, tags, spans, questions = ["text,label"], ["text\ttext2\tlabel"], [], [], []
     for number in range(60):
         subject, verb = SUBJECTS[number % len(SUBJECTS)], VERBS[number % len(VERBS)]
         thing, end = OBJECTS[number % len(OBJECTS)], ENDS[number % len(ENDS)]
@@ -121,12 +122,14 @@ def write_examples(folder: Path) -> None:
         tagged = [(word, ("B-PER", "I-PER")[min(place, 1)]) for place, word in enumerate(subject.split())]
         tagged += [(word, "O") for word in f"{verb} {thing} {end}".split()]
         tags.append("\n".join(f"{word} {tag}" for word, tag in tagged))
+        spans.append({"text": sentence, "spans": [{"start": 0, "end": len(subject), "label": "PER"}]})
         answer = {"text": thing, "answer_start": sentence.index(thing)}
         question = {"id": str(number), "question": f"What was {verb}?", "answers": [answer]}
         questions.append({"context": sentence, "qas": [question]})
     (folder / "my-mails.csv").write_text("\n".join(mails) + "\n", encoding="utf-8")
     (folder / "my-pairs.tsv").write_text("\n".join(pairs) + "\n", encoding="utf-8")
     (folder / "my-tags.conll").write_text("\n\n".join(tags) + "\n", encoding="utf-8")
+    (folder / "my-spans.jsonl").write_text("".join(json.dumps(record) + "\n" for record in spans), encoding="utf-8")
     content = {"version": "1.1", "data": [{"title": "village", "paragraphs": questions}]}
     (folder / "my-questions.json").write_text(json.dumps(content), encoding="utf-8")
     for task, scores in (("cola", {"matthews": 0.3}), ("mrpc", {"f1": 0.8, "accuracy": 0.7})):

@@ -270,8 +270,69 @@ def test_prediction_shows_progress(run, tuned: Path, monkeypatch: pytest.MonkeyP
 
 def test_help_of_finetune_names_every_task_and_no_precision_that_is_refused(run) -> None:
     told = " ".join(run("finetune", "--help").out.split())
-    for name in (*named_tasks.QUESTIONS, *named_tasks.CHOICES, *named_tasks.TAGS, *named_tasks.PRESETS):
+    for name in (
+        *named_tasks.NLI,
+        *named_tasks.QUESTIONS,
+        *named_tasks.CHOICES,
+        *named_tasks.TAGS,
+        *named_tasks.PRESETS,
+    ):
         assert re.search(rf"\b{name}\b", told), name
     for command in ("finetune", "pretrain"):
         assert "fp16" not in run(command, "--help").out
     assert "fp16 (GPU only)" in " ".join(run("predict", "--help").out.split())
+
+
+def test_a_tagger_learns_marked_spans_with_renamed_types(run, model: Path, tmp_path: Path) -> None:
+    """From the export of an annotation tool to the entities of a text; no answer violates the scheme."""
+    spans, dev = tmp_path / "spans.jsonl", tmp_path / "tasks.json"
+    record = {"text": "the man went to ab cd .", "spans": [[16, 21, "LOC"], [4, 7, "PER"]]}
+    spans.write_text(f"{json.dumps(record)}\n" * 8, encoding="utf-8")
+    results = [
+        {"type": "labels", "value": {"start": start, "end": end, "labels": [label]}}
+        for start, end, label in record["spans"]
+    ]
+    tasks = [{"data": {"text": record["text"]}, "annotations": [{"result": results}]}]
+    dev.write_text(json.dumps(tasks), encoding="utf-8")
+    names = ("--map", "LOC=Place", "--map", "PER=Human being")
+    result = run(
+        "finetune", "--model", model, "--task", "ner", "--train", spans, "--dev", dev, "--out", tmp_path / "run",
+        "--seeds", 1, "--epochs", 30, "--learning-rate", 0.01, "--batch-size", 4, "--dropout", 0, *names,
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    metadata = json.loads((tmp_path / "run" / "model" / "bertsmith.json").read_text())
+    assert metadata["labels"] == ["O", "B-Human being", "B-Place", "I-Place"]
+    assert metadata["spec"]["settings"]["constrained_tags"] is True
+    scored = run("evaluate", "--model", tmp_path / "run" / "model", "--data", dev, "--json", *names)
+    assert json.loads(scored.out)["scores"]["f1"] == 1.0
+    answer = run("predict", "--model", tmp_path / "run" / "model", "--json", stdin=record["text"].encode())
+    assert [(one["type"], one["characters"]) for one in json.loads(answer.out)["entities"]] == [
+        ("Human being", [4, 7]),
+        ("Place", [16, 21]),
+    ]
+    unmapped = run("evaluate", "--model", tmp_path / "run" / "model", "--data", dev)
+    assert unmapped.code == 1
+    assert "expected a known tag" in unmapped.err
+    partly = run("evaluate", "--model", tmp_path / "run" / "model", "--data", dev, *names[:2])
+    assert partly.code == 1
+    assert f"that the map names in record 1 of '{dev}', one of 'LOC'; found 'PER'" in partly.err
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["1"], "expected --map with LABEL=NAME; found '1'; write --map 1=Claim"),
+        (["=Claim"], "found '=Claim'"),
+        (["1="], "found '1='"),
+        (["1=a", "1=b"], "expected one name for each label of --map; found '1' twice"),
+    ],
+)
+def test_a_wrong_map_is_one_line(run, model: Path, mails: Path, tmp_path: Path, pairs: list[str], message: str) -> None:
+    options = [part for pair in pairs for part in ("--map", pair)]
+    result = run(
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--out", tmp_path / "run", *options
+    )
+    assert result.code == 1
+    assert message in result.err
+    assert result.err.count("\n") == 1
+    assert not (tmp_path / "run").exists()
