@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bertsmith.metrics.entities import SCHEMES, following_tags, scheme_errors
-from bertsmith.tasks import tag_sequences
 from bertsmith.tasks.tag_sequences import best_sequences
 
 TAGS = {
@@ -53,12 +52,7 @@ def searched(scores: np.ndarray, labels: tuple[str, ...], scheme: str) -> list[i
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("group", [1, 2**22])
-def test_the_best_sequence_is_that_of_an_exhaustive_search(
-    scheme: str, group: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In groups of one sentence, and with all sentences in one group."""
-    monkeypatch.setattr(tag_sequences, "_GROUP_VALUES", group)
+def test_the_best_sequence_is_that_of_an_exhaustive_search(scheme: str) -> None:
     labels = TAGS[scheme]
     draw = np.random.default_rng(7)
     lengths = [3, 0, 1, 5, 2, 4, 0, 3, 1, 5, 4, 2] * 3

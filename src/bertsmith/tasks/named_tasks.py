@@ -305,8 +305,8 @@ def read_task(
         digests["dev"] = digest_file(dev)
         if digests["dev"] == digests["train"]:
             warn("the dev examples are the training examples; their scores say nothing about other texts")
-        held = read_examples(name, dev, columns, scheme=spec.scheme, map_labels=map_labels).examples
-        data = TaskData(train=examples, dev=held, digests=digests)
+        others = read_examples(name, dev, columns, scheme=spec.scheme, map_labels=map_labels).examples
+        data = TaskData(train=examples, dev=others, digests=digests)
     if spec.kind == "classification":
         warn_of_single(examples, held_out=data.held_out)
     if spec.kind in ("classification", "tagging"):

@@ -1,9 +1,10 @@
 """The best sequence of tags that a scheme allows: an I-PER after an O, say, is never an answer.
 
-Letters: W words of all sentences, E sentences, G sentences of a group, L words of the longest of them, K tags.
+Letters: W words of all sentences, E sentences, G sentences that are searched, K tags, C sets of tags.
 
 The best sequence has the largest sum of the words' scores. Where the best tags of the words form an allowed sequence,
-they are it, so only the other sentences are searched, by dynamic programming over their words.
+they are it, so only the other sentences are searched, by dynamic programming over their words. Most tags may follow the
+same tags, so the best predecessor is found once for each set of tags that may precede some tag.
 
 Source: Viterbi (1967), "Error bounds for convolutional codes", with transitions that are either free or forbidden.
 """
@@ -15,8 +16,6 @@ from bertsmith.encoding.units import Ints
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-_GROUP_VALUES = 2**22  # pairs of tags that are compared at once, over the sentences of a group
 
 
 def best_sequences(scores: Floats, borders: Ints, follows: Bools) -> tuple[Ints, Ints]:
@@ -31,17 +30,17 @@ def best_sequences(scores: Floats, borders: Ints, follows: Bools) -> tuple[Ints,
     """
     tags = np.asarray(scores.argmax(axis=-1), dtype=np.int64)
     broken = _broken(tags, borders, follows)
+    if not len(broken):
+        return tags, broken
     lengths = np.diff(borders)[broken]
     order = np.argsort(-lengths, kind="stable")
-    size = max(1, _GROUP_VALUES // scores.shape[1] ** 2)
-    without: list[int] = []
-    for first in range(0, len(order), size):
-        group = order[first : first + size]
-        begins = borders[broken[group]]
-        places, found, exists = _search(scores, begins, lengths[group], follows)
-        tags[places[np.repeat(exists, lengths[group])]] = found[np.repeat(exists, lengths[group])]
-        without += broken[group][~exists].tolist()
-    return tags, np.array(sorted(without), dtype=np.int64)
+    broken, lengths = broken[order], lengths[order]
+    found, exists = _search(scores, borders[broken], lengths, follows)
+    begins = np.cumsum(lengths) - lengths
+    places = np.repeat(borders[broken] - begins, lengths) + np.arange(len(found))
+    is_found = np.repeat(exists, lengths)
+    tags[places[is_found]] = found[is_found]
+    return tags, np.sort(broken[~exists])
 
 
 def _broken(tags: Ints, borders: Ints, follows: Bools) -> Ints:
@@ -57,33 +56,41 @@ def _broken(tags: Ints, borders: Ints, follows: Bools) -> Ints:
     return np.unique(sentences[is_bad])
 
 
-def _search(scores: Floats, begins: Ints, lengths: Ints, follows: Bools) -> tuple[Ints, Ints, Bools]:
-    """The words of G sentences, their tags in the best allowed sequence, and whether a sentence has one, bool [G].
+def _search(scores: Floats, begins: Ints, lengths: Ints, follows: Bools) -> tuple[Ints, Bools]:
+    """The tags of G sentences in their best allowed sequences, one after another, and whether there is one, bool [G].
 
-    Words are in the order of the sentences. The tags of a sentence without a sequence mean nothing.
+    The tags of a sentence without an allowed sequence mean nothing.
 
     Args:
         begins: [G], the first word of each sentence.
         lengths: [G], descending; at least 1.
     """
     end = len(follows) - 1
-    cost = np.where(follows, 0.0, -np.inf)
-    totals = scores[begins] + cost[end, :end]  # [G, K], of the best sequence up to a word that ends in a tag
-    origins: list[Ints] = []  # [sentences that reach the word, K], the tag before
+    columns, set_of_tag = np.unique(follows[:end, :end], axis=1, return_inverse=True)  # [K, C]
+    set_of_tag = set_of_tag.reshape(-1)
+    sets = [np.flatnonzero(column) for column in columns.T]
+    totals = np.where(follows[end, :end], scores[begins], -np.inf)  # [G, K], of the best sequence that ends in the tag
+    origins: list[Ints] = []  # [sentences that reach the word, C], the best tag before
     for word in range(1, int(lengths[0])):
         count = int(np.searchsorted(-lengths, -word))  # lengths above `word`
-        pairs = totals[:count, :, None] + cost[:end, :end]  # [count, K, K]
-        origins.append(pairs.argmax(axis=1))
-        totals[:count] = pairs.max(axis=1) + scores[begins[:count] + word]
-    totals += cost[:end, end]
+        origin, best = np.zeros((count, len(sets)), dtype=np.int64), np.full((count, len(sets)), -np.inf)
+        for number, members in enumerate(sets):
+            if len(members):
+                among = totals[:count, members]
+                chosen = among.argmax(axis=1)
+                origin[:, number] = members[chosen]
+                best[:, number] = among[np.arange(count), chosen]
+        origins.append(origin)
+        totals[:count] = best[:, set_of_tag] + scores[begins[:count] + word]
+    totals[:, ~follows[:end, end]] = -np.inf
     tag = totals.argmax(axis=-1)
     exists = np.isfinite(totals.max(axis=-1))
     starts = np.cumsum(lengths) - lengths
     found = np.empty(int(lengths.sum()), dtype=np.int64)
     for word in range(int(lengths[0]) - 1, 0, -1):
-        count = len(origins[word - 1])
+        origin = origins[word - 1]
+        count = len(origin)
         found[starts[:count] + word] = tag[:count]
-        tag[:count] = origins[word - 1][np.arange(count), tag[:count]]
+        tag[:count] = origin[np.arange(count), set_of_tag[tag[:count]]]
     found[starts] = tag
-    places = np.repeat(begins - starts, lengths) + np.arange(len(found))
-    return places, found, exists
+    return found, exists
