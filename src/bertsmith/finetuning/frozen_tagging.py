@@ -311,7 +311,7 @@ def train_tagger(
         epoch=round(units / settings.batch_size),
         keep_best=task.spec.metric if data.dev else None,
     )
-    record = {"task": "feature-based tagging", "spec": task.spec.to_dict(), "run": to_dict(settings)}
+    record = {"task": "feature-based tagging", "spec": task.spec.record(), "run": to_dict(settings)}
     record["train"] = to_dict(training)
     with locked_folder(Path(out), create=not resume):
         run = RunFolder.prepare(Path(out), record, {**data.digests, **encoder.digests}, resume=resume)

@@ -184,7 +184,7 @@ class FinetuningJob:
         """The job's entries in settings.json."""
         return {
             "task": "finetuning",
-            "spec": self.task.spec.to_dict(),
+            "spec": self.task.spec.record(),
             "run": to_dict(self.settings),
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},

@@ -58,6 +58,16 @@ class TaskSpec:
         """Plain values for JSON."""
         return to_dict(self)
 
+    def record(self) -> dict[str, Any]:
+        """Plain values by which an interrupted run is recognized.
+
+        Without `constrained_tags` where sequences are free, as they were in runs that do not record it.
+        """
+        values = self.to_dict()
+        if not (self.scheme and self.settings.constrained_tags):
+            del values["settings"]["constrained_tags"]
+        return values
+
     @staticmethod
     def from_dict(values: Mapping[str, Any], where: str) -> "TaskSpec":
         """The spec stored in a model's metadata.
