@@ -16,6 +16,7 @@ import numpy.typing as npt
 from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
+from bertsmith.corpus.removal import removal_lines
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.progress import Progress, counted
 
@@ -42,6 +43,7 @@ class DoctorReport:
         unigram_entropy: nats; the loss of a model that only knows token frequencies.
         model_vocabulary: the vocabulary size of the model to be trained, if given.
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
+        removed: the manifest's record of what was removed; empty if nothing was to be removed.
         read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
         form: the setting `form` with which the files were read.
@@ -66,6 +68,7 @@ class DoctorReport:
     model_vocabulary: int | None
     overlaps: tuple[Overlap, ...]
     held_out: dict[str, Any]
+    removed: dict[str, Any]
     read: dict[str, Any]
     casing: str
     form: str
@@ -81,6 +84,7 @@ class DoctorReport:
             f"{counted(self.documents, 'document')}, {counted(self.sentences, 'sentence')},"
             f" {counted(self.tokens, 'token')} ({counted(self.words, 'word')} read)",
             self._held_out_line(),
+            *removal_lines(self.removed),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
@@ -131,9 +135,15 @@ class DoctorReport:
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
             self.repeated_sentences > 0.1 * self.sentences,
-            "many sentences are repeated; a model memorizes them and learns little else. Remove menus, headers, copies",
+            "many sentences are repeated; a model memorizes them and learns little else."
+            " --remove-boilerplate of `bertsmith corpus` removes menus and headers, --remove-duplicates near removes"
+            " copies of documents",
         )
-        yield self.repeated_documents > 0, "some documents occur more than once; remove the copies"
+        yield (
+            self.repeated_documents > 0,
+            "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
+            " removes those that are nearly equal",
+        )
         yield (
             self.one_sentence_documents > 0.5 * self.documents,
             "most documents are a single sentence, so there is no next sentence to predict. "
@@ -265,6 +275,7 @@ def check_corpus(
         model_vocabulary=model_vocabulary,
         overlaps=tuple(one.result() for one in sets),
         held_out=dict(corpus.manifest.get("held_out", {})),
+        removed=dict(corpus.manifest.get("removed", {})),
         read=corpus.manifest["read"],
         form=str(corpus.manifest["settings"].get("form", "auto")),
         casing=corpus.tokenizer.casing_problem or "",
