@@ -70,6 +70,17 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
     head: HeadOption = None,
+    continue_on: Annotated[
+        Path | None,
+        typer.Option(
+            "--continue-on",
+            metavar="TEXT",
+            help="first continue the pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or "
+            "the training file itself",
+        ),
+    ] = None,
+    continue_minutes: Annotated[float | None, typer.Option(help="with --continue-on: for how many minutes [2]")] = None,
+    continue_steps: Annotated[int | None, typer.Option(help="with --continue-on: steps instead of minutes")] = None,
     **values: Any,
 ) -> None:
     """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
@@ -94,6 +105,9 @@ def finetune(
         trials=trials,
         resume=resume,
         head=own_head(head),
+        continue_on=continue_on,
+        continue_minutes=continue_minutes,
+        continue_steps=continue_steps,
         **given(values),
     )
     if result.trials:

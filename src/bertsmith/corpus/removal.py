@@ -165,7 +165,7 @@ class Removal:
         for batch in corpus.batches:
             counts = np.diff(batch.sentence_offsets)
             for number, (tokens, lengths) in enumerate(found.documents_without(batch)):
-                changed += len(lengths) < counts[number]
+                changed += bool(len(lengths) < counts[number])
                 if len(lengths):
                     after.add(str(batch.sources[number]), tokens, lengths, before.draws[row], before.numbers[row])
                 else:

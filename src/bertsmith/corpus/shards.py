@@ -44,7 +44,7 @@ _SHAPE = {
         "file": str,
         "duplicates?": {"documents": int, "copies": int, "sentences": int, "tokens": int},
         "boilerplate?": {
-            **{name: int for name in ("least_documents", "different_sentences", "sentences", "tokens")},
+            **dict.fromkeys(("least_documents", "different_sentences", "sentences", "tokens"), int),
             "removed_documents": int,
             "most_frequent": [{"text": str, "documents": int}],
         },
