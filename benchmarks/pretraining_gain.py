@@ -5,10 +5,10 @@
 All arms have the same shape, vocabulary, recipe and examples; only the initial parameters differ. `--intermediate
 TASK=TRAIN,DEV` adds the pre-trained model after fine-tuning on another task with all its labels (at most --most): its
 encoder starts the task, with a new head. `--arm` adds models that exist, such as RUN/continued/run/model of
-`bertsmith finetune --continue-on`, whose pre-training continued on text of the task. With few labels there are more epochs (at most 20), so that there are enough steps. All arms get the
-same number, and the bias-corrected optimizer that short runs need (Mosbach et al., 2021). 0 means all labels (up to
---most). The result is a table and a curve with standard deviations over seeds. Tasks may be run one by one; the result
-file keeps the others.
+`bertsmith finetune --continue-on`, whose pre-training continued on text of the task. With few labels there are more
+epochs (at most 20), so that there are enough steps. All arms get the same number, and the bias-corrected optimizer
+that short runs need (Mosbach et al., 2021). 0 means all labels (up to --most). The result is a table and a curve with
+standard deviations over seeds. Tasks may be run one by one; the result file keeps the others.
 """
 
 import argparse
