@@ -16,7 +16,6 @@ import numpy.typing as npt
 from bertsmith.corpus.forms import BY_BLANK_LINES, BY_FILES
 from bertsmith.corpus.hashing import HashCounts, Hashes, HashSet, run_hashes
 from bertsmith.corpus.overlap import EvaluationSet, Overlap, document_grams, evaluation_texts
-from bertsmith.corpus.removal import removal_lines
 from bertsmith.corpus.shards import Corpus, DocumentBatch
 from bertsmith.progress import Progress, counted
 
@@ -84,7 +83,7 @@ class DoctorReport:
             f"{counted(self.documents, 'document')}, {counted(self.sentences, 'sentence')},"
             f" {counted(self.tokens, 'token')} ({counted(self.words, 'word')} read)",
             self._held_out_line(),
-            *removal_lines(self.removed),
+            *_removal_lines(self.removed),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
@@ -316,6 +315,28 @@ def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> d
             text = corpus.tokenizer.decode(ids, skip_special=False)
             texts[int(hashes[place])] = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
     return texts
+
+
+def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
+    """What was removed from a corpus, from its manifest, as lines of its report."""
+    if gone := record.get("duplicates"):
+        how = "copies or near-duplicates" if "similarity" in gone else "copies"
+        exact = f" ({gone['copies']:,} exact)" if "similarity" in gone and gone["documents"] else ""
+        yield (
+            f"removed as {how} of earlier documents: {counted(gone['documents'], 'document')}{exact},"
+            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}"
+        )
+    if gone := record.get("boilerplate"):
+        yield (
+            f"removed as boilerplate, in {gone['least_documents']:,} or more documents:"
+            f" {counted(gone['sentences'], 'sentence')} ({gone['different_sentences']:,} different),"
+            f" {counted(gone['tokens'], 'token')}; {counted(gone['removed_documents'], 'document')} of nothing else"
+        )
+        for one in gone["most_frequent"]:
+            text = one["text"]
+            yield f"    in {counted(one['documents'], 'document')}: {text if len(text) <= _SHOWN_CHARACTERS else f'{text[:_SHOWN_CHARACTERS]}...'}"
+    if record:
+        yield f"each removal is in {record['file']}"
 
 
 def _share(part: int, whole: int) -> str:

@@ -26,7 +26,6 @@ from bertsmith.corpus.readers import ReadingSettings
 from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
 from bertsmith.errors import InputError
 from bertsmith.files import digest_file
-from bertsmith.progress import counted
 from bertsmith.settings import help_field, require
 from bertsmith.text.tokenizer import Tokenizer
 
@@ -180,7 +179,7 @@ class Removal:
                         tokens=int(batch.token_offsets[number + 1] - batch.token_offsets[number]),
                     )
                 row += 1
-        shown = []
+        shown: list[dict[str, Any]] = []
         tokens_gone = 0
         for place in np.argsort(-found.documents, kind="stable").tolist():
             ids = found.texts[place]
@@ -247,28 +246,6 @@ class Removal:
                 "rows": duplicates.ROWS,
             }
         return record
-
-
-def removal_lines(record: dict[str, Any]) -> Iterator[str]:
-    """What was removed from a corpus, from its manifest, as lines of its report."""
-    if gone := record.get("duplicates"):
-        how = "copies or near-duplicates" if "similarity" in gone else "copies"
-        exact = f" ({gone['copies']:,} exact)" if "similarity" in gone and gone["documents"] else ""
-        yield (
-            f"removed as {how} of earlier documents: {counted(gone['documents'], 'document')}{exact},"
-            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}"
-        )
-    if gone := record.get("boilerplate"):
-        yield (
-            f"removed as boilerplate, in {gone['least_documents']:,} or more documents:"
-            f" {counted(gone['sentences'], 'sentence')} ({gone['different_sentences']:,} different),"
-            f" {counted(gone['tokens'], 'token')}; {counted(gone['removed_documents'], 'document')} of nothing else"
-        )
-        for one in gone["most_frequent"]:
-            text = one["text"]
-            yield f"    in {counted(one['documents'], 'document')}: {text if len(text) <= 60 else f'{text[:60]}...'}"
-    if record:
-        yield f"each removal is in {record['file']}"
 
 
 def _documents(
