@@ -334,7 +334,8 @@ def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
         )
         for one in gone["most_frequent"]:
             text = one["text"]
-            yield f"    in {counted(one['documents'], 'document')}: {text if len(text) <= _SHOWN_CHARACTERS else f'{text[:_SHOWN_CHARACTERS]}...'}"
+            text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+            yield f"    in {counted(one['documents'], 'document')}: {text}"
     if record:
         yield f"each removal is in {record['file']}"
 
