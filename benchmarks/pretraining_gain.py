@@ -4,11 +4,11 @@
 
 All arms have the same shape, vocabulary, recipe and examples; only the initial parameters differ. `--intermediate
 TASK=TRAIN,DEV` adds the pre-trained model after fine-tuning on another task with all its labels (at most --most): its
-encoder starts the task, with a new head. `--arm` adds models that exist, such as one with continued pre-training on
-text of the task. With few labels there are more epochs (at most 20), so that there are enough steps. All arms get the
-same number, and the bias-corrected optimizer that short runs need (Mosbach et al., 2021). 0 means all labels (up to
---most). The result is a table and a curve with standard deviations over seeds. Tasks may be run one by one; the result
-file keeps the others.
+encoder starts the task, with a new head. `--arm` adds models that exist, such as RUN/continued/run/model of
+`bertsmith finetune --continue-on`, whose pre-training continued on text of the task. With few labels there are more
+epochs (at most 20), so that there are enough steps. All arms get the same number, and the bias-corrected optimizer
+that short runs need (Mosbach et al., 2021). 0 means all labels (up to --most). The result is a table and a curve with
+standard deviations over seeds. Tasks may be run one by one; the result file keeps the others.
 """
 
 import argparse
@@ -46,7 +46,9 @@ def main() -> None:
     described = machine()
     name = options.out or f"pretraining_gain_{machine_label(described)}_torch-{torch.__version__.split('+')[0]}"
     command = {key: _without_folders(str(value)) for key, value in vars(options).items()}
-    arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm), "from scratch": ""}
+    arms = {"pre-trained": options.model, **dict(arm.split("=", 1) for arm in options.arm)}
+    if not options.no_scratch:
+        arms["from scratch"] = ""
     with tempfile.TemporaryDirectory() as folder:
         for number, given in enumerate(options.intermediate):
             task, form, files = _parts(given)
@@ -165,6 +167,7 @@ def _draw(rows: list[dict[str, Any]], arms: list[str], title: str, path: Path) -
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--model", required=True, help="a model that was pre-trained here")
+    parser.add_argument("--no-scratch", action="store_true", help="leave out the network trained from scratch")
     parser.add_argument("--arm", action="append", default=[], help="NAME=MODEL; may be repeated")
     parser.add_argument("--intermediate", action="append", default=[], help="as --task; may be repeated")
     parser.add_argument(

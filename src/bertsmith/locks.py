@@ -29,9 +29,13 @@ _HOLDER = re.compile(rb"([0-9]+) (\S*)\n")  # what a lock contains: process and 
 _OPEN = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
-def is_unused(folder: Path) -> bool:
-    """True if a folder contains nothing but locks and the partial files of interrupted writes."""
-    return all(_TRACE.fullmatch(entry.name) for entry in folder.iterdir())
+def is_unused(folder: Path, besides: str = "") -> bool:
+    """True if a folder contains nothing but locks and the partial files of interrupted writes.
+
+    Args:
+        besides: the name of one more entry that may be in it.
+    """
+    return all(entry.name == besides or _TRACE.fullmatch(entry.name) for entry in folder.iterdir())
 
 
 def require_no_file(path: Path) -> None:
@@ -44,13 +48,16 @@ def require_no_file(path: Path) -> None:
         raise RunError(expected="a folder for the run", found=f"the file '{path}'", fix="name another folder")
 
 
-def require_unused(folder: Path, fix: str) -> None:
+def require_unused(folder: Path, fix: str, besides: str = "") -> None:
     """Refuses a folder with files in it, for a command that writes a new one.
+
+    Args:
+        besides: as in `is_unused`.
 
     Raises:
         RunError: there is one; `fix` says what to do.
     """
-    if folder.is_dir() and not is_unused(folder):
+    if folder.is_dir() and not is_unused(folder, besides):
         raise RunError(expected=f"a new folder '{folder}'", found="one that is not empty", fix=fix)
 
 

@@ -38,6 +38,26 @@ def test_text_becomes_a_corpus_with_a_report_of_the_checks(run, tmp_path: Path, 
     assert run(*arguments, "--replace").code == 0
 
 
+def test_duplicates_and_boilerplate_are_removed_on_request(run, tmp_path: Path, vocabulary: Path) -> None:
+    text = tmp_path / "text.txt"
+    line = "the man went to store . he bought a mask ."
+    documents = [f"{line}\nthe a b c {number} .\n" for number in range(12)]
+    text.write_text("\n".join([*documents, documents[0]]), encoding="utf-8")
+    command = ("corpus", text, "--vocab", vocabulary, "--workers", 1, "--held-out", 0, "--form", "lines")
+    plain = run(*command, "--out", tmp_path / "plain")
+    assert "remove the copies with --remove-duplicates exact" in plain.out
+    clean = run(*command, "--out", tmp_path / "clean", "--remove-duplicates", "exact", "--remove-boilerplate")
+    assert clean.code == 0, clean.err
+    assert "removed as copies of earlier documents: " in clean.out
+    assert f"    in 13 documents: {line}" in clean.out
+    assert Corpus.open(tmp_path / "clean").num_sentences < 13
+    wrong = run(*command, "--out", tmp_path / "wrong", "--remove-duplicates", "some")
+    assert (wrong.code, wrong.out, wrong.err.count("\n")) == (1, "", 1)
+    empty = run(*command, "--out", tmp_path / "empty", "--remove-boilerplate", "--boilerplate-documents", 2, "--form",
+                "paragraphs")  # fmt: skip
+    assert empty.code == 0, "one document repeats nothing"
+
+
 def test_overlap_with_an_evaluation_file_is_named(run, tmp_path: Path, texts: Path, vocabulary: Path) -> None:
     run("corpus", texts, "--vocab", vocabulary, "--out", tmp_path / "corpus", "--workers", 1)
     result = run("check", tmp_path / "corpus", "--evaluation", texts / "one.txt")

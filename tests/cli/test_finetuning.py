@@ -48,6 +48,21 @@ def test_a_spam_filter_is_trained_evaluated_and_used(run, tuned: Path, mails: Pa
     assert json.loads(objects.out)["label"] == "Spam"
 
 
+def test_pre_training_continues_on_text_first(run, model: Path, mails: Path, tmp_path: Path) -> None:
+    command = (
+        "finetune", "--model", model, "--task", "classification", "--train", mails, "--out", tmp_path / "run",
+        "--seeds", 1, "--epochs", 1, "--max-length", 16,
+    )  # fmt: skip
+    alone = run(*command, "--continue-minutes", 1)
+    assert (alone.code, alone.out, alone.err.count("\n")) == (1, "", 1)
+    text = tmp_path / "text.txt"
+    text.write_text(f"{SPAM} . {HAM} .\n\n{HAM} . {SPAM} .\n" * 4, encoding="utf-8")
+    result = run(*command, "--continue-on", text, "--continue-steps", 2)
+    assert result.code == 0, result.err
+    assert json.loads((tmp_path / "run" / "report.json").read_text())["pretraining"]["steps"] == 2
+    assert (tmp_path / "run" / "continued" / "run" / "report.html").is_file()
+
+
 def test_the_precision_that_is_used_is_reported(run, tuned: Path, mails: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a CPU with neither bf16 nor int8, and on one with bf16."""
     monkeypatch.setattr("bertsmith.progress._silent", 0)

@@ -54,7 +54,8 @@ def test_repeated_lines_and_documents_are_found(tmp_path: Path) -> None:
     assert (report.repeated_sentences, report.repeats) == (8 + 2, (("it rained .", 9), ("a new story .", 3)))
     assert (report.documents, report.repeated_documents) == (6, 2)
     assert any("repeated" in line for line in report.advice())
-    assert "some documents occur more than once; remove the copies" in report.advice()
+    assert any("occur more than once; remove the copies with --remove-duplicates" in line for line in report.advice())
+    assert any("--remove-boilerplate" in line for line in report.advice())
     assert "    9 times: it rained ." in report.lines()
 
 

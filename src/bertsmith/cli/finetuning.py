@@ -73,6 +73,17 @@ def finetune(
     resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
     head: HeadOption = None,
     map_labels: MapOption = None,
+    continue_on: Annotated[
+        Path | None,
+        typer.Option(
+            "--continue-on",
+            metavar="TEXT",
+            help="first continue the pre-training on unlabelled text of the task: .txt, .jsonl, .parquet, a folder, or "
+            "the training file itself",
+        ),
+    ] = None,
+    continue_minutes: Annotated[float | None, typer.Option(help="with --continue-on: for how many minutes [2]")] = None,
+    continue_steps: Annotated[int | None, typer.Option(help="with --continue-on: steps instead of minutes")] = None,
     **values: Any,
 ) -> None:
     """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
@@ -99,6 +110,9 @@ def finetune(
         resume=resume,
         head=own_head(head),
         map_labels=label_map(map_labels),
+        continue_on=continue_on,
+        continue_minutes=continue_minutes,
+        continue_steps=continue_steps,
         **given(values),
     )
     if result.trials:

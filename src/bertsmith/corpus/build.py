@@ -21,11 +21,11 @@ from bertsmith.corpus.readers import (
     MOST_SENTENCES,
     Document,
     FileRead,
-    ReadingSettings,
     ReadReport,
     document_blocks,
     read_blocks,
 )
+from bertsmith.corpus.removal import Removal, RemovalSettings
 from bertsmith.corpus.shards import (
     FORMAT,
     FORMAT_VERSION,
@@ -51,7 +51,7 @@ CORPUS_FOLDER = FolderKind("a corpus", ((MANIFEST,),))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CorpusSettings(ReadingSettings):
+class CorpusSettings(RemovalSettings):
     """How a corpus is built from text."""
 
     held_out: float = help_field(0.01, "fraction of the documents held out for evaluation; at least one document")
@@ -123,11 +123,11 @@ def build_corpus(
             open(folder / INPUTS, "w", encoding="utf-8") as inputs,
             Progress("building the corpus", total, unit) as progress,
         ):
-            build = _Build(folder, tokenizer.vocabulary, settings, inputs)
+            build = _Build(folder, tokenizer, settings, inputs)
             for item in encode_blocks(items, tokenizer, workers=workers):
                 build.take(item)
                 progress.advance(item.read_bytes if isinstance(item, EncodedBlock) else 0)
-            return build.finish(tokenizer)
+            return build.finish()
 
 
 def _size(document: Any) -> int:
@@ -150,13 +150,15 @@ def _documents(documents: Iterable[Any]) -> Iterator[Any]:
 class _Build:
     """A corpus folder under construction: joins parts into documents, splits off the held-out ones, keeps counts."""
 
-    def __init__(self, folder: Path, vocabulary: Vocabulary, settings: CorpusSettings, inputs: IO[str]) -> None:
-        self.folder, self.vocabulary, self.settings, self.inputs = folder, vocabulary, settings, inputs
+    def __init__(self, folder: Path, tokenizer: Tokenizer, settings: CorpusSettings, inputs: IO[str]) -> None:
+        self.folder, self.tokenizer, self.settings, self.inputs = folder, tokenizer, settings, inputs
+        self.vocabulary: Vocabulary = tokenizer.vocabulary
         self.report = ReadReport()
         self.words = self.sentences_without_tokens = self.documents_without_tokens = 0
         size = settings.shard_bytes
-        self.main = ShardWriter(folder, len(vocabulary), shard_bytes=size)
-        self.kept = ShardWriter(folder / HELD_OUT, len(vocabulary), shard_bytes=size)
+        self.main = ShardWriter(folder, len(self.vocabulary), shard_bytes=size)
+        self.kept = ShardWriter(folder / HELD_OUT, len(self.vocabulary), shard_bytes=size)
+        self._removal = Removal(folder, tokenizer, settings) if settings.removes else None
         self._open: list[Any] = []
         self._open_sentences = self._key = 0
         # The lowest draw so far, whose document would be held out first, and where that document was written.
@@ -179,11 +181,18 @@ class _Build:
         for part in item.parts:
             self._add(part)
 
-    def finish(self, tokenizer: Tokenizer) -> dict[str, Any]:
-        """Closes the shards, balances the split, writes the manifests and returns the main one."""
+    def finish(self) -> dict[str, Any]:
+        """Removes what is to be removed, closes the shards, balances the split, writes the manifests.
+
+        Returns:
+            The main manifest.
+        """
         self._close_document()
+        removed = {} if self._removal is None else self._removal.finish(self._write)
         self.main.close()
         self.kept.close()
+        if removed and self._removal is not None:
+            self._removal.waiting.remove()
         if not self.main.shards and not self.kept.shards:
             raise InputError(
                 expected="text with at least one sentence",
@@ -196,10 +205,11 @@ class _Build:
         held_out: dict[str, Any] = {"share": self.settings.held_out, "how": how, **self.kept.totals()}
         if self.kept.shards:
             self.vocabulary.save(self.folder / HELD_OUT / VOCABULARY)
-            write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, tokenizer, {"part": "held out"}))
+            write_json(self.folder / HELD_OUT / MANIFEST, self._manifest(self.kept, {"part": "held out"}))
         else:
             (self.folder / HELD_OUT).rmdir()
-        manifest = self._manifest(self.main, tokenizer, {"part": "training", "held_out": held_out})
+        more = {"part": "training", "held_out": held_out, **({"removed": removed} if removed else {})}
+        manifest = self._manifest(self.main, more)
         write_json(self.folder / MANIFEST, manifest)
         return manifest
 
@@ -214,7 +224,7 @@ class _Build:
             self._close_document()
 
     def _close_document(self) -> None:
-        """Writes the open document to the training or held-out side, depending on its content."""
+        """Writes the open document, or lets it wait until it is known what is removed."""
         parts, key = self._open, self._key
         self._open, self._open_sentences, self._key = [], 0, 0
         lengths: npt.NDArray[Any] = np.concatenate([np.empty(0, np.uint32), *(part.sentence_lengths for part in parts)])
@@ -224,8 +234,16 @@ class _Build:
         tokens = parts[0].tokens if len(parts) == 1 else np.concatenate([part.tokens for part in parts])
         mixed = hashlib.blake2b((key % _WORD).to_bytes(8, "little"), digest_size=8).digest()
         draw = int.from_bytes(mixed, "little")
+        lengths = lengths.astype(np.uint32, copy=False)
+        if self._removal is None:
+            self._write(parts[0].source, tokens, lengths, draw)
+        else:
+            self._removal.waiting.add(parts[0].source, tokens, lengths, draw)
+
+    def _write(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int) -> None:
+        """Writes a document to the training or held-out side, depending on its content."""
         writer = self.kept if draw < self.settings.held_out * _WORD else self.main
-        place = writer.add(parts[0].source, tokens, lengths.astype(np.uint32, copy=False))
+        place = writer.add(source, tokens, lengths)
         if self._lowest is None or draw < self._lowest[0]:
             self._lowest = draw, place
 
@@ -280,7 +298,7 @@ class _Build:
         self.main.shards[place[0] : place[0] + 1] = [shard | {"file": entry["file"]} for shard in again.shards]
         again.folder.rmdir()
 
-    def _manifest(self, writer: ShardWriter, tokenizer: Tokenizer, more: dict[str, Any]) -> dict[str, Any]:
+    def _manifest(self, writer: ShardWriter, more: dict[str, Any]) -> dict[str, Any]:
         return {
             "format": FORMAT,
             "version": FORMAT_VERSION,
@@ -288,7 +306,7 @@ class _Build:
             **writer.totals(),
             "token_type": np.dtype(writer.dtype).name,
             "vocabulary": {"file": VOCABULARY, "pieces": len(self.vocabulary), "digest": self.vocabulary.digest},
-            "tokenizer": to_dict(tokenizer.rules),
+            "tokenizer": to_dict(self.tokenizer.rules),
             "settings": to_dict(self.settings),
             "read": {
                 **dataclasses.asdict(self.report),

@@ -42,6 +42,7 @@ class DoctorReport:
         unigram_entropy: nats; the loss of a model that only knows token frequencies.
         model_vocabulary: the vocabulary size of the model to be trained, if given.
         held_out: the manifest's record of the held-out documents; empty if the corpus is itself a held-out part.
+        removed: the manifest's record of what was removed; empty if nothing was to be removed.
         read: the manifest's record of how the files were read.
         casing: a mismatch between vocabulary and lower-casing, or "".
         form: the setting `form` with which the files were read.
@@ -66,6 +67,7 @@ class DoctorReport:
     model_vocabulary: int | None
     overlaps: tuple[Overlap, ...]
     held_out: dict[str, Any]
+    removed: dict[str, Any]
     read: dict[str, Any]
     casing: str
     form: str
@@ -81,6 +83,7 @@ class DoctorReport:
             f"{counted(self.documents, 'document')}, {counted(self.sentences, 'sentence')},"
             f" {counted(self.tokens, 'token')} ({counted(self.words, 'word')} read)",
             self._held_out_line(),
+            *_removal_lines(self.removed),
             f"repeated: {_share(self.repeated_sentences, self.sentences)} of the sentences,"
             f" {_share(self.repeated_documents, self.documents)} of the documents{sample}",
             *(f"    {counted(count, 'time')}: {text}" for text, count in self.repeats),
@@ -131,9 +134,15 @@ class DoctorReport:
         long, short = self.sentence_lengths[-1], sum(self.sentence_lengths[:2])
         yield (
             self.repeated_sentences > 0.1 * self.sentences,
-            "many sentences are repeated; a model memorizes them and learns little else. Remove menus, headers, copies",
+            "many sentences are repeated; a model memorizes them and learns little else."
+            " --remove-boilerplate of `bertsmith corpus` removes menus and headers, --remove-duplicates near removes"
+            " copies of documents",
         )
-        yield self.repeated_documents > 0, "some documents occur more than once; remove the copies"
+        yield (
+            self.repeated_documents > 0,
+            "some documents occur more than once; remove the copies with --remove-duplicates exact, or near, which also"
+            " removes those that are nearly equal",
+        )
         yield (
             self.one_sentence_documents > 0.5 * self.documents,
             "most documents are a single sentence, so there is no next sentence to predict. "
@@ -265,6 +274,7 @@ def check_corpus(
         model_vocabulary=model_vocabulary,
         overlaps=tuple(one.result() for one in sets),
         held_out=dict(corpus.manifest.get("held_out", {})),
+        removed=dict(corpus.manifest.get("removed", {})),
         read=corpus.manifest["read"],
         form=str(corpus.manifest["settings"].get("form", "auto")),
         casing=corpus.tokenizer.casing_problem or "",
@@ -305,6 +315,29 @@ def _texts_of(batch: DocumentBatch, corpus: Corpus, wanted: dict[int, int]) -> d
             text = corpus.tokenizer.decode(ids, skip_special=False)
             texts[int(hashes[place])] = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
     return texts
+
+
+def _removal_lines(record: dict[str, Any]) -> Iterator[str]:
+    """What was removed from a corpus, from its manifest, as lines of its report."""
+    if gone := record.get("duplicates"):
+        how = "copies or near-duplicates" if "similarity" in gone else "copies"
+        exact = f" ({gone['copies']:,} exact)" if "similarity" in gone and gone["documents"] else ""
+        yield (
+            f"removed as {how} of earlier documents: {counted(gone['documents'], 'document')}{exact},"
+            f" {counted(gone['sentences'], 'sentence')}, {counted(gone['tokens'], 'token')}"
+        )
+    if gone := record.get("boilerplate"):
+        yield (
+            f"removed as boilerplate, in {gone['least_documents']:,} or more documents:"
+            f" {counted(gone['sentences'], 'sentence')} ({gone['different_sentences']:,} different),"
+            f" {counted(gone['tokens'], 'token')}; {counted(gone['removed_documents'], 'document')} of nothing else"
+        )
+        for one in gone["most_frequent"]:
+            text = one["text"]
+            text = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+            yield f"    in {counted(one['documents'], 'document')}: {text}"
+    if record:
+        yield f"each removal is in {record['file']}"
 
 
 def _share(part: int, whole: int) -> str:

@@ -5,6 +5,7 @@
     corpus.json              manifest: digests, counts, settings, versions
     vocab.txt                the vocabulary of the ids
     inputs.jsonl             one line for each file that was read or skipped
+    removed.jsonl            on request, one line for each document or sentence that was removed
     shard-00000.arrow ...    source: string, tokens: large_list<uint16 or uint32>, sentence_lengths: large_list<uint32>
     held_out/                the same, for the held-out documents
 
@@ -39,6 +40,15 @@ _SHAPE = {
     "read": {"words": int, "divisions?": {"*": int}},
     "settings": {"form?": str},
     "held_out?": {"documents?": int, "tokens?": int, "share?": float},
+    "removed?": {
+        "file": str,
+        "duplicates?": {"documents": int, "copies": int, "sentences": int, "tokens": int},
+        "boilerplate?": {
+            **dict.fromkeys(("least_documents", "different_sentences", "sentences", "tokens"), int),
+            "removed_documents": int,
+            "most_frequent": [{"text": str, "documents": int}],
+        },
+    },
     "shards": [{"file": str, "documents": int, "sentences": int, "tokens": int, "bytes": int, "digest": str}],
 }
 MANIFEST, VOCABULARY, INPUTS, HELD_OUT = "corpus.json", "vocab.txt", "inputs.jsonl", "held_out"

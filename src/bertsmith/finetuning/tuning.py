@@ -24,7 +24,7 @@ from bertsmith.progress import warn
 from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import CONTINUED, RunFolder
 
 GRID: Mapping[str, tuple[float, ...]] = {
     "learning_rate": (3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
@@ -70,7 +70,7 @@ def tune(
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
     """
     if not resume:
-        require_unused(out, "name another folder")
+        require_unused(out, "name another folder", besides=CONTINUED)
     folder = search_folder(out)
     with locked_folder(folder):
         settings, recipe = search_settings(

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.datasets.label_map import LabelMap
-from bertsmith.errors import ConfigError, nearest
+from bertsmith.errors import ConfigError, RunError, nearest
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, of_the_paper
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.tuning import tune
+from bertsmith.library.adaptation import TaskText, continue_pretraining
+from bertsmith.locks import require_unused
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
 from bertsmith.pretraining.run import pretrain as run_pretraining
@@ -21,10 +24,11 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
-from bertsmith.settings import help_lines
+from bertsmith.settings import help_lines, require
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.training.loop import TrainResult
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE
 from bertsmith.training.settings import TrainSettings
 
 
@@ -42,6 +46,9 @@ def finetune(
     resume: bool = False,
     head: type[OwnHead] | None = None,
     map_labels: LabelMap | None = None,
+    continue_on: str | Path | None = None,
+    continue_minutes: float | None = None,
+    continue_steps: int | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -60,6 +67,9 @@ def finetune(
         head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
         map_labels: new names of the labels in the files, such as {"1": "Claim", "0": "Not Claim"}; every label of the
             files needs one, and the model stores the new names. For entities, of their types.
+        continue_on: first continue the pre-training on this text of the task, in OUT/continued: .txt, .jsonl, .parquet,
+            a folder of them, or the training file itself, whose texts are read without their labels.
+        continue_minutes, continue_steps: how long; by default two minutes.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -79,16 +89,57 @@ def finetune(
     )
     chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     out = Path(out)
+    begun = resume
+    if continue_on is not None:
+        text = TaskText(
+            path=Path(continue_on),
+            task=task_name(task),
+            train=None if train is None else Path(train),
+            columns=ColumnSettings(**parts[ColumnSettings]),
+            minutes=continue_minutes,
+            steps=continue_steps,
+        )
+        # Whatever is wrong with the examples is found before minutes are spent.
+        FinetuningJob.prepare(source, spec, data, chosen, recipe, head)
+        source = continue_pretraining(
+            source, out, text, device=chosen.device, precision=chosen.precision, seed=recipe.seed, resume=resume
+        )
+        # If the continued pre-training was interrupted, there is no run yet.
+        begun = resume and (out / SETTINGS_FILE).exists()
+    else:
+        _require_no_continuation(out, continue_minutes, continue_steps, resume=resume)
     if not search:
-        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume, head=head)
+        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=begun, head=head)
     with said_once():  # the run prepares the same model and data as the search
         found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
         # If the search was interrupted, there is no run yet.
-        begun = resume and (out / "settings.json").exists()
+        begun = resume and (out / SETTINGS_FILE).exists()
         best, rates = found.settings, found.recipe
         result = run_finetuning(source, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head)
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
+
+
+def _require_no_continuation(out: Path, minutes: float | None, steps: int | None, *, resume: bool) -> None:
+    """Refuses a budget without text to continue on, and a folder in which pre-training was continued.
+
+    Raises:
+        ConfigError, RunError: one of them.
+    """
+    require(
+        minutes is None and steps is None,
+        expected="text to continue on with continue_minutes or continue_steps",
+        found="none",
+        fix="name it with --continue-on",
+    )
+    if not resume:
+        require_unused(out, "resume it with --resume or name another folder")
+    elif (out / CONTINUED).is_dir():
+        raise RunError(
+            expected=f"the options that the run in '{out}' was started with",
+            found="no text to continue on",
+            fix="give --continue-on again",
+        )
 
 
 def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any) -> TrainResult:

@@ -28,7 +28,7 @@ from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
-from bertsmith.progress import warn
+from bertsmith.progress import tell, warn
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
@@ -78,7 +78,7 @@ def pretrain(
     )
     if rank.index == 0:
         runtime.tell()
-    model, first = _first_model(settings, data, training.seed, source)
+    model, first, carried = _first_model(settings, data, training.seed, source)
     record = {
         "task": "pretraining",
         "corpus": str(corpus),
@@ -123,7 +123,8 @@ def pretrain(
                 tokens=result.kept_tokens,
                 scores=result.scores,
             )
-            save_pretrained(folder, model, tokenizer, metadata, trained=workload.objective.trained_parts, replace=True)
+            parts = (*workload.objective.trained_parts, *carried)
+            save_pretrained(folder, model, tokenizer, metadata, trained=parts, replace=True)
 
         spent = time.monotonic() - started
         result = train(workload, training, run, rank=rank, write_model=write_model, spent=spent)
@@ -162,8 +163,11 @@ def settings_of_run(
 
 def _first_model(
     settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
-) -> tuple[EncoderForPreTraining, dict[str, str]]:
-    """The initial model, and the digest of its source."""
+) -> tuple[EncoderForPreTraining, dict[str, str], tuple[str, ...]]:
+    """The initial model, the digest of its source, and the parts of it that are kept though nothing trains them.
+
+    The pooler is such a part: fine-tuning starts better from the pooler of the source than from a random one.
+    """
     changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
     if settings.dropout is not None:
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
@@ -181,10 +185,13 @@ def _first_model(
         if theirs is not None:
             _check_rules(theirs.rules, corpus.rules, settings.init)
         _check_fit(loaded.model.config, settings, data, corpus)
-        return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}
+        if missing := sorted(set(loaded.new_heads) & set(OBJECTIVES[data.objective].trained_parts)):
+            tell(f"missing from the initial model, so randomly initialized: {', '.join(missing)}")
+        carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
+        return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}, carried
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
-    return untrained(config, seed), {}
+    return untrained(config, seed), {}, ()
 
 
 def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:

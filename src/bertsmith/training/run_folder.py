@@ -9,6 +9,7 @@
         best-00000100.safetensors   on request, the parameters with the best held-out value, by their step
         model/              the resulting model folder, written by the caller
         tensorboard/        on request
+        continued/          on request, the continued pre-training that comes before fine-tuning
 
 After a crash the log is cut back to the checkpoint from which the run resumes, so in the end it is the log of an
 uninterrupted run.
@@ -55,6 +56,7 @@ from bertsmith.training.optimizer import Optimizer
 from bertsmith.training.settings import MAY_CHANGE_ON_RESUME
 
 SETTINGS_FILE, METRICS_FILE = "settings.json", "metrics.jsonl"
+CONTINUED = "continued"  # the only folder that a run may find in its own when it is created
 BEST_FILE, BEST_FILES = "best-{step:08d}.safetensors", "best-*.safetensors"
 
 # What is read of the record and of its resolved settings, see `misfit`.
@@ -95,7 +97,7 @@ class RunFolder:
         """A new run folder with its settings.json.
 
         Args:
-            path: a folder that does not exist or is empty, except for what an interrupted start left in it.
+            path: a folder that does not exist or is empty, apart from `continued/` and traces of an interrupted start.
             settings: plain values, nested by topic; the training settings are under "train".
             digests: digests of the inputs, by name; they must be the same when the run is resumed.
 
@@ -103,7 +105,7 @@ class RunFolder:
             RunError: the folder is not empty, or cannot be written.
         """
         require_no_file(path)
-        if path.is_dir() and not is_unused(path):
+        if path.is_dir() and not is_unused(path, besides=CONTINUED):
             is_run = (path / SETTINGS_FILE).exists()
             raise RunError(
                 expected=f"a new folder '{path}'",

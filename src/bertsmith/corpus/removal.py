@@ -1,0 +1,269 @@
+"""Duplicates and boilerplate taken out of a corpus while it is built, with a record of each removal.
+
+All documents are read and encoded first, into shards that are deleted at the end. Then boilerplate sentences go, then
+the documents that repeat an earlier one in what is left, and only then is the rest split into training and held-out
+documents. So no duplicate of a training document is held out, and the result depends on the documents and their order
+alone, not on processes. The folder needs space for two copies of the tokens meanwhile.
+
+`removed.jsonl` has a line for each removed document, with the document that it repeats, and for each boilerplate
+sentence.
+"""
+
+import dataclasses
+import json
+import shutil
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.corpus import boilerplate, duplicates
+from bertsmith.corpus.overlap import SHORTEST
+from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.corpus.shards import Corpus, ShardWriter, read_shard
+from bertsmith.errors import InputError
+from bertsmith.files import digest_file
+from bertsmith.settings import help_field, require
+from bertsmith.text.tokenizer import Tokenizer
+
+REMOVED = "removed.jsonl"
+REMOVALS = ("none", "exact", "near")
+MOST_SHOWN = 10  # boilerplate sentences in the manifest
+_SHOWN_TOKENS = 16
+
+Write = Callable[[str, npt.NDArray[Any], npt.NDArray[Any], int], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RemovalSettings(ReadingSettings):
+    """How text is read, and what is removed from it."""
+
+    remove_duplicates: str = help_field(
+        "none",
+        "documents that repeat an earlier one: none are removed; exact: copies are; near: also those whose runs of "
+        f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more",
+    )
+    remove_boilerplate: bool = help_field(
+        False, f"remove sentences of at least {SHORTEST} tokens that repeat in many documents, such as licence headers"
+    )
+    boilerplate_documents: int | None = help_field(
+        None,
+        f"with remove_boilerplate: the number of documents in which a sentence repeats [{boilerplate.LEAST_DOCUMENTS}, "
+        f"or one in {boilerplate.ONE_IN:,} if that is more]",
+        most=2**40,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(
+            self.remove_duplicates in REMOVALS,
+            expected=f"duplicates to remove, one of {', '.join(REMOVALS)}",
+            found=self.remove_duplicates,
+            fix="choose one of them",
+        )
+        require(
+            self.boilerplate_documents is None or self.remove_boilerplate,
+            expected="boilerplate_documents only with remove_boilerplate",
+            found=f"boilerplate_documents {self.boilerplate_documents} alone",
+            fix="add --remove-boilerplate",
+        )
+        require(
+            self.boilerplate_documents is None or self.boilerplate_documents > 1,
+            expected="boilerplate_documents of at least 2",
+            found=self.boilerplate_documents,
+            fix="raise it",
+        )
+
+    @property
+    def removes(self) -> bool:
+        """Whether anything is removed."""
+        return self.remove_boilerplate or self.remove_duplicates != "none"
+
+
+class WaitingDocuments:
+    """Encoded documents that wait on disk until all of them are known.
+
+    Args:
+        folder: a new folder; `remove` deletes it.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer) -> None:
+        self.folder, self.tokenizer = folder, tokenizer
+        self._writer = ShardWriter(folder, len(tokenizer.vocabulary))
+        # For each document: the draw that decides whether it is held out, and its number in its source, from 1.
+        self.draws, self.numbers = array("Q"), array("q")
+        self._last_source = ""
+
+    def add(self, source: str, tokens: npt.NDArray[Any], lengths: npt.NDArray[Any], draw: int, number: int = 0) -> None:
+        """Appends a document; without a number it is the next one of its source."""
+        if not number:
+            number = self.numbers[-1] + 1 if source == self._last_source and self.numbers else 1
+        self._last_source = source
+        self._writer.add(source, tokens, lengths)
+        self.draws.append(draw)
+        self.numbers.append(number)
+
+    def close(self) -> Corpus:
+        """The documents, memory-mapped; no more can be added."""
+        self._writer.close()
+        batches = [batch for shard in self._writer.shards for batch in read_shard(self.folder / shard["file"])]
+        return Corpus(self.folder, {}, self.tokenizer.vocabulary, batches)
+
+    def remove(self) -> None:
+        """Deletes the folder."""
+        shutil.rmtree(self.folder)
+
+
+class Removal:
+    """What is removed from the waiting documents of a corpus.
+
+    Args:
+        folder: the corpus folder under construction.
+    """
+
+    def __init__(self, folder: Path, tokenizer: Tokenizer, settings: RemovalSettings) -> None:
+        self.folder, self.tokenizer, self.settings = folder, tokenizer, settings
+        self.waiting = WaitingDocuments(folder / "waiting", tokenizer)
+
+    def finish(self, write: Write) -> dict[str, Any]:
+        """The record of the removals for the manifest, after passing the documents that stay to `write`, in order.
+
+        Raises:
+            InputError: nothing is left.
+        """
+        if not self.waiting.numbers:
+            self.waiting.remove()
+            return {}
+        record: dict[str, Any] = {"file": REMOVED}
+        with open(self.folder / REMOVED, "w", encoding="utf-8") as lines:
+            if self.settings.remove_boilerplate:
+                record["boilerplate"] = self._remove_boilerplate(lines)
+            if self.settings.remove_duplicates != "none" and self.waiting.numbers:
+                record["duplicates"] = self._remove_duplicates(lines)
+            if not self.waiting.numbers:
+                raise InputError(
+                    expected="text that is not boilerplate",
+                    found=f"nothing else: every sentence is in at least {record['boilerplate']['least_documents']} "
+                    "documents",
+                    fix="leave --remove-boilerplate out, or raise --boilerplate-documents",
+                )
+        for source, tokens, lengths, draw, _ in _documents(self.waiting):
+            write(source, tokens, lengths, draw)
+        return {**record, "digest": digest_file(self.folder / REMOVED)}
+
+    def _remove_boilerplate(self, lines: IO[str]) -> dict[str, Any]:
+        """Removes boilerplate sentences, and documents that are nothing else."""
+        before, corpus = self.waiting, self.waiting.close()
+        least = self.settings.boilerplate_documents or boilerplate.least_documents(corpus.num_documents)
+        found = boilerplate.find_boilerplate(corpus, least)
+        after = WaitingDocuments(self.folder / "waiting-without-boilerplate", self.tokenizer)
+        changed = emptied = row = 0
+        for batch in corpus.batches:
+            counts = np.diff(batch.sentence_offsets)
+            for number, (tokens, lengths) in enumerate(found.documents_without(batch)):
+                changed += bool(len(lengths) < counts[number])
+                if len(lengths):
+                    after.add(str(batch.sources[number]), tokens, lengths, before.draws[row], before.numbers[row])
+                else:
+                    emptied += 1
+                    _write_line(
+                        lines,
+                        removed="document",
+                        reason="nothing but boilerplate",
+                        source=str(batch.sources[number]),
+                        document=before.numbers[row],
+                        sentences=int(counts[number]),
+                        tokens=int(batch.token_offsets[number + 1] - batch.token_offsets[number]),
+                    )
+                row += 1
+        shown: list[dict[str, Any]] = []
+        tokens_gone = 0
+        for place in np.argsort(-found.documents, kind="stable").tolist():
+            ids = found.texts[place]
+            one = {"documents": int(found.documents[place]), "times": int(found.times[place])}
+            text = self.tokenizer.decode(ids, skip_special=False)
+            tokens_gone += len(ids) * one["times"]
+            _write_line(lines, removed="sentence", reason="boilerplate", text=text, tokens=len(ids), **one)
+            if len(shown) < MOST_SHOWN:
+                shown.append({"text": text, **one})
+        before.remove()
+        self.waiting = after
+        return {
+            "least_documents": least,
+            "least_tokens": SHORTEST,
+            "different_sentences": len(found.documents),
+            "sentences": int(found.times.sum()),
+            "tokens": tokens_gone,
+            "changed_documents": changed,
+            "removed_documents": emptied,
+            "most_frequent": shown,
+        }
+
+    def _remove_duplicates(self, lines: IO[str]) -> dict[str, Any]:
+        """Removes documents that repeat an earlier one."""
+        before, corpus = self.waiting, self.waiting.close()
+        near = self.settings.remove_duplicates == "near"
+        found = duplicates.near_duplicates(corpus) if near else duplicates.exact_duplicates(corpus)
+        after = WaitingDocuments(self.folder / "waiting-without-duplicates", self.tokenizer)
+        sentences = tokens_gone = 0
+        for row, (source, tokens, lengths, draw, number) in enumerate(_documents(before, corpus)):
+            first = int(found.of[row])
+            if first < 0:
+                after.add(source, tokens, lengths, draw, number)
+                continue
+            sentences += len(lengths)
+            tokens_gone += len(tokens)
+            _write_line(
+                lines,
+                removed="document",
+                reason="a copy" if found.exact[row] else "a near-duplicate",
+                source=source,
+                document=number,
+                begins=self.tokenizer.decode(tokens[:_SHOWN_TOKENS], skip_special=False),
+                sentences=len(lengths),
+                tokens=len(tokens),
+                of_source=corpus.document_source(first),
+                of_document=before.numbers[first],
+                similarity=round(float(found.similarity[row]), 4),
+            )
+        before_count, after_count = len(before.numbers), len(after.numbers)
+        before.remove()
+        self.waiting = after
+        record: dict[str, Any] = {
+            "documents": before_count - after_count,
+            "copies": int(found.exact.sum()),
+            "sentences": sentences,
+            "tokens": tokens_gone,
+        }
+        if near:
+            record |= {
+                "similarity": duplicates.SIMILARITY,
+                "words": duplicates.SHINGLE,
+                "bands": duplicates.BANDS,
+                "rows": duplicates.ROWS,
+            }
+        return record
+
+
+def _documents(
+    waiting: WaitingDocuments, corpus: Corpus | None = None
+) -> Iterator[tuple[str, npt.NDArray[Any], npt.NDArray[np.uint32], int, int]]:
+    """Source, tokens, sentence lengths, draw and number of each waiting document."""
+    row = 0
+    for batch in (corpus or waiting.close()).batches:
+        for number, source in enumerate(batch.sources.to_pylist()):
+            yield (
+                source,
+                batch.tokens[batch.token_offsets[number] : batch.token_offsets[number + 1]],
+                batch.sentence_lengths[batch.sentence_offsets[number] : batch.sentence_offsets[number + 1]],
+                waiting.draws[row],
+                waiting.numbers[row],
+            )
+            row += 1
+
+
+def _write_line(file: IO[str], **values: Any) -> None:
+    file.write(json.dumps(values, ensure_ascii=False) + "\n")

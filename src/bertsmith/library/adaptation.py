@@ -1,0 +1,270 @@
+"""Continued pre-training on text of the task, before fine-tuning.
+
+::
+
+    RUN/continued/text.json   what was read, with digests, and the budget
+    RUN/continued/corpus/     its token shards, made with the model's own tokenizer
+    RUN/continued/run/        the pre-training run; fine-tuning starts from its model/
+
+The text has no labels. The objective is that of the model: masked LM, or the next piece if it reads left to right.
+
+Source: Gururangan et al. (2020), "Don't stop pretraining", section 4 (task-adaptive pre-training) and table 13, from
+which the learning rate is.
+"""
+
+import dataclasses
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.readers import Document
+from bertsmith.corpus.sentences import split_sentences
+from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.sources import Source, find_sources
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample
+from bertsmith.errors import ConfigError, InputError, RunError
+from bertsmith.files import digest_file, read_json, write_json
+from bertsmith.locks import locked_folder, require_unused
+from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.progress import counted, tell, warn
+from bertsmith.settings import require, require_number
+from bertsmith.tasks.named_tasks import read_examples
+from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
+from bertsmith.training.settings import TrainSettings
+
+MINUTES = 2.0
+LEARNING_RATE = 1e-4
+ROW_LENGTH, ROWS_PER_STEP = 128, 32
+HELD_OUT = 0.02
+UNKNOWN_SHARE = 0.01  # of the tokens, above which a warning says that the vocabulary does not fit
+TEXT_FILE = "text.json"
+_TABLES = (".csv", ".tsv")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TaskText:
+    """The text of a task, and how long pre-training continues on it.
+
+    Args:
+        path: .txt, .jsonl or .parquet (also .gz, .zst), a folder of them, or the training file itself, of which the
+            texts of the examples are read.
+        task: the name of the task.
+        train: the training file, if one is named.
+        columns: the columns of the training file.
+        minutes: the budget; two minutes if no steps are given either.
+        steps: the budget in steps instead.
+
+    Raises:
+        ConfigError: the budget is not positive, or there are two.
+    """
+
+    path: Path
+    task: str
+    train: Path | None
+    columns: ColumnSettings
+    minutes: float | None = None
+    steps: int | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.minutes is None or self.steps is None,
+            expected="one of continue_minutes and continue_steps",
+            found="both",
+            fix="leave one out",
+        )
+        for name in ("minutes", "steps"):
+            value = getattr(self, name)
+            require_number(f"continue_{name}", value or 0, most=10**7)
+            require(
+                value is None or value > 0, expected=f"continue_{name} above 0", found=value, fix="give another number"
+            )
+
+    @property
+    def budget(self) -> dict[str, float]:
+        """The budget as fields of `TrainSettings`."""
+        return {"steps": self.steps} if self.steps is not None else {"minutes": self.minutes or MINUTES}
+
+    @property
+    def is_labelled(self) -> bool:
+        """Whether the text is that of the training examples."""
+        return self.train is not None and self.path.exists() and self.path.samefile(self.train)
+
+    def record(self) -> dict[str, Any]:
+        """The digests of the files and the budget.
+
+        Raises:
+            InputError: there is no such file, or it is a table.
+        """
+        if not self.is_labelled and self.path.suffix.lower() in _TABLES:
+            raise InputError(
+                expected="text to continue on: .txt, .jsonl or .parquet, or the training file itself",
+                found=f"the table '{self.path}'",
+                fix="save its texts as lines of a .txt file",
+            )
+        files = [found.name for found in find_sources([self.path]) if isinstance(found, Source)]
+        return {
+            "read_as": f"examples of {self.task}" if self.is_labelled else "text",
+            "digests": [digest_file(Path(name)) for name in files],
+            **self.budget,
+        }
+
+    def texts(self) -> list[Path] | list[Document]:
+        """What a corpus is built from: the path, or the texts of the training examples without their labels."""
+        if not self.is_labelled:
+            return [self.path]
+        examples = read_examples(self.task, self.path, self.columns, training=True).examples
+        return list(documents_of(examples, str(self.path)))
+
+
+def continue_pretraining(
+    source: str | Path,
+    out: Path,
+    text: TaskText,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    seed: int = 1,
+    resume: bool = False,
+) -> Path:
+    """The model folder RUN/continued/run/model, after the pre-training of a model has continued on text.
+
+    Args:
+        source: the base model, anything that `load` accepts.
+        out: RUN, the folder of the fine-tuning run; new, unless `resume`.
+        resume: resume what is in `out`; a finished part is not repeated.
+
+    Raises:
+        InputError: the text cannot be read, or is shorter than a row.
+        ConfigError: the tokenizer of the model is not one of WordPieces, or the budget is too short for one step.
+        RunError: the folder is in use, or holds another run.
+        KeyboardInterrupt: interrupted; a checkpoint was written.
+    """
+    place = out / CONTINUED
+    if resume:
+        _require_begun(out)
+    else:
+        require_unused(out, "resume it with --resume or name another folder")
+    model, folder, record = place / "run" / "model", load_any(source), text.record()
+    with locked_folder(out):
+        if resume:
+            _require_same(place / TEXT_FILE, record)
+        if model.is_dir():
+            return model
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+            write_json(place / TEXT_FILE, record)
+            _pretrain(folder, str(source), text, place, device, precision, seed)
+        except (InputError, ConfigError):
+            # Nothing is trained yet, and the folder would only block the next attempt.
+            if not resume:
+                shutil.rmtree(place)
+            raise
+        # What is left to do needs the model alone.
+        RunFolder.open(place / "run").clear()
+    return model
+
+
+def documents_of(examples: Sequence[Example], source: str) -> Iterator[Document]:
+    """The texts of examples as documents, each text once: a document for each example, context or tagged document."""
+    groups: dict[Any, list[str]] = {}
+    for number, example in enumerate(examples):
+        if isinstance(example, TaggedExample):
+            groups.setdefault(example.document, []).append(" ".join(example.words))
+        elif isinstance(example, QuestionExample):
+            groups.setdefault(example.context, split_sentences(example.context)).append(example.question)
+        elif isinstance(example, ChoiceExample):
+            groups[number] = [one for part in (example.context, *example.endings) for one in split_sentences(part)]
+        else:
+            parts = (example.first, example.second or "")
+            groups[number] = [one for part in parts for one in split_sentences(part)]
+    for sentences in dict.fromkeys(map(tuple, groups.values())):
+        if sentences:
+            yield Document(source, list(sentences))
+
+
+def _pretrain(
+    folder: ModelFolder, source: str, text: TaskText, place: Path, device: str, precision: str, seed: int
+) -> None:
+    """Builds the corpus unless it is there, and starts or resumes the run."""
+    config = folder.config
+    longest = min(ROW_LENGTH, config.max_tokens)
+    if not (place / "corpus").is_dir():
+        tokenizer = folder.require_tokenizer()
+        build_corpus(text.texts(), tokenizer, place / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
+        _check_text(Corpus.open(place / "corpus"), text.path, longest)
+    pretrain(
+        place / "corpus",
+        place / "run",
+        PretrainingRunSettings(
+            init=source, rows_per_step=ROWS_PER_STEP, evaluation_rows=256, device=device, precision=precision
+        ),
+        PretrainingDataSettings(
+            objective="left-to-right" if config.is_causal else "mlm", max_length=longest, dynamic=True, seed=seed
+        ),
+        TrainSettings(
+            **text.budget,  # type: ignore[arg-type]
+            learning_rate=LEARNING_RATE,
+            warmup_share=0.1,
+            bias_correction=True,
+            seed=seed,
+        ),
+        resume=(place / "run" / SETTINGS_FILE).is_file(),
+    )
+
+
+def _check_text(corpus: Corpus, path: Path, longest: int) -> None:
+    """Refuses text that is shorter than a row, and says how well the vocabulary fits it."""
+    tokens = corpus.num_tokens + int(corpus.manifest["held_out"].get("tokens", 0))
+    if tokens < longest:
+        raise InputError(
+            expected=f"text to continue on of at least {longest} tokens, one row, in '{path}'",
+            found=counted(tokens, "token"),
+            fix="give more text, or leave --continue-on out",
+        )
+    unknown = int(corpus.token_counts()[corpus.vocabulary.unk_id]) / max(corpus.num_tokens, 1)
+    words = max(int(corpus.manifest["read"]["words"]), 1)
+    tell(
+        f"continuing the pre-training on {counted(tokens, 'token')} of '{path}': {tokens / words:.2f} tokens for each "
+        f"word, {unknown:.2%} of them [UNK]"
+    )
+    if unknown > UNKNOWN_SHARE:
+        warn(f"{unknown:.1%} of the tokens of '{path}' are [UNK]: the vocabulary of the model does not fit this text")
+
+
+def _require_begun(out: Path) -> None:
+    """Refuses to resume what was not begun with text to continue on.
+
+    Raises:
+        RunError: there is no run, or one that was started without.
+    """
+    if (out / CONTINUED / TEXT_FILE).is_file():
+        return
+    if (out / SETTINGS_FILE).is_file():
+        raise RunError(
+            expected=f"the options that the run in '{out}' was started with",
+            found="text to continue on, which it did not have",
+            fix="leave --continue-on out or start a new run",
+        )
+    raise RunError(expected=f"a run in '{out}'", found=f"no {CONTINUED}/{TEXT_FILE}", fix="check the path")
+
+
+def _require_same(path: Path, record: dict[str, Any]) -> None:
+    """Checks that the text and the budget are those that were recorded.
+
+    Raises:
+        RunError: they are not.
+    """
+    before = read_json(path)
+    differing = [name for name in {**before, **record} if before.get(name) != record.get(name)]
+    if differing:
+        raise RunError(
+            expected=f"the text and the budget that '{path.parent}' was started with",
+            found=f"other {' and '.join(differing)}",
+            fix="resume with the original ones or start a new run",
+        )

@@ -1,0 +1,123 @@
+"""Copies and near-duplicates are found exactly, and texts that are merely similar are not."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.corpus import duplicates
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.duplicates import exact_duplicates, minima, near_duplicates, word_shingles
+from bertsmith.corpus.hashing import run_hashes
+from bertsmith.corpus.readers import Document
+from bertsmith.corpus.shards import Corpus
+from bertsmith.randomness import generator
+from corpus.samples import WORDS, small_tokenizer
+
+TOKENIZER = small_tokenizer()
+CONTINUES = np.array([piece.startswith("##") for piece in TOKENIZER.vocabulary.pieces])
+
+
+def corpus_of(folder: Path, texts: list[list[str]]) -> Corpus:
+    """A corpus of documents, each a list of sentences, with all of them on one side."""
+    documents = [Document(f"text {number}", sentences) for number, sentences in enumerate(texts)]
+    build_corpus(documents, TOKENIZER, folder, settings=CorpusSettings(held_out=0), workers=1)
+    return Corpus.open(folder)
+
+
+def drawn(words: int, *index: int) -> list[str]:
+    return generator(7, "documents", *index).choice(WORDS, words).tolist()
+
+
+def changed(words: list[str], share: float, *index: int) -> list[str]:
+    """The words with this fraction of them replaced by a word that no other text has."""
+    draw = generator(8, "changes", *index)
+    places = draw.choice(len(words), round(share * len(words)), replace=False)
+    return [f"x{place}" if place in places else word for place, word in enumerate(words)]
+
+
+def shingles(words: list[str]) -> set[tuple[str, ...]]:
+    return {tuple(words[start : start + 5]) for start in range(max(1, len(words) - 4))}
+
+
+def test_planted_near_duplicates_are_those_that_the_definition_names(tmp_path: Path) -> None:
+    """Against all pairs, compared as sets of strings: the first document of its kind is kept."""
+    texts = []
+    for number in range(25):
+        words = drawn(40 + 10 * number, number)
+        texts += [words, changed(words, 0.01, number), changed(words, 0.3, number), changed(words, 0.02, 99, number)]
+    order = generator(9, "order").permutation(len(texts)).tolist()
+    texts = [texts[place] for place in order]
+    sets = [shingles(text) for text in texts]
+    expected: dict[int, int] = {}
+    for number, one in enumerate(sets):
+        for other in (earlier for earlier in range(number) if earlier not in expected):
+            if len(one & sets[other]) >= 0.8 * len(one | sets[other]):
+                expected[number] = other
+                break
+    found = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(text)] for text in texts]))
+    assert {place: int(of) for place, of in enumerate(found.of) if of >= 0} == expected
+    assert 20 < len(expected) < 60
+    for place, other in expected.items():
+        exact = len(sets[place] & sets[other]) / len(sets[place] | sets[other])
+        assert found.similarity[place] == pytest.approx(exact)
+
+
+def test_copies_are_found_sentence_by_sentence(tmp_path: Path) -> None:
+    first, second = ["The boat came home.", "It rained."], ["A new story."]
+    corpus = corpus_of(tmp_path / "corpus", [first, second, first, ["The boat came home. It rained."], second, first])
+    assert exact_duplicates(corpus).of.tolist() == [-1, -1, 0, -1, 1, 0]
+    near = near_duplicates(corpus)
+    assert near.of.tolist() == [-1, -1, 0, 0, 1, 0], "the same words with other sentence boundaries"
+    assert near.exact.tolist() == [False, False, True, False, True, True]
+    assert near.similarity.tolist() == [0, 0, 1, 1, 1, 1]
+
+
+def test_short_documents_are_compared_as_a_whole(tmp_path: Path) -> None:
+    texts = ["It rained.", "it  rained .", "It rained", "The boat came home.", "The boat was home."]
+    found = near_duplicates(corpus_of(tmp_path / "corpus", [[text] for text in texts]))
+    assert found.of.tolist() == [-1, 0, -1, -1, -1]
+
+
+def test_a_copy_of_a_near_duplicate_names_a_document_that_is_kept(tmp_path: Path) -> None:
+    words = drawn(300, 1)
+    close = changed(words, 0.01, 1)
+    found = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in (words, close, close)]))
+    assert found.of.tolist() == [-1, 0, 0]
+    assert found.similarity[1] == found.similarity[2] < 1
+    assert found.exact.tolist() == [False, False, True]
+
+
+def test_copies_are_found_in_a_crowd_that_shares_its_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "MOST_IN_BUCKET", 1)
+    words = drawn(60, 3)
+    similar = [changed(words, 0.05, number) for number in range(12)]
+    found = near_duplicates(corpus_of(tmp_path / "corpus", [[" ".join(one)] for one in [*similar, *similar]]))
+    assert (found.of[12:] >= 0).all()
+    assert set(found.of[12:].tolist()) <= set(np.flatnonzero(found.of < 0).tolist())
+
+
+def test_equal_minima_estimate_the_similarity() -> None:
+    """Broder (1997): the probability that two sets have the same minimum is their Jaccard similarity."""
+    first, second = np.arange(900, dtype=np.uint16), np.arange(300, 1200, dtype=np.uint16)  # 600 of 1,200 in common
+    hashes = np.concatenate([run_hashes(ids, np.ones(900, dtype=np.int64)) for ids in (first, second)])
+    found = minima(hashes, np.repeat([0, 1], 900), 2)
+    assert found.shape == (duplicates.BANDS * duplicates.ROWS, 2)
+    assert (found[:, 0] == found[:, 1]).mean() == pytest.approx(0.5, abs=0.15)
+
+
+def test_minima_do_not_depend_on_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    draw = generator(1, "hashes")
+    hashes = draw.integers(2**64, size=500, dtype=np.uint64)
+    documents = np.sort(np.concatenate([np.arange(40), draw.integers(40, size=460)]))
+    whole = minima(hashes, documents, 40)
+    monkeypatch.setattr(duplicates, "_BLOCK", 7)
+    assert np.array_equal(minima(hashes, documents, 40), whole)
+
+
+def test_pieces_of_a_word_stay_together_and_runs_stay_in_their_document() -> None:
+    encoded = TOKENIZER.encode_batch(["boats came home in it rained", "boat"])
+    hashes, documents = word_shingles(encoded.ids, encoded.offsets, CONTINUES)
+    assert documents.tolist() == [0, 0, 1]
+    again = TOKENIZER.encode_batch(["came home in it rained"])
+    assert word_shingles(again.ids, again.offsets, CONTINUES)[0].tolist() == [hashes[1]]

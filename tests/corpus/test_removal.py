@@ -1,0 +1,163 @@
+"""A corpus without duplicates and boilerplate: what goes, what stays, and that every removal is on record."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bertsmith.corpus import boilerplate, readers, sources
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.checks import check_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.errors import ConfigError, InputError
+from corpus.samples import small_tokenizer, write
+from corpus.test_build import content, story, texts
+
+TOKENIZER = small_tokenizer()
+HEADER = "Nobody was in the boat, a new story came home.\n"
+NEAR = CorpusSettings(held_out=0.2, remove_duplicates="near", remove_boilerplate=True)
+
+
+def long_story(number: int) -> str:
+    return "".join(f"{number} {number + place} boats of {place * number} rained in.\n" for place in range(9))
+
+
+def build(folder: Path, text: str, settings: CorpusSettings, **options: Any) -> tuple[dict[str, Any], list[dict]]:
+    """The manifest, and the lines of removed.jsonl."""
+    path = write(folder / "text.txt", text)
+    manifest = build_corpus([path], TOKENIZER, folder / "corpus", settings=settings, replace=True, **options)
+    lines = (folder / "corpus" / "removed.jsonl").read_text().splitlines()
+    return manifest, [json.loads(line) for line in lines]
+
+
+def everything(folder: Path) -> list[str]:
+    corpus = Corpus.open(folder, verify=True)
+    held_out = corpus.held_out(verify=True)
+    return texts(corpus) + (texts(held_out) if held_out is not None else [])
+
+
+def test_nothing_is_removed_unless_asked(tmp_path: Path) -> None:
+    path = write(tmp_path / "text.txt", "\n".join([story(1), story(1), story(2)]))
+    manifest = build_corpus([path], TOKENIZER, tmp_path / "corpus", settings=CorpusSettings(held_out=0))
+    assert manifest["documents"] == 3
+    assert "removed" not in manifest
+    assert not (tmp_path / "corpus" / "removed.jsonl").exists()
+    assert any("--remove-duplicates" in line for line in check_corpus(tmp_path / "corpus").advice())
+
+
+def test_the_first_of_equal_documents_stays_and_the_others_are_on_record(tmp_path: Path) -> None:
+    settings = CorpusSettings(held_out=0, remove_duplicates="exact")
+    manifest, lines = build(tmp_path, "\n".join([story(1), story(2), story(1), story(1)]), settings)
+    assert [text[:22] for text in everything(tmp_path / "corpus")] == [
+        "the boat came home in ",
+        "the boat came home in ",
+    ]
+    assert [(line["document"], line["of_document"], line["reason"]) for line in lines] == [
+        (3, 1, "a copy"),
+        (4, 1, "a copy"),
+    ]
+    assert {Path(line["of_source"]).name for line in lines} == {"text.txt"}
+    gone = manifest["removed"]["duplicates"]
+    assert (gone["documents"], gone["copies"], gone["sentences"]) == (2, 2, 6)
+    whole = build_corpus([tmp_path / "text.txt"], TOKENIZER, tmp_path / "all", settings=CorpusSettings(held_out=0))
+    assert gone["tokens"] == sum(line["tokens"] for line in lines) == whole["tokens"] - manifest["tokens"]
+    report = check_corpus(tmp_path / "corpus")
+    assert report.repeated_documents == 0
+    assert (
+        f"removed as copies of earlier documents: 2 documents, 6 sentences, {gone['tokens']} tokens" in report.lines()
+    )
+    assert sorted(path.name for path in (tmp_path / "corpus").iterdir()) == [
+        "corpus.json", "inputs.jsonl", "removed.jsonl", "shard-00000.arrow", "vocab.txt",
+    ]  # fmt: skip
+
+
+def test_no_duplicate_of_a_training_document_is_held_out(tmp_path: Path) -> None:
+    stories = [long_story(number) for number in range(40)]
+    near = [one.replace(" boats", " homes", 1) for one in stories]
+    manifest, lines = build(tmp_path, "\n".join([*stories, *near]), NEAR)
+    kept = everything(tmp_path / "corpus")
+    assert len(kept) == 40 == len(lines)
+    assert sorted(kept) == sorted(TOKENIZER.decode(TOKENIZER.encode(one)) for one in stories)
+    assert 2 <= manifest["held_out"]["documents"] <= 20
+    assert [overlap.known_grams for overlap in check_corpus(tmp_path / "corpus").overlaps] == [0]
+    assert all(line["similarity"] >= 0.8 and line["reason"] == "a near-duplicate" for line in lines)
+    assert [line["of_document"] for line in lines] == list(range(1, 41))
+
+
+def test_sentences_that_many_documents_share_are_removed(tmp_path: Path) -> None:
+    """In 12 of them; those in nine stay, and so do short ones and repeats in a single document."""
+    rare, refrain = "A new story of nine came home in it.\n", "In 7 boats nobody came home to the story.\n"
+    documents = [
+        HEADER + (rare if number < 9 else "") + "It rained.\n" + story(number, 2) + (refrain * 15 if not number else "")
+        for number in range(12)
+    ]
+    settings = CorpusSettings(held_out=0, remove_boilerplate=True)
+    manifest, lines = build(tmp_path, "\n".join([*documents, HEADER, HEADER.upper()]), settings)
+    kept = everything(tmp_path / "corpus")
+    assert len(kept) == 12
+    assert all("nobody was in the boat" not in text and "it rained ." in text for text in kept)
+    assert sum("nine came home" in text for text in kept) == 9
+    assert kept[0].count("7 boats") == 15
+    gone = manifest["removed"]["boilerplate"]
+    assert (gone["least_documents"], gone["different_sentences"], gone["sentences"]) == (10, 1, 14)
+    assert (gone["changed_documents"], gone["removed_documents"]) == (14, 2)
+    text = "nobody was in the boat , a new story came home ."
+    assert gone["most_frequent"] == [{"text": text, "documents": 14, "times": 14}]
+    assert [line["reason"] for line in lines] == ["nothing but boilerplate"] * 2 + ["boilerplate"]
+    assert [line["document"] for line in lines[:2]] == [13, 14]
+    assert f"    in 14 documents: {text}" in check_corpus(tmp_path / "corpus").lines()
+    again, _ = build(tmp_path, "\n".join(documents), CorpusSettings(held_out=0, remove_boilerplate=True,
+                     boilerplate_documents=9))  # fmt: skip
+    assert again["removed"]["boilerplate"]["different_sentences"] == 2
+
+
+def test_boilerplate_is_the_same_if_a_large_corpus_is_read_several_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = [f"Nobody was in the boat; {number} came home in it.\n" for number in range(8)]
+    text = "\n".join("".join(headers) + story(number) for number in range(10))
+    build(tmp_path / "once", text, NEAR)
+    monkeypatch.setattr(boilerplate, "MOST_COUNTED", 20)
+    write(tmp_path / "parts" / "text.txt", text)
+    build_corpus([tmp_path / "once" / "text.txt"], TOKENIZER, tmp_path / "parts" / "corpus", settings=NEAR)
+    assert content(tmp_path / "once" / "corpus") == content(tmp_path / "parts" / "corpus")
+
+
+def test_any_number_of_processes_removes_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (sources, readers):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 300)
+    for number in range(12):
+        write(tmp_path / "in" / f"{number:02}.txt", HEADER + "\n".join([long_story(number % 9), story(number)]))
+    for workers in (1, 2):
+        build_corpus([tmp_path / "in"], TOKENIZER, tmp_path / str(workers), settings=NEAR, workers=workers)
+    assert content(tmp_path / "1") == content(tmp_path / "2")
+    removed = Corpus.open(tmp_path / "1").manifest["removed"]
+    assert removed["duplicates"]["documents"] == 3
+    assert removed["boilerplate"]["sentences"] == 12
+
+
+def test_a_single_repeated_line(tmp_path: Path) -> None:
+    """One document of a repeated line stays, of many such documents the first; as boilerplate nothing is left."""
+    line = "The boat came home in a new story.\n"
+    build(tmp_path, line * 50, NEAR)
+    assert len(everything(tmp_path / "corpus")) == 2, "the end of the only document is held out"
+    manifest, lines = build(tmp_path, f"{line}\n" * 50, CorpusSettings(remove_duplicates="near"))
+    assert (manifest["documents"], len(lines)) == (1, 49)
+    with pytest.raises(InputError, match="expected text that is not boilerplate; found nothing else: every sentence"):
+        build(tmp_path / "new", f"{line}\n" * 50, NEAR)
+    assert not (tmp_path / "new" / "corpus").exists()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"remove_duplicates": "all"}, "one of none, exact, near; found all"),
+        ({"boilerplate_documents": 5}, "only with remove_boilerplate"),
+        ({"boilerplate_documents": 1, "remove_boilerplate": True}, "at least 2"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        CorpusSettings(**settings)
