@@ -25,6 +25,7 @@ from bertsmith.files import digest_file, read_json
 from bertsmith.locks import locked_folder
 from bertsmith.model.config import BertConfig, EncoderConfig
 from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
@@ -112,6 +113,9 @@ def pretrain(
             evaluation_rows=settings.evaluation_rows,
             unigram=source.token_counts(),
         )
+
+        if settings.initialization == "corpus" and run.last_step() is None:
+            initialize_from_corpus(model, source, training.seed)
 
         def write_model(folder: Path, result: TrainResult) -> None:
             metadata = ModelMetadata(

@@ -8,6 +8,9 @@ from bertsmith.pretraining.masking import LONGEST
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.settings import help_field, require, require_limits
 
+# What each does is in `initialization.py`, which needs torch.
+INITIALIZATIONS = ("random", "corpus")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingDataSettings:
@@ -126,6 +129,11 @@ class PretrainingRunSettings:
     positions: str | None = help_field(
         None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
     )
+    initialization: str = help_field(
+        "random",
+        "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts, and heads "
+        "that attend to neighbors",
+    )
     dropout: float | None = help_field(
         None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
     )
@@ -160,6 +168,18 @@ class PretrainingRunSettings:
             expected="one of a model size, a config file and a model to continue from",
             found=" and ".join(given) or "none",
             fix="give one of --size, --config and --init",
+        )
+        require(
+            self.initialization in INITIALIZATIONS,
+            expected="a known initialization",
+            found=repr(self.initialization),
+            fix=nearest(self.initialization, INITIALIZATIONS),
+        )
+        require(
+            self.initialization == "random" or self.init is None,
+            expected="a new model for an initialization from the corpus",
+            found=f"'{self.init}' to continue from",
+            fix="leave --initialization or --init out",
         )
         require(
             self.positions is None or self.size is not None,

@@ -1,8 +1,9 @@
-"""BERT's Adam and LAMB, with their state as plain named tensors.
+"""BERT's Adam, LAMB and Muon, with their state as plain named tensors.
 
 Parameters are fp32 (or fp64) master weights; computation in bf16 casts them on the fly. The learning rate is an
 argument of every step, because a schedule is a pure function of the step. Sources: `AdamWeightDecayOptimizer` in the
-original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep Learning" (LAMB).
+original `optimization.py`; You et al. 2019, "Large Batch Optimization for Deep Learning" (LAMB); Jordan et al. 2024,
+"Muon: An optimizer for hidden layers in neural networks".
 """
 
 import abc
@@ -13,10 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError
+from bertsmith.runtime import fast_precisions
 
 # Bias correction divides by 1 - beta**updates. With this many updates the power is 0 and the divisor is 1: this
 # disables the correction in the fused kernel.
 _NO_CORRECTION = 1e9
+_MOMENTUM = 0.95  # of Muon
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class ParameterGroup:
 
     Attributes:
         exempt: they are norms and biases, which are neither decayed nor scaled by LAMB.
+        hidden: they are the matrices between the hidden states, which Muon updates in its own way.
     """
 
     names: tuple[str, ...]
@@ -32,6 +36,12 @@ class ParameterGroup:
     decay: float
     factor: float = 1.0
     exempt: bool = False
+    hidden: bool = False
+
+
+def no_matrix(name: str, parameter: nn.Parameter) -> bool:
+    """Returns False: all parameters are updated in the same way."""
+    return False
 
 
 def every_rate(name: str) -> float:
@@ -40,23 +50,32 @@ def every_rate(name: str) -> float:
 
 
 def parameter_groups(
-    module: nn.Module, weight_decay: float, rate_factor: Callable[[str], float] = every_rate
+    module: nn.Module,
+    weight_decay: float,
+    rate_factor: Callable[[str], float] = every_rate,
+    is_hidden: Callable[[str, nn.Parameter], bool] = no_matrix,
 ) -> tuple[ParameterGroup, ...]:
     """The trainable parameters of `module`, each in exactly one group: decayed groups first, then the others.
 
     Parameters with "norm" or "bias" in their name are not decayed. Embedding tables are. A tied parameter, used under
-    two names, counts once, under its first name. Each learning-rate factor has groups of its own.
+    two names, counts once, under its first name. Each learning-rate factor has groups of its own, and so have the hidden
+    matrices.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     exempt = {name for name in trained if "norm" in name.lower() or "bias" in name.lower()}
-    kinds: dict[tuple[bool, float], list[str]] = {(False, 1.0): [], (True, 1.0): []}
-    for name in trained:
-        kinds.setdefault((name in exempt, rate_factor(name)), []).append(name)
+    kinds: dict[tuple[bool, float, bool], list[str]] = {(False, 1.0, False): [], (True, 1.0, False): []}
+    for name, parameter in trained.items():
+        kinds.setdefault((name in exempt, rate_factor(name), is_hidden(name, parameter)), []).append(name)
     groups = tuple(
         ParameterGroup(
-            tuple(names), tuple(trained[name] for name in names), 0.0 if is_exempt else weight_decay, factor, is_exempt
+            names=tuple(names),
+            parameters=tuple(trained[name] for name in names),
+            decay=0.0 if exempted else weight_decay,
+            factor=factor,
+            exempt=exempted,
+            hidden=hidden,
         )
-        for (is_exempt, factor), names in kinds.items()
+        for (exempted, factor, hidden), names in kinds.items()
     )
     members = [id(p) for group in groups for p in group.parameters]
     assert len(members) == len(set(members)), "a parameter is in two groups"
@@ -82,7 +101,9 @@ def clip(gradients: list[Tensor], norm: float, limit: float) -> None:
 
 
 class Optimizer(abc.ABC):
-    """Base of both optimizers: groups, moments `m` and `v` of every parameter, and their names on disk.
+    """Base of all optimizers: groups, the moments of every parameter, and their names on disk.
+
+    The moments of a parameter are `m` and `v`, or `m` alone.
 
     Args:
         module: the module whose parameters are trained.
@@ -91,6 +112,7 @@ class Optimizer(abc.ABC):
         epsilon: added to the square root of the second moment, outside the root.
         bias_correction: divide the moments by 1 - beta**updates. The 2018 code does not.
         rate_factor: returns the factor on the learning rate for a parameter name.
+        matrix_rate: for Muon, the learning rate of the hidden matrices as a multiple of that of the others.
     """
 
     def __init__(
@@ -102,15 +124,27 @@ class Optimizer(abc.ABC):
         epsilon: float = 1e-6,
         bias_correction: bool = False,
         rate_factor: Callable[[str], float] = every_rate,
+        matrix_rate: float = 1.0,
     ) -> None:
-        self.groups = parameter_groups(module, weight_decay, rate_factor)
+        self.groups = parameter_groups(module, weight_decay, rate_factor, self.is_hidden)
         self.betas, self.epsilon, self.bias_correction = betas, epsilon, bias_correction
+        self.matrix_rate = matrix_rate
         self.updates = 0
-        self.moments = {
-            name: (torch.zeros_like(p, requires_grad=False), torch.zeros_like(p, requires_grad=False))
+        self.moments: dict[str, tuple[Tensor, ...]] = {
+            name: tuple(torch.zeros_like(p, requires_grad=False) for _ in range(self.num_moments(group)))
             for group in self.groups
             for name, p in zip(group.names, group.parameters, strict=True)
         }
+
+    @staticmethod
+    def is_hidden(name: str, parameter: nn.Parameter) -> bool:
+        """Whether a parameter belongs to the hidden matrices; none does unless the optimizer treats them apart."""
+        return False
+
+    @staticmethod
+    def num_moments(group: ParameterGroup) -> int:
+        """The number of moments of each parameter in a group."""
+        return 2
 
     def gradients(self) -> list[Tensor]:
         """The gradients of all parameters that have one."""
@@ -130,27 +164,23 @@ class Optimizer(abc.ABC):
             present = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if p.grad is not None]
             if present:
                 self._update(
+                    group,
                     [p for _, p in present],
                     [p.grad for _, p in present if p.grad is not None],
-                    [self.moments[name][0] for name, _ in present],
-                    [self.moments[name][1] for name, _ in present],
+                    [self.moments[name] for name, _ in present],
                     learning_rate * group.factor,
-                    group.decay,
-                    not group.exempt,
                 )
 
     @abc.abstractmethod
     def _update(
         self,
+        group: ParameterGroup,
         parameters: list[Tensor],
         gradients: list[Tensor],
-        m: list[Tensor],
-        v: list[Tensor],
+        moments: list[tuple[Tensor, ...]],
         learning_rate: float,
-        decay: float,
-        adapted: bool,
     ) -> None:
-        """Updates `parameters`, `m` and `v` in place; `adapted` tensors are scaled if the optimizer scales any."""
+        """Updates those `parameters` of a group that have a gradient, and their moments, in place."""
 
     def reset(self) -> None:
         """Resets all moments, as if no update had been made."""
@@ -159,7 +189,11 @@ class Optimizer(abc.ABC):
 
     def state_tensors(self) -> dict[str, Tensor]:
         """The moments as `m.<parameter>` and `v.<parameter>`; the caller stores `updates`."""
-        return {f"{kind}.{name}": pair[i] for name, pair in self.moments.items() for i, kind in enumerate("mv")}
+        return {
+            f"{kind}.{name}": tensor
+            for name, tensors in self.moments.items()
+            for kind, tensor in zip("mv", tensors, strict=False)
+        }
 
     @torch.no_grad()
     def load_state_tensors(self, tensors: Mapping[str, Tensor], updates: int) -> None:
@@ -181,14 +215,13 @@ class BertAdam(Optimizer):
 
     def _update(
         self,
+        group: ParameterGroup,
         parameters: list[Tensor],
         gradients: list[Tensor],
-        m: list[Tensor],
-        v: list[Tensor],
+        moments: list[tuple[Tensor, ...]],
         learning_rate: float,
-        decay: float,
-        adapted: bool,
     ) -> None:
+        m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         updates = float(self.updates) if self.bias_correction else _NO_CORRECTION
         count = torch.full((), updates, dtype=torch.float32, device=parameters[0].device)
         torch._fused_adamw_(
@@ -201,7 +234,7 @@ class BertAdam(Optimizer):
             lr=learning_rate,
             beta1=self.betas[0],
             beta2=self.betas[1],
-            weight_decay=decay,
+            weight_decay=group.decay,
             eps=self.epsilon,
             amsgrad=False,
             maximize=False,
@@ -217,15 +250,14 @@ class Lamb(Optimizer):
 
     def _update(
         self,
+        group: ParameterGroup,
         parameters: list[Tensor],
         gradients: list[Tensor],
-        m: list[Tensor],
-        v: list[Tensor],
+        moments: list[tuple[Tensor, ...]],
         learning_rate: float,
-        decay: float,
-        adapted: bool,
     ) -> None:
         (b1, b2), t = self.betas, self.updates
+        m, v = [pair[0] for pair in moments], [pair[1] for pair in moments]
         torch._foreach_lerp_(m, gradients, 1 - b1)
         torch._foreach_mul_(v, b2)
         torch._foreach_addcmul_(v, gradients, gradients, 1 - b2)
@@ -237,9 +269,9 @@ class Lamb(Optimizer):
         torch._foreach_mul_(update, m)
         if self.bias_correction:
             torch._foreach_div_(update, 1 - b1**t)
-        if decay:
-            torch._foreach_add_(update, parameters, alpha=decay)
-        if adapted:
+        if group.decay:
+            torch._foreach_add_(update, parameters, alpha=group.decay)
+        if not group.exempt:
             sizes = torch.stack(torch._foreach_norm(parameters))
             lengths = torch.stack(torch._foreach_norm(update))
             ratios = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, torch.ones_like(sizes))
@@ -247,7 +279,66 @@ class Lamb(Optimizer):
         torch._foreach_add_(parameters, update, alpha=-learning_rate)
 
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb}
+class Muon(BertAdam):
+    """Adam, but with orthogonalized momentum for the hidden matrices: those of the layers and of the masked-LM head.
+
+    Per hidden matrix [r, c]: m = 0.95 m + g; p -= rate matrix_rate (max(1, r / c)**0.5 orthogonal(g + 0.95 m) +
+    decay p). All directions of a matrix so change by the same amount, however small their gradients. Embedding tables,
+    norms and biases are updated by Adam.
+    """
+
+    @staticmethod
+    def is_hidden(name: str, parameter: nn.Parameter) -> bool:
+        """Whether a parameter is a matrix between hidden states, which both its axes belong to."""
+        return parameter.dim() == 2 and (".layers." in f".{name}" or name == "mlm.transform.weight")
+
+    @staticmethod
+    def num_moments(group: ParameterGroup) -> int:
+        """One for the hidden matrices, which have no second moment."""
+        return 1 if group.hidden else 2
+
+    def _update(
+        self,
+        group: ParameterGroup,
+        parameters: list[Tensor],
+        gradients: list[Tensor],
+        moments: list[tuple[Tensor, ...]],
+        learning_rate: float,
+    ) -> None:
+        if not group.hidden:
+            super()._update(group, parameters, gradients, moments, learning_rate)
+            return
+        rate, m = learning_rate * self.matrix_rate, [only for (only,) in moments]
+        torch._foreach_mul_(m, _MOMENTUM)
+        torch._foreach_add_(m, gradients)
+        ahead = torch._foreach_add(gradients, m, alpha=_MOMENTUM)
+        if group.decay:
+            torch._foreach_mul_(parameters, 1 - rate * group.decay)
+        for parameter, direction in zip(parameters, ahead, strict=True):
+            tall = max(1.0, parameter.shape[0] / parameter.shape[1]) ** 0.5
+            parameter.add_(orthogonal(direction), alpha=-rate * tall)
+
+
+def orthogonal(matrix: Tensor) -> Tensor:
+    """About the nearest matrix with orthonormal rows or columns: singular values between 0.7 and 1.2 become those.
+
+    Five rounds of a quintic Newton-Schulz iteration, in bf16 where the hardware multiplies it.
+
+    Source: `zeropower_via_newtonschulz5` in the code of Jordan et al. (2024); the coefficients are theirs.
+    """
+    dtype = torch.bfloat16 if "bf16" in fast_precisions(matrix.device.type) else torch.float32
+    x = matrix.to(dtype)
+    is_tall = x.shape[0] > x.shape[1]
+    x = x.T if is_tall else x
+    x = x / (torch.linalg.vector_norm(x) + 1e-7)
+    first, third, fifth = 3.4445, -4.7750, 2.0315
+    for _ in range(5):
+        square = x @ x.T
+        x = first * x + (third * square + fifth * square @ square) @ x
+    return (x.T if is_tall else x).to(matrix.dtype)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon": Muon}
 
 
 @torch.no_grad()

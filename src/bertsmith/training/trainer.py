@@ -48,6 +48,7 @@ class Trainer:
             epsilon=settings.epsilon,
             bias_correction=settings.bias_correction,
             rate_factor=workload.rate_factor,
+            matrix_rate=settings.muon_rate / settings.learning_rate if settings.learning_rate else 1.0,
         )
         self.device = next(workload.model.parameters()).device
         self.model = distributed.replicate(workload.model, rank)

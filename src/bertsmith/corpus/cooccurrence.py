@@ -1,0 +1,108 @@
+"""Which pieces occur near each other in a corpus, and vectors made from that without training.
+
+A piece is described by the pieces around it: the matrix of positive pointwise mutual information (PPMI) has a row per
+piece, and a truncated singular value decomposition compresses the rows to vectors. That takes seconds and gives the
+word table of a new encoder what it would otherwise need thousands of steps to learn.
+
+V pieces, D width.
+
+Source: Levy, Goldberg and Dagan, "Improving distributional similarity with lessons learned from word embeddings"
+(2015): the smoothed contexts, and the square root of the singular values; Halko, Martinsson and Tropp, "Finding
+structure with randomness" (2011), for the decomposition.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from bertsmith.corpus.shards import Corpus
+
+WINDOW = 5  # pieces to each side
+CONTEXT_POWER = 0.75  # of the counts of the contexts: rare ones count less
+MOST_TOKENS = 20_000_000  # of the corpus that are counted; more hardly change the vectors
+_CHUNK_TOKENS = 2**21
+_EXTRA = 20  # directions that the decomposition follows in addition to those that are kept
+_ROUNDS = 3  # power iterations
+
+Floats = npt.NDArray[np.float32]
+_NO_PIECE = -1
+
+
+def cooccurrences(corpus: Corpus, *, window: int = WINDOW, most_tokens: int = MOST_TOKENS) -> sparse.csr_matrix:
+    """How often two pieces of one document are at most `window` tokens apart, a symmetric matrix [V, V] of float32.
+
+    Of a corpus with more than `most_tokens` tokens, documents spread evenly over it are counted.
+    """
+    size = len(corpus.vocabulary)
+    total = sparse.csr_matrix((size, size), dtype=np.float32)
+    for tokens in _runs(corpus, window, most_tokens):
+        for distance in range(1, window + 1):
+            left, right = tokens[:-distance], tokens[distance:]
+            both = (left >= 0) & (right >= 0)
+            pairs = sparse.coo_matrix(
+                (np.ones(int(both.sum()), dtype=np.float32), (left[both], right[both])), shape=(size, size)
+            )
+            total = total + pairs.tocsr()
+    return (total + total.T).tocsr()
+
+
+def ppmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
+    """The positive pointwise mutual information of rows and columns in nats, [V, V]; 0 where it would be negative."""
+    filled = counts.tocoo()
+    of_rows = np.asarray(counts.sum(axis=1), dtype=np.float64).ravel()
+    contexts = of_rows**CONTEXT_POWER
+    with np.errstate(divide="ignore", invalid="ignore"):
+        values = np.log(
+            filled.data.astype(np.float64)
+            / of_rows[filled.row]
+            / (contexts / max(contexts.sum(), 1e-300))[filled.col]
+        )
+    kept = values > 0
+    return sparse.csr_matrix(
+        (values[kept].astype(np.float32), (filled.row[kept], filled.col[kept])), shape=counts.shape
+    )
+
+
+def reduced(matrix: sparse.csr_matrix, width: int, rng: np.random.Generator) -> Floats:
+    """Unit vectors [V, D] whose products approximate those of a symmetric matrix's rows; 0 for an empty row.
+
+    They are the left singular vectors times the square roots of the singular values, rotated at random so that no
+    column stands out.
+    """
+    size = matrix.shape[0]
+    directions = min(size, width + _EXTRA)
+    image = matrix @ rng.standard_normal((size, directions), dtype=np.float32)
+    for _ in range(_ROUNDS):
+        image = matrix @ (matrix.T @ np.linalg.qr(image)[0])
+    basis = np.linalg.qr(image)[0]
+    left, values, _ = np.linalg.svd((matrix.T @ basis).T, full_matrices=False)
+    vectors = np.zeros((size, width), dtype=np.float32)
+    kept = min(width, len(values))
+    vectors[:, :kept] = (basis @ left)[:, :kept] * np.sqrt(values[:kept])
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    is_seen = np.diff(matrix.indptr)[:, None] > 0
+    vectors = np.where(is_seen & (lengths > 0), vectors / np.maximum(lengths, 1e-30), 0)
+    rotation = np.linalg.qr(rng.standard_normal((width, width)))[0]
+    return np.asarray(vectors @ rotation, dtype=np.float32)
+
+
+def _runs(corpus: Corpus, window: int, most_tokens: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Documents joined to long arrays of ids, with `window` places of no piece between them."""
+    share = min(1.0, most_tokens / max(1, corpus.num_tokens))
+    gap = np.full(window, _NO_PIECE, dtype=np.int64)
+    parts: list[npt.NDArray[Any]] = []
+    held = 0
+    for document in range(corpus.num_documents):
+        if int((document + 1) * share) == int(document * share):
+            continue
+        tokens = corpus.document_tokens(document).astype(np.int64)
+        parts += [tokens, gap]
+        held += len(tokens)
+        if held >= _CHUNK_TOKENS:
+            yield np.concatenate(parts)
+            parts, held = [], 0
+    if parts:
+        yield np.concatenate(parts)

@@ -1,0 +1,116 @@
+"""What a new encoder can know about a corpus before its first step, from counting alone.
+
+A randomly initialized encoder spends most of a short run on three things that counting gives in seconds: how often
+each piece occurs, which pieces occur near each other, and that the words right next to a gap matter most. So
+
+* the bias of the masked-LM head is the logarithm of each piece's share of the corpus: the first predictions are those
+  of the unigram model instead of uniform ones;
+* the word table holds vectors from co-occurrence statistics (`corpus.cooccurrence`);
+* the position table holds sines and cosines, and in the first two layers some heads have queries and keys that use
+  them to attend to a fixed neighbor: the token before, the one after, and so on.
+
+All of them are ordinary parameters, which training changes like any others. No tensor is added, so the model has the
+layout that it always had.
+
+D width, H heads, W width of a head, V pieces.
+
+Source: log frequencies as bias: Karpathy, "A Recipe for Training Neural Networks" (2019). Word vectors: Kim (2014) and
+others, with trained ones. Heads that start at a fixed offset: Cordonnier, Loukas and Jaggi (2020), and d'Ascoli et al.
+(2021), "ConViT", on images; Trockman and Kolter (2023), "Mimetic initialization of self-attention layers".
+"""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from bertsmith.corpus.cooccurrence import cooccurrences, ppmi, reduced
+from bertsmith.corpus.shards import Corpus
+from bertsmith.model.heads import EncoderForPreTraining
+from bertsmith.model.transformer import Layer, TransformerEncoder
+from bertsmith.progress import tell
+from bertsmith.randomness import generator
+
+WORD_SCALE = 0.1  # root mean square of the entries of the word table; learning is faster than from 0.02
+POSITION_SCALE = 0.5  # length of a position vector, as a fraction of that of a word vector
+SHARPNESS = 1.2  # of the neighbor heads: the length of each row of their queries and keys
+ROTATION_SCALE = 0.5  # of the values and outputs of attention
+FASTEST, SLOWEST = math.pi / 2, math.pi / 64  # radians per token of the sines and cosines
+# The neighbor of each head: of all heads (at most eight) in the first layer, and of half of them in the second.
+NEIGHBORS = (-1, 1, -2, 2, -3, 3, -4, 4)
+
+
+@torch.no_grad()
+def initialize_from_corpus(model: EncoderForPreTraining, corpus: Corpus, seed: int) -> None:
+    """Sets the bias, the word table, the position table and the neighbor heads of a new model.
+
+    What the corpus says nothing about keeps its random initialization: vectors of pieces that never occur, and all
+    other parameters. Without learned positions there are no neighbor heads.
+
+    Args:
+        model: a randomly initialized model, which is changed in place.
+        corpus: the corpus that it will be trained on.
+        seed: seed of the random directions.
+    """
+    counts = corpus.token_counts().astype(np.float64) + 1
+    model.mlm.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+    table = model.encoder.word_table
+    width = table.shape[1]
+    found = reduced(ppmi(cooccurrences(corpus)), width, generator(seed, "word vectors"))
+    vectors = torch.from_numpy(found).mul_(WORD_SCALE * math.sqrt(width))
+    is_known = vectors.abs().sum(dim=1, keepdim=True) > 0
+    table.copy_(torch.where(is_known, vectors, table))
+    if model.config.position_embedding_type == "absolute":
+        _attend_to_neighbors(model, seed)
+        tell("initialized from the corpus: word vectors, piece frequencies, heads that attend to neighbors")
+    else:
+        tell("initialized from the corpus: word vectors and piece frequencies")
+
+
+def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
+    """Sets the position table, and in some heads queries and keys so that each token attends to a fixed neighbor.
+
+    A position p is the vector of sin(w p) and cos(w p) for W / 2 rates w, in directions of its own. The query of a
+    head with offset k turns it by w k, so the product with the key of position q is the sum of cos(w (p + k - q)),
+    which is largest at q = p + k. Values and outputs start as random rotations, so what is found there gets through.
+    """
+    encoder = model.encoder
+    assert isinstance(encoder, TransformerEncoder)
+    config = encoder.config
+    width, heads = config.hidden_size, config.num_attention_heads
+    half = width // heads // 2
+    for number, layer in enumerate(encoder.layers):
+        assert isinstance(layer, Layer)
+        for which, name in enumerate(("value", "attention_output")):
+            rotation = _rotation(width, generator(seed, "attention rotation", number, which))
+            getattr(layer, name).weight.copy_(rotation * ROTATION_SCALE)
+    if half == 0:
+        return
+    directions = _rotation(width, generator(seed, "position directions"))[: 2 * half]  # [2 half, D]
+    directions = directions - directions.mean(dim=1, keepdim=True)  # the norm after the sum removes the mean
+    of_sines, of_cosines = directions[:half], directions[half:]
+    rates = FASTEST * (SLOWEST / FASTEST) ** (torch.arange(half) / max(1, half - 1))
+    table = encoder.embeddings.position.weight
+    angles = torch.arange(table.shape[0])[:, None] * rates
+    positions = angles.sin() @ of_sines + angles.cos() @ of_cosines
+    length = encoder.word_table.norm(dim=1).mean() * POSITION_SCALE
+    table.copy_(positions * (length / math.sqrt(half)))
+    for number, layer in enumerate(encoder.layers[:2]):
+        assert isinstance(layer, Layer)
+        for head, offset in enumerate(NEIGHBORS[: heads if number == 0 else heads // 2]):
+            turned_sine, turned_cosine = (rates * offset).sin()[:, None], (rates * offset).cos()[:, None]
+            rows = slice(head * 2 * half, (head + 1) * 2 * half)
+            query = torch.cat(
+                [
+                    turned_cosine * of_sines + turned_sine * of_cosines,
+                    turned_cosine * of_cosines - turned_sine * of_sines,
+                ]
+            )
+            layer.query.weight[rows].copy_(query * SHARPNESS)
+            layer.key.weight[rows].copy_(torch.cat([of_sines, of_cosines]) * SHARPNESS)
+
+
+def _rotation(width: int, rng: np.random.Generator) -> Tensor:
+    """A random orthogonal matrix, float32 [D, D]."""
+    return torch.from_numpy(np.linalg.qr(rng.standard_normal((width, width)))[0]).float()
