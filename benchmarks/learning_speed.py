@@ -9,10 +9,11 @@ All arms train a new model of the same shape and vocabulary (8,000 pieces) on th
 * `hf-tuned`: the same with learning rate 1e-3, 6 % warm-up and 32 rows per step;
 * `2018` and `auto`: `pretrain(corpus, out, recipe=...)` of bertsmith.
 
-The budget is in processor seconds of the training steps (`time.process_time`, all threads), without the evaluations and
-without reading, encoding and writing. Each arm first runs a few steps to determine how many fit into the budget, so
-that its schedule ends there. Schedules depend on the length of the run, so each share of the budget is a separate run;
-what `auto` reaches in a share of the seconds can then be compared with what a peer reaches in all of them.
+The budget is in processor seconds (`time.process_time`, all threads) from the call that trains to the end of its last
+step: whatever prepares the model counts, evaluations and writing the model do not, nor does encoding the text, which is
+done once for all. Each arm first runs a few steps to determine how many fit into the budget, so that its schedule ends
+there. Schedules depend on the length of the run, so each share of the budget is a separate run; what `auto` reaches in
+a share of the seconds can then be compared with what a peer reaches in all of them.
 
 Every model is scored by the same code (`model_scores.py`): the loss on the same held-out rows with the same masks
 (15 %, 80/10/10), next to that of a unigram and a bigram model, and the accuracy of logistic regression on its frozen
@@ -73,15 +74,19 @@ class EnoughSeconds(BaseException):
 
 
 class Clock:
-    """Processor seconds at the beginning of training and after each step, without the time that is set aside."""
+    """Processor seconds when training is called, before its first step and after each step, without evaluations.
+
+    Args:
+        limit: the seconds of steps after which a trial ends.
+    """
 
     def __init__(self, limit: float | None = None) -> None:
         self.limit, self.stamps, self._aside = limit, list[float](), 0.0
 
     def mark(self) -> None:
-        """Notes that a step has ended; raises EnoughSeconds if the limit is reached after at least two."""
+        """Notes the time; raises EnoughSeconds if the limit is reached after at least two steps."""
         self.stamps.append(time.process_time() - self._aside)
-        if self.limit is not None and len(self.stamps) > 2 and self.seconds > self.limit:
+        if self.limit is not None and len(self.stamps) > 3 and self.stamps[-1] - self.stamps[1] > self.limit:
             raise EnoughSeconds
 
     @contextlib.contextmanager
@@ -95,13 +100,13 @@ class Clock:
 
     @property
     def seconds(self) -> float:
-        """All steps together."""
+        """The preparation of the model and all steps."""
         return self.stamps[-1] - self.stamps[0]
 
     def steps_in(self, budget: float) -> int:
         """The number of steps that fit into a budget; the first one also prepares what later ones use."""
-        first, others = self.stamps[1] - self.stamps[0], self.stamps[-1] - self.stamps[1]
-        return max(2, 1 + round((budget - first) / (others / (len(self.stamps) - 2))))
+        first, others = self.stamps[2] - self.stamps[0], self.stamps[-1] - self.stamps[2]
+        return max(2, 1 + round((budget - first) / (others / (len(self.stamps) - 3))))
 
 
 class Bench:
@@ -218,7 +223,7 @@ class Bench:
 
 @contextlib.contextmanager
 def timed_steps(clock: Clock) -> Iterator[None]:
-    """Marks the steps of a training of bertsmith on the clock, and sets its evaluations aside."""
+    """Marks the start and the steps of a training of bertsmith on the clock, and sets its evaluations aside."""
     plans, evaluate = Trainer.plans, Trainer.evaluate
 
     def marked(trainer: Trainer, steps: Any) -> Iterator[Any]:
@@ -232,6 +237,7 @@ def timed_steps(clock: Clock) -> Iterator[None]:
         with clock.aside():
             return evaluate(trainer)
 
+    clock.mark()
     with mock.patch.object(Trainer, "plans", marked), mock.patch.object(Trainer, "evaluate", uncounted):
         yield
 

@@ -97,8 +97,9 @@ def pretrain_peer(
 
     Args:
         base: a model folder that defines the shape and holds the tokenizer.
-        mark: called before the first step and after each one; it may raise an exception to end the run.
+        mark: called at once, before the first step and after each step; it may raise an exception to end the run.
     """
+    mark()
     set_seed(seed)
     tokenizer = AutoTokenizer.from_pretrained(base)
     model = BertForMaskedLM(AutoConfig.from_pretrained(base)).train()
