@@ -25,6 +25,7 @@ resumes. The table, the plot and the summary are rewritten after each run.
 
 import argparse
 import contextlib
+import dataclasses
 import inspect
 import itertools
 import os
@@ -51,7 +52,7 @@ from bertsmith.corpus.build import build_corpus
 from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
-from bertsmith.files import atomic_file, digest_file
+from bertsmith.files import atomic_file, digest_file, read_json
 from bertsmith.library.training import pretrain
 from bertsmith.model.config import BertConfig
 from bertsmith.progress import quiet
@@ -140,7 +141,7 @@ class Bench:
             clock, started = Clock(), time.perf_counter()
             model = self.train(arm, steps, seed, Path(place), clock)
             wall = time.perf_counter() - started
-            found = self.scores(model)
+            found = {**self.scores(model), "settings": self._settings(arm, model)}
         if abs(clock.seconds / budget - 1) > TOLERANCE:
             print(f"  note: the steps took {clock.seconds:.1f} s of a budget of {budget:.1f} s")
         return {
@@ -195,6 +196,13 @@ class Bench:
         with quiet(), timed_steps(clock):
             pretrain(self.folder, place / "run", **settings)
         return place / "run" / "model"
+
+    def _settings(self, arm: str, model: Path) -> dict[str, Any]:
+        """The settings with which an arm trained the model in a folder, defaults included."""
+        if arm in RECIPES:
+            return dataclasses.asdict(RECIPES[arm])
+        recorded = read_json(model.parent / "settings.json")["settings"]
+        return {name: recorded[name] for name in ("run", "data", "train", "runtime")}
 
     def _plan(self, arm: str, budget: float) -> int:
         """The number of steps that fit into a budget, from the beginnings of two runs.
@@ -326,7 +334,7 @@ def main() -> None:
             continue
         same = (line["steps"] for line in lines if {**key, "seed": line.get("seed")}.items() <= line.items())
         line = bench.run(arm, share, seed, next(same, None))
-        print({name: value for name, value in line.items() if name not in fixed}, flush=True)
+        print({name: value for name, value in line.items() if name not in (*fixed, "settings")}, flush=True)
         append_line(path, line)
         report(name, path, ARMS)
     report(name, path, ARMS)
