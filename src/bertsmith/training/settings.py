@@ -38,7 +38,9 @@ class TrainSettings:
     warmup_share: float = help_field(0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1")
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
     schedule: str = help_field("tf_linear", "learning-rate schedule: tf_linear (2018), hf_linear or constant")
-    optimizer: str = help_field("adam", "adam (2018), lamb (for large batches) or muon (for the layers; adam elsewhere)")
+    optimizer: str = help_field(
+        "adam", "adam (2018), lamb (for large batches) or muon (for the layers; adam elsewhere)"
+    )
     muon_rate: float = help_field(0.02, "with muon: highest learning rate of the matrices in the layers")
     weight_decay: float = help_field(0.01, "decoupled weight decay; not applied to biases and norms")
     beta1: float = help_field(0.9, "decay rate of the first moment")
@@ -76,7 +78,15 @@ class TrainSettings:
         for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes", "patience"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="increase it or omit it")
-        for name in ("learning_rate", "muon_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
+        for name in (
+            "learning_rate",
+            "muon_rate",
+            "clip_norm",
+            "epsilon",
+            "skip_limit",
+            "log_every",
+            "keep_checkpoints",
+        ):
             value = getattr(self, name)
             require(value > 0, expected=f"{name} above 0", found=value, fix="increase it")
         for name in ("warmup_share", "beta1", "beta2"):
