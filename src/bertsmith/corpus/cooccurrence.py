@@ -56,9 +56,7 @@ def ppmi(counts: sparse.csr_matrix) -> sparse.csr_matrix:
     contexts = of_rows**CONTEXT_POWER
     with np.errstate(divide="ignore", invalid="ignore"):
         values = np.log(
-            filled.data.astype(np.float64)
-            / of_rows[filled.row]
-            / (contexts / max(contexts.sum(), 1e-300))[filled.col]
+            filled.data.astype(np.float64) / of_rows[filled.row] / (contexts / max(contexts.sum(), 1e-300))[filled.col]
         )
     kept = values > 0
     return sparse.csr_matrix(
