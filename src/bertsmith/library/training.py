@@ -19,6 +19,7 @@ from bertsmith.library.adaptation import TaskText, continue_pretraining
 from bertsmith.locks import require_unused
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
+from bertsmith.pretraining.recipes import with_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -150,12 +151,14 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`; settings that are not given keep their values.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
-            size="tiny", steps=20_000, rows_per_step=32, max_length=64.
+            size="tiny", steps=20_000, rows_per_step=32, max_length=64. What is not given comes from the recipe.
 
     Raises:
         BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
-    parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
+    classes = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
+    split_settings(settings, classes)  # a name that does not exist is refused as it was given
+    parts = split_settings(settings if resume else with_recipe(settings), classes)
     run, data, train = parts[PretrainingRunSettings], parts[PretrainingDataSettings], parts[TrainSettings]
     if resume:
         _, run_before, data_before, train_before = settings_of_run(out)

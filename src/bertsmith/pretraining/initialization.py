@@ -33,9 +33,8 @@ from bertsmith.progress import tell
 from bertsmith.randomness import generator
 
 WORD_SCALE = 0.1  # root mean square of the entries of the word table; learning is faster than from 0.02
-POSITION_SCALE = 0.5  # length of a position vector, as a fraction of that of a word vector
-SHARPNESS = 1.2  # of the neighbor heads: the length of each row of their queries and keys
-ROTATION_SCALE = 0.5  # of the values and outputs of attention
+POSITION_SCALE = 1.0  # length of a position vector, as a fraction of that of a word vector
+SHARPNESS = 0.8  # of the neighbor heads: the length of each row of their queries and keys
 FASTEST, SLOWEST = math.pi / 2, math.pi / 64  # radians per token of the sines and cosines
 # The neighbor of each head: of all heads (at most eight) in the first layer, and of half of them in the second.
 NEIGHBORS = (-1, 1, -2, 2, -3, 3, -4, 4)
@@ -72,19 +71,14 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
     """Sets the position table, and in some heads queries and keys so that each token attends to a fixed neighbor.
 
     A position p is the vector of sin(w p) and cos(w p) for W / 2 rates w, in directions of its own. The query of a
-    head with offset k turns it by w k, so the product with the key of position q is the sum of cos(w (p + k - q)),
-    which is largest at q = p + k. Values and outputs start as random rotations, so what is found there gets through.
+    head with offset k turns it by w k, so its product with the key of position q is the sum of cos(w (p + k - q)),
+    which is largest at q = p + k.
     """
     encoder = model.encoder
     assert isinstance(encoder, TransformerEncoder)
     config = encoder.config
     width, heads = config.hidden_size, config.num_attention_heads
     half = width // heads // 2
-    for number, layer in enumerate(encoder.layers):
-        assert isinstance(layer, Layer)
-        for which, name in enumerate(("value", "attention_output")):
-            rotation = _rotation(width, generator(seed, "attention rotation", number, which))
-            getattr(layer, name).weight.copy_(rotation * ROTATION_SCALE)
     if half == 0:
         return
     directions = _rotation(width, generator(seed, "position directions"))[: 2 * half]  # [2 half, D]
@@ -96,9 +90,11 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
     positions = angles.sin() @ of_sines + angles.cos() @ of_cosines
     length = encoder.word_table.norm(dim=1).mean() * POSITION_SCALE
     table.copy_(positions * (length / math.sqrt(half)))
+    # A left-to-right model sees nothing on its right.
+    offsets = [-place for place in range(1, len(NEIGHBORS) + 1)] if config.is_causal else NEIGHBORS
     for number, layer in enumerate(encoder.layers[:2]):
         assert isinstance(layer, Layer)
-        for head, offset in enumerate(NEIGHBORS[: heads if number == 0 else heads // 2]):
+        for head, offset in enumerate(offsets[: heads if number == 0 else heads // 2]):
             turned_sine, turned_cosine = (rates * offset).sin()[:, None], (rates * offset).cos()[:, None]
             rows = slice(head * 2 * half, (head + 1) * 2 * half)
             query = torch.cat(

@@ -227,6 +227,8 @@ def _config(settings: PretrainingRunSettings, pieces: int, changes: Mapping[str,
     assert settings.size is not None
     longest = 512 if settings.long_length is None else max(512, settings.long_length)
     shape = {"vocab_size": pieces, "max_position_embeddings": longest}
+    if settings.heads is not None:
+        shape["num_attention_heads"] = settings.heads
     return BertConfig.named(settings.size, **shape, position_embedding_type=settings.positions or "absolute", **changes)
 
 

@@ -119,7 +119,18 @@ class PretrainingRunSettings:
         ConfigError: a value is invalid.
     """
 
-    size: str | None = help_field(None, "model size: tiny, mini, small, medium, base or large")
+    recipe: str | None = help_field(
+        None, "settings that are not given: auto (what learns most in the time) or 2018 (the paper's) [auto]"
+    )
+    size: str | None = help_field(
+        None,
+        "model size: tiny, mini, small, medium, base or large; auto: the one that learns most in --minutes on this "
+        "machine",
+    )
+    heads: int | None = help_field(
+        None,
+        "attention heads of a --size; they must divide its width [that of the size, and with --recipe auto 8 or more]",
+    )
     config: str | None = help_field(None, "a config.json that defines the architecture instead")
     init: str | None = help_field(
         None,
@@ -129,10 +140,10 @@ class PretrainingRunSettings:
     positions: str | None = help_field(
         None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
     )
-    initialization: str = help_field(
-        "random",
-        "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts, and heads "
-        "that attend to neighbors",
+    initialization: str | None = help_field(
+        None,
+        "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts, and "
+        "heads that attend to neighbors [random]",
     )
     dropout: float | None = help_field(
         None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
@@ -170,13 +181,13 @@ class PretrainingRunSettings:
             fix="give one of --size, --config and --init",
         )
         require(
-            self.initialization in INITIALIZATIONS,
+            self.initialization in (None, *INITIALIZATIONS),
             expected="a known initialization",
             found=repr(self.initialization),
-            fix=nearest(self.initialization, INITIALIZATIONS),
+            fix=nearest(str(self.initialization), INITIALIZATIONS),
         )
         require(
-            self.initialization == "random" or self.init is None,
+            self.initialization in (None, "random") or self.init is None,
             expected="a new model for an initialization from the corpus",
             found=f"'{self.init}' to continue from",
             fix="leave --initialization or --init out",
@@ -186,4 +197,10 @@ class PretrainingRunSettings:
             expected="positions only together with a model size",
             found=f"positions with {given[0]}",
             fix="leave --positions out; the model defines its own",
+        )
+        require(
+            self.heads is None or self.size is not None,
+            expected="heads only together with a model size",
+            found=f"heads with {given[0]}",
+            fix="leave --heads out; the model defines its own",
         )

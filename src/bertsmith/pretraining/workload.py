@@ -11,6 +11,7 @@ Source: Devlin et al. (2018), section 3.1 and appendix A; `model_fn_builder` in 
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,18 @@ from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.training.lanes import count_lanes, lanes_for
 from bertsmith.training.pace import Pace
 from bertsmith.training.workload import StepPlan, Workload
+
+# Held-out rows are masked as in the paper, whatever the masks of the training, so that losses can be compared.
+_EVALUATION: Mapping[str, Any] = {
+    "dupe_factor": 1,
+    "dynamic": False,
+    "masked_share": 0.15,
+    "max_predictions": None,
+    "mask_share": 0.8,
+    "keep_share": 0.1,
+    "random_share": 0.1,
+    "whole_word": False,
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -144,7 +157,7 @@ class Pretraining(Workload):
             if unigram is not None:
                 self._held_out_unigram = _unigram_loss(unigram, held_out)
             for phase, prefix in zip(self._phases, ("", "long_"), strict=False):
-                fixed = dataclasses.replace(phase.stream.settings, dupe_factor=1, dynamic=False)
+                fixed = dataclasses.replace(phase.stream.settings, **_EVALUATION)
                 self._evaluations.append((prefix, PretrainingStream(held_out, fixed, vocabulary)))
         self._evaluation_rows = evaluation_rows
 

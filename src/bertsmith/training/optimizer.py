@@ -58,8 +58,8 @@ def parameter_groups(
     """The trainable parameters of `module`, each in exactly one group: decayed groups first, then the others.
 
     Parameters with "norm" or "bias" in their name are not decayed. Embedding tables are. A tied parameter, used under
-    two names, counts once, under its first name. Each learning-rate factor has groups of its own, and so have the hidden
-    matrices.
+    two names, counts once, under its first name. Each learning-rate factor has groups of its own, and so have the
+    hidden matrices.
     """
     trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
     exempt = {name for name in trained if "norm" in name.lower() or "bias" in name.lower()}

@@ -10,6 +10,7 @@ from bertsmith.training.schedule import SCHEDULES
 
 # The classes are in `optimizer.py`, which needs torch.
 OPTIMIZER_NAMES = ("adam", "lamb", "muon")
+MUON_RATE = 0.02
 
 # These may change when a run is resumed: they affect what is written, not what is learned.
 MAY_CHANGE_ON_RESUME = ("log_every", "evaluate_every", "save_every", "save_minutes", "keep_checkpoints", "tensorboard")
@@ -41,7 +42,7 @@ class TrainSettings:
     optimizer: str = help_field(
         "adam", "adam (2018), lamb (for large batches) or muon (for the layers; adam elsewhere)"
     )
-    muon_rate: float = help_field(0.02, "with muon: highest learning rate of the matrices in the layers")
+    muon_rate: float | None = help_field(None, "with muon: highest learning rate of the matrices in the layers [0.02]")
     weight_decay: float = help_field(0.01, "decoupled weight decay; not applied to biases and norms")
     beta1: float = help_field(0.9, "decay rate of the first moment")
     beta2: float = help_field(0.999, "decay rate of the second moment")
@@ -75,18 +76,19 @@ class TrainSettings:
                 fix="set the steps that were planned; they are in settings.json of the run to repeat",
             )
             self.pace(self.steps or 0)
-        for name in ("steps", "tokens", "minutes", "evaluate_every", "save_every", "save_minutes", "patience"):
+        for name in (
+            "steps",
+            "tokens",
+            "minutes",
+            "evaluate_every",
+            "save_every",
+            "save_minutes",
+            "patience",
+            "muon_rate",
+        ):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="increase it or omit it")
-        for name in (
-            "learning_rate",
-            "muon_rate",
-            "clip_norm",
-            "epsilon",
-            "skip_limit",
-            "log_every",
-            "keep_checkpoints",
-        ):
+        for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
             value = getattr(self, name)
             require(value > 0, expected=f"{name} above 0", found=value, fix="increase it")
         for name in ("warmup_share", "beta1", "beta2"):

@@ -15,7 +15,7 @@ from bertsmith.training import distributed
 from bertsmith.training.guard import StepAbandoned, StopRequest
 from bertsmith.training.lanes import Lanes, Loss
 from bertsmith.training.optimizer import OPTIMIZERS, Optimizer, clip, global_norm
-from bertsmith.training.settings import TrainSettings
+from bertsmith.training.settings import MUON_RATE, TrainSettings
 from bertsmith.training.workload import StepPlan, Workload
 
 
@@ -48,7 +48,7 @@ class Trainer:
             epsilon=settings.epsilon,
             bias_correction=settings.bias_correction,
             rate_factor=workload.rate_factor,
-            matrix_rate=settings.muon_rate / settings.learning_rate if settings.learning_rate else 1.0,
+            matrix_rate=(settings.muon_rate or MUON_RATE) / settings.learning_rate,
         )
         self.device = next(workload.model.parameters()).device
         self.model = distributed.replicate(workload.model, rank)
