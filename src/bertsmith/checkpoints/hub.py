@@ -13,6 +13,10 @@ import bertsmith
 from bertsmith.checkpoints.weights import WEIGHT_FILES
 from bertsmith.errors import InputError
 
+STARTER = "starter"
+"""The name of the small pre-trained model that is part of the package; `tools/make_starter.py` made it."""
+_STARTER_FOLDER = Path(bertsmith.__file__).parent / "starter"
+
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
 
 TEXT_FILES = (
@@ -57,7 +61,7 @@ def resolve(
     """The local folder of a model: `source` itself if it is a path, otherwise the folder of the fetched files.
 
     Args:
-        source: a path, or an id.
+        source: a path, "starter" for the model in the package, or an id.
         cache: folder of fetched models; by default the one that all tools for the hub share.
         endpoint: address of another hub.
         revision: branch, tag or commit; by default the main branch.
@@ -69,9 +73,11 @@ def resolve(
     """
     if Path(source).exists():
         return Path(source)
+    if str(source) == STARTER:
+        return _STARTER_FOLDER
     if not is_hub_id(source):
         raise InputError(
-            expected="a model folder, a checkpoint, or a hub id such as google-bert/bert-base-uncased",
+            expected="a model folder, a checkpoint, starter, or a hub id such as google-bert/bert-base-uncased",
             found=f"'{source}', which does not exist",
             fix="check the path",
         )

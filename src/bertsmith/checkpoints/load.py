@@ -38,7 +38,8 @@ def load_any(
 
     Args:
         source: a Hugging Face folder; a run folder with `model/` in it; a Google checkpoint (folder, prefix or one of
-            its files); or, if no such path exists, an id such as `google-bert/bert-base-uncased`.
+            its files); or, if no such path exists, "starter" for the model in the package, or an id such as
+            `google-bert/bert-base-uncased`.
         rules: text rules to use instead of those of the folder.
         allow_unknown: skip tensors with unknown names, and report them.
         cache, endpoint, offline: see `hub.resolve`; used only for an id.

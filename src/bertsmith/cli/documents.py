@@ -17,7 +17,7 @@ from bertsmith.cli.options import (
 )
 from bertsmith.corpus.forms import FORMS
 
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint or hub id")]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="model folder, checkpoint, hub id or starter")]
 
 
 def ask(

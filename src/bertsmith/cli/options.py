@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Settings = TypeVar("Settings")
 _JSON_KEEPS = re.compile(r"[\x7f-\x9f]")  # control characters that json.dumps leaves as they are
 
-ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint or hub id")]
+ModelOption = Annotated[str, typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id or starter")]
 CasedOption = Annotated[bool, typer.Option("--cased", help="keep upper case and accents")]
 RulesOption = Annotated[
     str | None,
