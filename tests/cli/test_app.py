@@ -80,7 +80,8 @@ WRONG = {
     "vocab text": "expected --out FILE (output file); found none; for example: bertsmith vocab",
     "tokenize --vocab a b.txt": "found 'b.txt'; pass the lines on stdin: bertsmith tokenize --vocab vocab.txt < FILE",
     "fill --model m a [MASK]": "no further argument of bertsmith fill; found '[MASK]'; quote the text",
-    "predict": "expected --model DIR (model folder, checkpoint, hub id or starter); found none; for example: echo 'Buy these",
+    "predict": "expected --model DIR (model folder, checkpoint, hub id or starter); found none; for example: "
+    "echo 'Buy these",
     "predict --model": "expected a value after --model; found none; for example: echo 'Buy these pills' | bertsmith",
     "predict lines.txt --model m": "found 'lines.txt'; pass the lines on stdin: bertsmith predict --model DIR < FILE",
     "predict --data a.txt --model m": "found --data; pass the lines on stdin: bertsmith predict --model DIR < FILE",

@@ -8,7 +8,16 @@ import torch
 from torch import nn
 
 from bertsmith.errors import CheckpointError
-from bertsmith.training.optimizer import OPTIMIZERS, BertAdam, Lamb, clip, global_norm, parameter_groups
+from bertsmith.training.optimizer import (
+    OPTIMIZERS,
+    BertAdam,
+    Lamb,
+    Muon,
+    clip,
+    global_norm,
+    orthogonal,
+    parameter_groups,
+)
 from bertsmith.training.settings import OPTIMIZER_NAMES
 from oracles import adam_oracle
 
@@ -171,3 +180,81 @@ def test_the_state_of_another_model_is_refused_by_name():
 def test_the_settings_know_the_optimizers_that_there_are() -> None:
     """The names are written twice, because the settings may not load torch."""
     assert tuple(OPTIMIZERS) == OPTIMIZER_NAMES
+
+
+class Stack(nn.Module):
+    """A table, a hidden matrix, its bias, and the matrix of the masked-LM head, with the names that models use."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        draws = torch.Generator().manual_seed(4)
+        self.word = nn.Embedding(6, 8)
+        self.layers = nn.ModuleList([nn.Linear(8, 16)])
+        self.mlm = nn.ModuleDict({"transform": nn.Linear(8, 8)})
+        with torch.no_grad():
+            for p in self.parameters():
+                p.copy_(torch.randn(p.shape, generator=draws))
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (16, 8), (8, 32), (1, 5)])
+def test_orthogonal_keeps_the_directions_and_levels_the_singular_values(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    found = orthogonal(matrix)
+    assert found.dtype == matrix.dtype
+    left, _, right = torch.linalg.svd(matrix, full_matrices=False)
+    inside = left.T @ found @ right.T  # diagonal, if the singular vectors are kept
+    assert (inside - torch.diag(inside.diagonal())).abs().max() < 0.05
+    assert (inside.diagonal() > 0.6).all()
+    assert (inside.diagonal() < 1.3).all()
+
+
+def test_muon_moves_hidden_matrices_along_orthogonal_directions_and_the_rest_as_adam_does():
+    module, plain = Stack(), Stack()
+    settings = {"weight_decay": 0.1, "betas": (0.9, 0.98), "bias_correction": True}
+    muon, adam = Muon(module, matrix_rate=5.0, **settings), BertAdam(plain, **settings)
+    draws = torch.Generator().manual_seed(2)
+    momentum = {}
+    expected = {name: p.detach().clone() for name, p in module.named_parameters()}
+    for rate in (0.1, 0.05):
+        for (name, p), other in zip(module.named_parameters(), plain.parameters(), strict=True):
+            p.grad = torch.randn(p.shape, generator=draws)
+            other.grad = p.grad.clone()
+            if p.dim() == 2 and name != "word.weight":
+                momentum[name] = 0.95 * momentum.get(name, 0.0) + p.grad
+                tall = max(1.0, p.shape[0] / p.shape[1]) ** 0.5
+                step = tall * orthogonal(p.grad + 0.95 * momentum[name])
+                expected[name] = expected[name] * (1 - rate * 5 * 0.1) - rate * 5 * step
+        muon.step(rate)
+        adam.step(rate)
+    for (name, p), other in zip(module.named_parameters(), plain.named_parameters(), strict=True):
+        wanted = expected[name] if name in momentum else other[1]
+        torch.testing.assert_close(p, wanted, rtol=1e-5, atol=1e-6, msg=name)
+    assert sorted(momentum) == ["layers.0.weight", "mlm.transform.weight"]
+
+
+def test_the_state_of_muon_has_no_second_moment_for_hidden_matrices():
+    names = Muon(Stack()).state_tensors()
+    assert "m.layers.0.weight" in names
+    assert "v.layers.0.weight" not in names
+    assert {"m.word.weight", "v.word.weight", "m.layers.0.bias", "v.layers.0.bias"} <= names.keys()
+
+
+def test_muon_resumes_with_the_same_bits():
+    straight, stopped = Stack(), Stack()
+    optimizers = {id(one): Muon(one, bias_correction=True) for one in (straight, stopped)}
+
+    def train(module, steps):
+        for step in steps:
+            for number, p in enumerate(module.parameters()):
+                p.grad = torch.randn(p.shape, generator=torch.Generator().manual_seed(100 * step + number))
+            optimizers[id(module)].step(0.01)
+
+    train(straight, range(6))
+    train(stopped, range(3))
+    saved = {name: tensor.clone() for name, tensor in optimizers[id(stopped)].state_tensors().items()}
+    resumed = Muon(stopped, bias_correction=True)
+    resumed.load_state_tensors(saved, updates=3)
+    optimizers[id(stopped)] = resumed
+    train(stopped, range(3, 6))
+    for one, other in zip(straight.parameters(), stopped.parameters(), strict=True):
+        assert torch.equal(one, other)

@@ -1,0 +1,106 @@
+"""An initialization from the corpus: what it sets, that the heads look where they should, and that a model learns."""
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.assembly import untrained
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.shards import Corpus
+from bertsmith.model.batch import Batch
+from bertsmith.model.config import BertConfig
+from bertsmith.model.encoder import Trace
+from bertsmith.pretraining.initialization import NEIGHBORS, initialize_from_corpus
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *[f"w{number}" for number in range(40)], "never"]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory) -> Corpus:
+    folder = tmp_path_factory.mktemp("initialization")
+    rng = np.random.default_rng(0)
+    lines = [" ".join(f"w{int(number)}" for number in rng.zipf(1.5, 12) % 40) for _ in range(300)]
+    (folder / "text.txt").write_text("\n".join(lines), encoding="utf-8")
+    tokenizer = WordPieceTokenizer(Vocabulary(PIECES), TextRules())
+    build_corpus([folder / "text.txt"], tokenizer, folder / "corpus", settings=CorpusSettings(held_out=0), workers=1)
+    return Corpus.open(folder / "corpus")
+
+
+def batch_of(ids) -> Batch:
+    ids = np.asarray(ids)
+    return Batch.from_flat(ids, np.zeros_like(ids), [len(ids)])
+
+
+def config(**changes) -> BertConfig:
+    return BertConfig(
+        **{
+            "vocab_size": len(PIECES),
+            "hidden_size": 128,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 8,
+            "intermediate_size": 64,
+            "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0,
+            **changes,
+        }
+    )
+
+
+def test_the_first_predictions_are_the_frequencies_of_the_corpus(corpus):
+    model = untrained(config(), 1)
+    initialize_from_corpus(model, corpus, 1)
+    counts = corpus.token_counts() + 1
+    np.testing.assert_allclose(
+        torch.softmax(model.mlm.bias.detach(), 0).numpy(), counts / counts.sum(), rtol=1e-5, atol=1e-7
+    )
+
+
+def test_only_pieces_that_occur_get_new_vectors(corpus):
+    model, before = untrained(config(), 1), untrained(config(), 1)
+    initialize_from_corpus(model, corpus, 1)
+    new, old = model.encoder.word_table, before.encoder.word_table
+    occurs = torch.from_numpy(corpus.token_counts() > 0)
+    assert torch.equal(new[~occurs], old[~occurs])
+    assert not (new[occurs] == old[occurs]).any()
+    np.testing.assert_allclose(new[occurs].square().mean(dim=1).sqrt().detach(), 0.1, rtol=1e-4)
+
+
+@pytest.mark.parametrize("length", [12, 60])
+def test_each_head_of_the_first_layer_looks_at_its_neighbor(corpus, length):
+    model = untrained(config(), 1).eval()
+    initialize_from_corpus(model, corpus, 1)
+    ids = np.random.default_rng(1).integers(5, 45, length)
+    trace = Trace(with_attentions=True)
+    model.encoder(batch_of(ids), trace=trace)
+    attention = trace.attentions[0][0]  # [heads, length, length]
+    for head, offset in enumerate(NEIGHBORS):
+        places = range(max(0, -offset), min(length, length - offset))
+        found = [int(attention[head, place].argmax()) - place for place in places]
+        assert np.mean([one == offset for one in found]) > 0.7, (head, offset)
+
+
+def test_heads_of_a_left_to_right_model_look_only_to_the_left(corpus):
+    model = untrained(config(is_causal=True), 1).eval()
+    initialize_from_corpus(model, corpus, 1)
+    trace = Trace(with_attentions=True)
+    model.encoder(batch_of(range(5, 35)), trace=trace)
+    for head in range(8):
+        assert int(trace.attentions[0][0][head, 20].argmax()) == 20 - (head + 1)
+
+
+@pytest.mark.parametrize("changes", [{"position_embedding_type": "none"}, {"position_embedding_type": "sinusoidal"}])
+def test_without_learned_positions_queries_and_keys_stay_as_they_were(corpus, changes):
+    model, before = untrained(config(**changes), 1), untrained(config(**changes), 1)
+    initialize_from_corpus(model, corpus, 1)
+    for (name, new), (_, old) in zip(model.named_parameters(), before.named_parameters(), strict=True):
+        assert torch.equal(new, old) == ("word" not in name and name != "mlm.bias"), name
+
+
+@pytest.mark.parametrize("heads", [1, 2, 64, 128])
+def test_any_number_of_heads_gives_finite_parameters(corpus, heads):
+    model = untrained(config(num_attention_heads=heads), 1)
+    initialize_from_corpus(model, corpus, 1)
+    assert all(torch.isfinite(parameter).all() for parameter in model.parameters())

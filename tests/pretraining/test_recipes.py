@@ -1,0 +1,90 @@
+"""The recipes: what they fill in, what they leave, and what they refuse."""
+
+import pytest
+import torch
+
+from bertsmith.errors import ConfigError
+from bertsmith.library.training import split_settings
+from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, size_for, with_recipe
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.training.settings import TrainSettings
+
+CLASSES = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
+
+
+def built(**given):
+    parts = split_settings(with_recipe(given), CLASSES)
+    return [cls(**parts[cls]) for cls in CLASSES]
+
+
+def test_the_recipe_of_2018_is_that_of_the_settings_classes():
+    assert built(recipe="2018", size="base", steps=9) == [
+        PretrainingRunSettings(recipe="2018", size="base"),
+        PretrainingDataSettings(),
+        TrainSettings(steps=9),
+    ]
+
+
+def test_auto_is_the_default_and_starts_from_the_corpus():
+    run, data, train = built(size="tiny", steps=9)
+    assert (run.recipe, run.initialization, run.heads, run.dropout) == ("auto", "corpus", 8, 0.0)
+    assert (data.objective, data.masked_share, data.dynamic) == ("mlm", 0.3, True)
+    assert (train.optimizer, train.bias_correction) == ("muon", True)
+
+
+def test_what_is_given_is_kept():
+    given = {
+        "size": "mini",
+        "steps": 9,
+        "objective": "mlm+nsp",
+        "masked_share": 0.15,
+        "optimizer": "lamb",
+        "rows_per_step": 7,
+        "heads": 4,
+        "dropout": 0.1,
+        "initialization": "random",
+    }
+    run, data, train = built(**given)
+    found = {**vars(run), **vars(data), **vars(train)}
+    assert {name: found[name] for name in given} == given
+
+
+def test_with_adam_alone_the_rate_falls_with_the_width():
+    rates = [built(size=size, steps=9, optimizer="adam")[2].learning_rate for size in ("tiny", "mini", "base")]
+    assert rates == [3e-3, 1.5e-3, 5e-4]
+
+
+def test_a_model_to_continue_from_keeps_its_parameters_and_gets_a_low_rate():
+    run, _, train = built(init="somewhere", steps=9)
+    assert (run.initialization, run.heads, run.dropout) == (None, None, None)
+    assert (train.optimizer, train.learning_rate) == ("adam", 1e-4)
+
+
+def test_the_width_of_a_config_file_counts(tmp_path):
+    (tmp_path / "config.json").write_text('{"hidden_size": 768}', encoding="utf-8")
+    run, _, train = built(config=str(tmp_path / "config.json"), steps=9)
+    assert (run.heads, run.initialization, train.learning_rate) == (None, "corpus", 2e-3)
+
+
+def test_the_size_follows_from_minutes_and_cores():
+    sizes = [size_for(minutes / torch.get_num_threads()) for minutes in (1, 100, 5000, 10**6)]
+    assert sizes == ["tiny", "mini", "small", "medium"]
+    assert [most for most, _ in SIZE_FOR_MINUTES] == sorted(most for most, _ in SIZE_FOR_MINUTES)
+    assert built(size="auto", minutes=0.5)[0].size == "tiny"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"recipe": "2019", "size": "tiny", "steps": 9}, "expected a known recipe; found '2019'; did you mean '2018'?"),
+        ({"recipe": "Auto", "size": "tiny", "steps": 9}, "expected a known recipe; found 'Auto'"),
+        ({"size": "auto", "steps": 9}, "expected --minutes with --size auto"),
+        ({"size": "small", "heads": 7, "steps": 9, "initialization": "words"}, "expected a known initialization"),
+        ({"init": "m", "initialization": "corpus", "steps": 9}, "expected a new model"),
+        ({"config": "c", "heads": 2, "steps": 9}, "expected heads only together with a model size"),
+    ],
+)
+def test_a_recipe_or_setting_that_does_not_fit_is_refused(given, message):
+    with pytest.raises(ConfigError) as error:
+        built(**given)
+    assert message in str(error.value)
