@@ -319,7 +319,7 @@ class FinetuningJob:
             tokens=self.folder.metadata.tokens,
             scores=dict(result.scores),
         )
-        parts = (self.head.saved_part, *(("pooler",) if self.head.pooled else ()))
+        parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
