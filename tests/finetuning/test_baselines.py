@@ -243,6 +243,9 @@ def test_a_resumed_run_keeps_the_cheap_systems_of_its_start(tmp_path: Path, monk
         patch.setattr(module._Computation, "run", lambda self: pytest.fail("computed again"))
         finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True)
     assert (tmp_path / "run" / "report.json").read_bytes() == written
+    without = dataclasses.replace(SETTINGS, baselines=False)
+    report = finetune(base, SPECS["single"], data, tmp_path / "run", without, HOPELESS, seeds=1, resume=True).report
+    assert (report["baselines"], report["scores"]) == ([], straight["scores"])
     # Interrupted before the results were complete: computed again, with the same values.
     (tmp_path / "run" / "baselines.json").unlink()
     again = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True).report

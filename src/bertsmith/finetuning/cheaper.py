@@ -111,9 +111,8 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
         interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
         part = one["train_examples"] < report["train_examples"]
         share = f", on {one['train_examples']:,} of the training examples" if part else ""
-        lines.append(
-            f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {one['seconds']:.1f} s"
-        )
+        took = counted(max(1, round(one["seconds"])), "second")
+        lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
     better = report.get("better_baseline")
     return [*lines, verdict(better)] if better else lines
 

@@ -23,7 +23,7 @@ from bertsmith.finetuning.cheaper import better_baseline, lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import FinetuningJob, SeedResult
+from bertsmith.finetuning.training import WITHOUT_EFFECT, FinetuningJob, SeedResult
 from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
@@ -101,7 +101,7 @@ def finetune(
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
     record = {**job.record(), "model": str(source), "seeds": count}
     with locked_folder(Path(out), create=not resume):
-        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
+        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model", *WITHOUT_EFFECT))
         for line in job.lines():
             tell(line)
         baselines = baselines_of(job, run.path, resume=resume)
