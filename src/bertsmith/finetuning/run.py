@@ -174,7 +174,7 @@ def _finish(
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
         "pretraining": job.pretraining_cost(),
-        "baselines": baselines.results,
+        "baselines": list(baselines.results),
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
     if all(result.collapsed for result in results):
