@@ -13,7 +13,8 @@ from bertsmith.errors import InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
 from bertsmith.finetuning.bag_of_words import BagOfWords
-from bertsmith.finetuning.baselines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, Baselines, baselines_of
+from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
+from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import write_linear
 from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.run import finetune, summary_lines
