@@ -59,6 +59,25 @@ SPECS = {
         labels=("negative", "positive"),
         settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
     ),
+    "on the mean": TaskSpec(
+        kind="classification", name="sentiment", labels=("negative", "positive"), reads="mean", settings=SETTINGS
+    ),
+    "windows on the mean": TaskSpec(
+        kind="classification",
+        name="sentiment",
+        labels=("negative", "positive"),
+        reads="mean",
+        settings=TaskSettings(max_length=8, stride=4, long_text="windows"),
+    ),
+    "on the first token": TaskSpec(
+        kind="regression",
+        name="regression",
+        metric="pearson",
+        metrics=("pearson", "spearman"),
+        reads="cls",
+        settings=SETTINGS,
+    ),
+    "choice on the mean": TaskSpec(kind="choice", name="choice", reads="mean", settings=SETTINGS),
     "number": TaskSpec(
         kind="regression", name="regression", metric="pearson", metrics=("pearson", "spearman"), settings=SETTINGS
     ),
@@ -97,8 +116,9 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
     for number in range(count):
         even, place = number % 2 == 0, f"line {number + 1} of 'samples'"
         name = str(number)
-        if kind in ("single", "windows"):
-            text = f"{some(PLAIN, 5 if kind == 'single' else 12)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
+        if kind in ("single", "windows", "on the mean", "windows on the mean"):
+            long = kind.startswith("windows")
+            text = f"{some(PLAIN, 12 if long else 5)} {some(GOOD if even else BAD)} {some(PLAIN, 3)}"
             label = "positive" if even else "negative"
             found.append(TextExample(id=name, first=text, label=label, place=place))
         elif kind == "pair":
@@ -110,11 +130,11 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             parts += [some(PEOPLE)] if "person" in labels else []
             parts += [some(PLACES)] if "place" in labels else []
             found.append(TextExample(id=name, first=" ".join(parts), label=labels, place=place))
-        elif kind == "number":
+        elif kind in ("number", "on the first token"):
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
             found.append(TextExample(id=name, first=text, label=float(good), place=place))
-        elif kind == "choice":
+        elif kind in ("choice", "choice on the mean"):
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
             found.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))

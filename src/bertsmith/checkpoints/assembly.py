@@ -157,9 +157,9 @@ def load_for_task(
         )
     elif keep_head:
         rows = len(taken.get(f"{head.part}.bias", ()))
-        if rows != head.outputs or (head.pooled and "bert.pooler.weight" not in taken):
+        if rows != head.outputs or (head.on_pooler and "bert.pooler.weight" not in taken):
             raise CheckpointError(
-                expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.pooled else ''} in "
+                expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.on_pooler else ''} in "
                 f"'{folder.path}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
@@ -243,7 +243,7 @@ def _require_own_head(
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
-    if wanted != found or (head.pooled and "bert.pooler.weight" not in taken):
+    if wanted != found or (head.on_pooler and "bert.pooler.weight" not in taken):
         raise CheckpointError(
             expected=f"the parameters of {head.own.__name__} in '{folder.path}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",

@@ -38,6 +38,7 @@ _CLASSIFIERS = {
     "choice": "ForMultipleChoice",
     "regression": "ForSequenceClassification",
 }
+_WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
 
 
 def read_model_folder(
@@ -177,9 +178,13 @@ def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None) ->
     >>> from bertsmith.model.bert import NAMES
     >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
     ('BertForPreTraining', 'BertForMultipleChoice')
+    >>> class_of(NAMES, ("classifier",), "classification")  # on the mean of the hidden states
+    'BertModel'
     """
     kind = "Model"
-    if "classifier" in parts:
+    if "classifier" in parts and "pooler" not in parts and task in _WHOLE_ROWS:
+        pass  # it reads a vector that no classifier of transformers reads: an encoder, with the layer as extra tensors
+    elif "classifier" in parts:
         kind = _CLASSIFIERS.get(
             task or "", "ForSequenceClassification" if "pooler" in parts else _CLASSIFIERS["tagging"]
         )

@@ -14,6 +14,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import CheckpointError
 from bertsmith.export.check import Runner
 from bertsmith.export.onnx_graph import build_graph, package
+from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.runtime import choose_inference
 
 MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
@@ -32,7 +33,13 @@ def write_fp32(folder: ModelFolder, kind: str | None, path: Path, *, largest_fil
         ConfigError: onnx is not installed.
         CheckpointError: the graph is not valid ONNX.
     """
-    _write(build_graph(folder.config, folder.tensors, kind), path, largest_file)
+    _write(build_graph(folder.config, folder.tensors, kind, reads=_reads(folder)), path, largest_file)
+
+
+def _reads(folder: ModelFolder) -> str:
+    """What the head of the model reads; the pooler for a model of another tool."""
+    spec = spec_of(folder)
+    return "pooler" if spec is None else spec.reads
 
 
 def write_int8(
@@ -50,7 +57,7 @@ def write_int8(
     """
     onnx, quantization = package("onnx"), package("onnxruntime.quantization")
     # The decoder of a masked-LM head is transposed and quantized per column, so it cannot share the word embeddings.
-    graph = build_graph(folder.config, folder.tensors, kind, tied=False)
+    graph = build_graph(folder.config, folder.tensors, kind, reads=_reads(folder), tied=False)
     # There is nothing to fold or fuse beforehand; without this mark onnxruntime advises to try.
     onnx.helper.set_model_props(graph, {"onnx.quant.pre_process": "onnxruntime.quant"})
     plain = path.with_name(f"plain-{path.name}")

@@ -82,13 +82,20 @@ def package(name: str) -> Any:
 
 
 def build_graph(
-    config: EncoderConfig, tensors: Mapping[str, Tensor], kind: str | None, *, tied: bool = True, opset: int = OPSET
+    config: EncoderConfig,
+    tensors: Mapping[str, Tensor],
+    kind: str | None,
+    *,
+    reads: str = "pooler",
+    tied: bool = True,
+    opset: int = OPSET,
 ) -> Any:
     """The model as an `onnx.ModelProto`, in fp32, with axes named batch, sequence and choices.
 
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
         kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
+        reads: what the head of a task on whole rows reads, one of `model.heads.READS`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
             separate matrix, which can then be quantised.
 
@@ -99,7 +106,7 @@ def build_graph(
     parts = {name.split(".")[1 if name.startswith("bert.") else 0] for name in tensors}
     outputs = outputs_of(kind, parts)
     graph = _Graph(onnx, config, tensors)
-    found = graph.forward(kind, outputs, tied=tied)
+    found = graph.forward(kind, outputs, tied=tied, reads=reads)
     outer = ["batch", "choices"] if kind == "choice" else ["batch"]
     integer, real = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
     value = onnx.helper.make_tensor_value_info
@@ -139,14 +146,14 @@ class _Graph:
         self.nodes: list[Any] = []
         self.arrays: dict[str, npt.NDArray[np.generic]] = {}
 
-    def forward(self, kind: str | None, outputs: Collection[Output], *, tied: bool) -> dict[str, str]:
-        """The values of the outputs, by name."""
+    def forward(self, kind: str | None, outputs: Collection[Output], *, tied: bool, reads: str) -> dict[str, str]:
+        """The values of the outputs, by name; `reads` is what the head of a task on whole rows reads."""
         inputs = list(inputs_of(self.config))
         if kind == "choice":
             shape = self.node("Concat", self.integers(-1), self.node("Shape", inputs[0], start=2, end=3), axis=0)
             inputs = [self.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
-        pooled = all(output.per != PER_TOKEN for output in outputs)
+        pooled = reads != "mean" and all(output.per != PER_TOKEN for output in outputs)
         # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
         last_token = self.last_token(mask) if kind is not None and pooled and self.config.is_causal else None
         hidden = self.embeddings(ids, segments)  # [B, S, D]
@@ -166,7 +173,7 @@ class _Graph:
         elif kind == "tagging":
             found["logits"] = self.dense(hidden, "classifier")
         elif kind is not None:
-            found["logits"] = self.dense(self.pooled(hidden), "classifier")
+            found["logits"] = self.dense(self.of_rows(hidden, mask, reads), "classifier")
         else:
             names = {output.name for output in outputs}
             if "pooler_output" in names:
@@ -248,6 +255,17 @@ class _Graph:
         attended = self.norm(attended, f"{name}.attention_norm")
         inner = self.activation(self.dense(attended, f"{name}.intermediate"))
         return self.norm(self.node("Add", attended, self.dense(inner, f"{name}.output")), f"{name}.output_norm")
+
+    def of_rows(self, hidden: str, mask: str, reads: str) -> str:
+        """What the head of a task on whole rows reads, [B, D]: the mean over real tokens, or of the first position."""
+        if reads == "pooler":
+            return self.pooled(hidden)
+        if reads == "cls":
+            return self.node("Gather", hidden, self.scalar(0), axis=1)
+        real = self.node("Cast", mask, to=self.onnx.TensorProto.FLOAT)  # [B, S]
+        weights = self.node("Unsqueeze", real, self.integers(2))
+        total = self.node("ReduceSum", self.node("Mul", hidden, weights), self.integers(1), keepdims=0)
+        return self.node("Div", total, self.node("ReduceSum", real, self.integers(1), keepdims=1))
 
     def pooled(self, hidden: str) -> str:
         """The pooled output [B, D]."""

@@ -11,11 +11,12 @@ import torch
 from bertsmith.checkpoints import google, huggingface
 from bertsmith.checkpoints.architectures import read_config
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.checkpoints.weights import read_weights
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export.check import Runner, compare, library_model, library_runner
 from bertsmith.export.limits import require_equal
-from bertsmith.export.onnx_graph import Output, inputs_of, outputs_of
+from bertsmith.export.onnx_graph import PER_ENDING, Output, inputs_of, outputs_of
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
@@ -79,7 +80,7 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
         _record_unrun(record, partial, why, file, needed="a head that transformers has")
         return [*lines, f"{why}: nothing was run in transformers"]
     spec = spec_of(folder)
-    if spec is not None and folder.config.is_causal and task_for(spec).head.pooled:
+    if spec is not None and folder.config.is_causal and task_for(spec).head.on_pooler:
         raise CheckpointError(
             expected="a model that gives the same answers in transformers",
             found=f"a left-to-right model for {spec.kind}: it reads the last token, transformers reads the first",
@@ -94,7 +95,10 @@ def check_huggingface(folder: ModelFolder, partial: Path, file: DataFile | None,
     sample = sample_for(folder, spec, file)
     model = library_model(folder, spec)
     runner, outputs = transformers_runner(
-        transformers, partial, outputs_of(None if spec is None else spec.kind, folder.parts)
+        transformers,
+        partial,
+        outputs_of(None if spec is None else spec.kind, folder.parts),
+        None if spec is None or not (head := task_for(spec).head).pooled or head.on_pooler else spec.reads,
     )
     found = compare(folder, model, outputs, runner, sample)
     limits = require_equal(found, "the model in transformers", limit)
@@ -156,13 +160,20 @@ def _head(spec: TaskSpec | None) -> str:
 
 
 def transformers_runner(
-    transformers: Any, partial: Path, outputs: tuple[Output, ...]
+    transformers: Any, partial: Path, outputs: tuple[Output, ...], reads: str | None = None
 ) -> tuple[Runner, tuple[Output, ...]]:
-    """A runner of the folder in `transformers`, and the outputs that it gives."""
+    """A runner of the folder in `transformers`, and the outputs that it gives.
+
+    Args:
+        reads: for a head that no class of `transformers` has, what it reads: "cls" or "mean". The encoder runs in
+            `transformers`, and the layer in the folder is applied to it as the model card says.
+    """
     values = read_json(partial / "config.json")
     architecture, asked = values["architectures"][0], inputs_of(read_config(values))
     theirs = {output.name: output.name for output in outputs}
-    if architecture.endswith("Model"):
+    if reads is not None:
+        known = ["logits"]
+    elif architecture.endswith("Model"):
         known = ["last_hidden_state", "pooler_output"]
     else:
         known = ["logits", "seq_relationship_logits", "start_logits", "end_logits"]
@@ -180,6 +191,22 @@ def transformers_runner(
         if shows:
             logging.enable_progress_bar()
     given = tuple(output for output in outputs if output.name in known)
+
+    @torch.inference_mode()
+    def run_encoder(inputs: dict[str, Ints]) -> dict[str, Any]:
+        flat = {name: torch.from_numpy(inputs[name].reshape(-1, inputs[name].shape[-1])) for name in asked}
+        hidden = model(**flat).last_hidden_state
+        mask = flat["attention_mask"].unsqueeze(-1)
+        read = hidden[:, 0] if reads == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+        logits = torch.nn.functional.linear(read, layer["classifier.weight"], layer["classifier.bias"])
+        per_ending = outputs[0].per == PER_ENDING
+        return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}
+
+    if reads is not None:
+        layer = {
+            name: tensor.float() for name, tensor in read_weights(partial).items() if name.startswith("classifier")
+        }
+        return run_encoder, given
 
     @torch.inference_mode()
     def run(inputs: dict[str, Ints]) -> dict[str, Any]:

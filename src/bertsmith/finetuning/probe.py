@@ -1,4 +1,4 @@
-"""Text classification on a frozen encoder: a scikit-learn classifier on one vector per text.
+"""Text classification on a frozen encoder: a classifier on one vector per text.
 
 Letters: E examples, K labels.
 
@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,16 +16,17 @@ from sklearn.preprocessing import StandardScaler
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.errors import InputError, nearest
+from bertsmith.finetuning.linear import LEAST_CHANCE, LinearModel, fit_linear
 from bertsmith.model.layer_mix import LayerChoice
 from bertsmith.randomness import derive
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.task import Task
 from bertsmith.tasks.whole_texts import pooled_logits
 
 PROBES = ("logistic", "mlp")
 HIDDEN = 64  # width of the MLP
 _MOST_ROUNDS = 2000  # of the optimizer, which converges long before
-_LEAST_CHANCE = 1e-30
 
 
 class FeatureProbe:
@@ -67,7 +67,8 @@ class FeatureProbe:
         )
         self.encoder, self.task, self.pooling = encoder, task, pooling
         self.choice = encoder.choice(layers)
-        self._pipeline = _pipeline(classifier, penalty, seed)
+        self._classifier, self._penalty, self._seed = classifier, penalty, seed
+        self._fitted: LinearModel | Pipeline | None = None
 
     def fit(self, examples: Sequence[Example]) -> None:
         """Trains on labelled texts.
@@ -81,7 +82,11 @@ class FeatureProbe:
             raise InputError(
                 expected="texts with at least two labels", found="one label or none", fix="name a file with several"
             )
-        self._pipeline.fit(self.vectors(examples), targets)
+        vectors, labels = self.vectors(examples), self.task.spec.labels
+        if self._classifier == "logistic":
+            self._fitted = fit_linear(vectors, targets, num_outputs=len(labels), penalties=(self._penalty,))
+        else:
+            self._fitted = _network(self._penalty, self._seed).fit(vectors, targets)
 
     def predict(self, examples: Sequence[Example]) -> list[LabelPrediction]:
         """One prediction per text, in order; call `fit` first.
@@ -109,19 +114,21 @@ class FeatureProbe:
         return text_vectors(self.encoder, self.task, examples, self.choice, self.pooling)
 
     def _logits(self, vectors: Vectors) -> npt.NDArray[np.float32]:
-        """Log-probabilities, float32 [E, K]; very low for labels that were not in the training texts."""
-        logits = np.full((len(vectors), len(self.task.spec.labels)), np.log(_LEAST_CHANCE), dtype=np.float32)
-        seen = self._pipeline[-1].classes_
+        """Log-probabilities, float32 [E, K], plus a constant; very low for labels that no training text has."""
+        assert self._fitted is not None, "fit comes first"
         # Equal vectors are classified once, because the last digits of a row depend on its position in the batch.
         different, which = np.unique(vectors, axis=0, return_inverse=True)
-        chances = self._pipeline.predict_proba(different)[which.reshape(-1)]
-        logits[:, seen] = np.log(np.maximum(chances, _LEAST_CHANCE))
+        if isinstance(self._fitted, LinearModel):
+            return self._fitted.outputs(different)[which.reshape(-1)]
+        logits = np.full((len(vectors), len(self.task.spec.labels)), np.log(LEAST_CHANCE), dtype=np.float32)
+        chances = self._fitted.predict_proba(different)[which.reshape(-1)]
+        logits[:, self._fitted[-1].classes_] = np.log(np.maximum(chances, LEAST_CHANCE))
         return logits
 
 
 def text_vectors(
     encoder: FrozenEncoder,
-    task: ClassificationTask,
+    task: Task,
     examples: Sequence[Example],
     choice: LayerChoice,
     pooling: str = "mean",
@@ -129,6 +136,7 @@ def text_vectors(
     """One vector per text, float32 [E, width], encoded as the task encodes texts; layers are summed unweighted.
 
     Args:
+        task: classification or regression; says how texts are cut.
         pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
 
     Raises:
@@ -142,9 +150,7 @@ def text_vectors(
     return pooled_logits(vectors, features, "mean")
 
 
-def _pipeline(classifier: str, penalty: float, seed: int) -> Pipeline:
-    if classifier == "logistic":
-        return make_pipeline(StandardScaler(), LogisticRegression(C=1 / penalty, max_iter=_MOST_ROUNDS))
+def _network(penalty: float, seed: int) -> Pipeline:
     network = MLPClassifier(
         (HIDDEN,),
         solver="lbfgs",

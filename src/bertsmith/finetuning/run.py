@@ -7,20 +7,22 @@
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the best model's predictions on the dev examples, next to the gold labels
     RUN/model/               the best model
+    RUN/baselines.json ...   cheap systems on the same examples (see baselines)
 """
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.files import read_json_lines, write_json, write_text
+from bertsmith.finetuning.baseline_lines import lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import FinetuningJob, SeedResult
+from bertsmith.finetuning.training import WITHOUT_EFFECT, FinetuningJob, SeedResult
 from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
@@ -31,6 +33,9 @@ from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from bertsmith.finetuning.baselines import Baselines
 
 SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
 SEEDS_OF_SMALL_SET = 3
@@ -93,17 +98,20 @@ def finetune(
         found=f"{Rank.from_environment().count} processes of torchrun",
         fix="start it without torchrun",
     )
+    from bertsmith.finetuning.baselines import baselines_of
+
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
     record = {**job.record(), "model": str(source), "seeds": count}
     with locked_folder(Path(out), create=not resume):
-        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model",))
+        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model", *WITHOUT_EFFECT))
         for line in job.lines():
             tell(line)
+        baselines = baselines_of(job, run.path, resume=resume)
         first = job.training.seed
         trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
-        return _finish(job, run, trained)
+        return _finish(job, run, trained, baselines)
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
@@ -137,8 +145,12 @@ def _best(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
     return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
 
 
-def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]]) -> FinetuningResult:
+def _finish(
+    job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]], baselines: "Baselines"
+) -> FinetuningResult:
     """Keeps the best model and writes report.json."""
+    from bertsmith.finetuning.cheaper import better_baseline
+
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
     best = _best(job, results)
@@ -168,6 +180,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
         "pretraining": job.pretraining_cost(),
+        "baselines": list(baselines.results),
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
     if all(result.collapsed for result in results):
@@ -176,6 +189,9 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
             epochs=job.settings.epochs,
             bias_correction=job.training.bias_correction,
         )
+    better = better_baseline(job, baselines, results[best].scores, lines, run.path)
+    if better is not None:
+        report["better_baseline"] = better
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
 
@@ -212,4 +228,4 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         low, high = report["intervals"][metric]
         best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
     lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
-    return lines
+    return [*lines, *lines_of_baselines(report)]

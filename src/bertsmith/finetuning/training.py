@@ -40,6 +40,8 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
+WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedResult:
@@ -246,7 +248,8 @@ class FinetuningJob:
             return SeedResult(**read_json(done))
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
-        run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
+        begun = resume and (path / "settings.json").exists()
+        run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
         workload = Finetuning(
             _load(self.folder, self.head, self.settings, seed=seed).model,
             self.task,
@@ -319,7 +322,7 @@ class FinetuningJob:
             tokens=self.folder.metadata.tokens,
             scores=dict(result.scores),
         )
-        parts = (self.head.saved_part, *(("pooler",) if self.head.pooled else ()))
+        parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))
         save_pretrained(folder, model, self.tokenizer, metadata, trained=parts, replace=True)
 
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:

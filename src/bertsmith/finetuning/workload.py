@@ -66,7 +66,7 @@ class Finetuning(Workload):
         if self.frozen:
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(not self._is_body(name))
-        if not task.head.pooled:
+        if not task.head.on_pooler:
             for name, parameter in model.encoder.named_parameters():
                 if model.encoder.height(name) > model.encoder.num_layers:
                     parameter.requires_grad_(False)

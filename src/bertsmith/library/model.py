@@ -100,7 +100,7 @@ class Model:
         self._lock = threading.RLock()
         self._features: dict[str, TokenFeatures] = {}
         if (loaded := predictor or pretrained) is not None:
-            has_pooler = "pooler" in parts if predictor is None else predictor.model.head.pooled
+            has_pooler = "pooler" in parts if predictor is None else predictor.model.head.on_pooler
             encoder = FrozenEncoder(loaded.model.encoder, loaded.tokenizer, loaded.runtime, has_pooler=has_pooler)
             embedder = Embedder(encoder)
         assert embedder is not None, "a model"

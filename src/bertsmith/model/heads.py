@@ -26,6 +26,10 @@ from bertsmith.model.our_names import OWN_HEAD, PREFIX
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
+# What a head of whole rows reads: the pooler on top of the position that represents the row (see `Encoder.read_of_rows`),
+# the hidden state of that position itself, or the mean of the last hidden states over all tokens of the row, special
+# tokens included.
+READS = ("pooler", "cls", "mean")
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 
 
@@ -207,7 +211,8 @@ class Head:
     Attributes:
         part: its name, "classifier" or "span".
         outputs: K, the number of logits per position.
-        pooled: whether it reads one pooled vector per row (see `Encoder.read_of_rows`) instead of the hidden states.
+        pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
+        reads: what that vector is, one of `READS`; of no meaning unless `pooled`.
         own: the class of the user's head.
 
     Raises:
@@ -217,16 +222,34 @@ class Head:
     part: str
     outputs: int
     pooled: bool
+    reads: str = "pooler"
     own: type[OwnHead] | None = None
 
     def __post_init__(self) -> None:
+        assert self.reads in READS, self.reads
         if self.own is not None:
             require_own_head(self.own)
+
+    @property
+    def on_pooler(self) -> bool:
+        """Whether it reads the output of the encoder's pooler."""
+        return self.pooled and self.reads == "pooler"
+
+    @property
+    def reads_all(self) -> bool:
+        """Whether it reads every token of a row, so that the last layer computes all of them."""
+        return self.pooled and self.reads == "mean"
 
     @property
     def saved_part(self) -> str:
         """The part of a checkpoint that contains its parameters."""
         return self.part if self.own is None else OWN_HEAD
+
+
+def mean_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
+    """The mean [N, D] of the hidden states [T, D] of each row, at least in fp32."""
+    exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+    return torch.segment_reduce(exact, "mean", lengths=torch.tensor(lengths, device=hidden.device))
 
 
 class EncoderForTask(_OnEncoder):
@@ -279,14 +302,17 @@ class EncoderForTask(_OnEncoder):
         """
         head = self.head
         if head.pooled:
-            read = self.encoder.read_of_rows(batch)
+            read = None if head.reads_all else self.encoder.read_of_rows(batch)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
             hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)
-        if head.pooled:
+        if head.on_pooler:
             hidden = self.encoder.pool(hidden)
+        elif head.reads_all:
+            hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)
         if noise is not None and probability:
             counts = batch.lengths if read is None else read.counts
+            counts = (1,) * len(counts) if head.pooled else counts
             keep = noise.keep(probability, [count * hidden.shape[1] for count in counts], hidden.dtype)
             hidden = hidden * keep.view_as(hidden) * (1 / (1 - probability))
         layer = self.output_layer

@@ -71,8 +71,8 @@ class ChoiceTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output on the pooled vector of a row: the score of an ending."""
-        return Head(part="classifier", outputs=1, pooled=True)
+        """A linear layer with one output on the vector of a row: the score of an ending."""
+        return Head(part="classifier", outputs=1, pooled=True, reads=self.spec.reads)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.

@@ -81,8 +81,8 @@ class ClassificationTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output per label on the pooled vector of a row."""
-        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True)
+        """A linear layer with one output per label on the vector of a row."""
+        return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, reads=self.spec.reads)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts and labels are present and, with `training`, that labels are known; see `Task.check`."""

@@ -54,8 +54,8 @@ class RegressionTask(Task):
 
     @property
     def head(self) -> Head:
-        """A linear layer with one output on the pooled vector of a row."""
-        return Head(part="classifier", outputs=1, pooled=True)
+        """A linear layer with one output on the vector of a row."""
+        return Head(part="classifier", outputs=1, pooled=True, reads=self.spec.reads)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that texts are present and gold values are numbers; see `Task.check`."""

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
-from bertsmith.model.heads import Head
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.model.heads import READS, Head
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -38,6 +39,7 @@ class TaskSpec:
         threshold: for multi-label tasks, the probability above which a label is predicted; for SQuAD 2.0, the null
             threshold.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
+        reads: what the head of a task on whole rows reads, one of `model.heads.READS`; of no meaning for others.
         settings: truncation and decoding.
     """
 
@@ -52,7 +54,16 @@ class TaskSpec:
     unanswerable: bool = False
     threshold: float | None = None
     temperature: float = 1.0
+    reads: str = "pooler"
     settings: TaskSettings = dataclasses.field(default_factory=TaskSettings)
+
+    def __post_init__(self) -> None:
+        if self.reads not in READS:
+            raise ConfigError(
+                expected="a task whose head reads pooler, cls or mean",
+                found=repr(self.reads),
+                fix=nearest(str(self.reads), READS),
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

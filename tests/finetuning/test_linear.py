@@ -1,0 +1,132 @@
+"""Tests of the linear model on frozen vectors, with scikit-learn as the reference."""
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from bertsmith.finetuning.linear import LEAST_CHANCE, PENALTIES, USUAL_PENALTY, fit_linear
+
+
+def vectors(count: int, width: int = 12, seed: int = 0) -> npt.NDArray[np.float32]:
+    rng = np.random.default_rng(seed)
+    spread = np.random.default_rng(99).uniform(0.1, 5, width)
+    return (rng.normal(size=(count, width)) * spread + 3 * spread).astype(np.float32)
+
+
+def classes(inputs: npt.NDArray[np.float32], count: int, noise: float = 1.0) -> npt.NDArray[np.int64]:
+    rng = np.random.default_rng(1)
+    scores = (inputs / inputs.std(axis=0)) @ rng.normal(size=(inputs.shape[1], count))
+    scores -= scores.mean(axis=0)
+    return (scores + rng.gumbel(size=scores.shape) * noise).argmax(axis=1).astype(np.int64)
+
+
+def chances(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+    shifted = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
+    return np.asarray(shifted / shifted.sum(axis=1, keepdims=True))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_logistic_regression_equals_that_of_scikit_learn(count: int) -> None:
+    inputs = vectors(300)
+    targets = classes(inputs, count)
+    found = fit_linear(inputs, targets, num_outputs=count, penalties=(10.0,))
+    reference = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-8, max_iter=5000))
+    reference.fit(inputs.astype(np.float64), targets)
+    assert found.weight.dtype == found.bias.dtype == np.float32
+    assert (found.weight.shape, found.bias.shape, found.penalty) == ((count, 12), (count,), 10.0)
+    np.testing.assert_allclose(chances(found.outputs(inputs)), reference.predict_proba(inputs), atol=1e-3)
+
+
+@pytest.mark.parametrize("examples", [200, 8])
+def test_ridge_regression_equals_that_of_scikit_learn(examples: int) -> None:
+    inputs = vectors(examples)
+    targets = (inputs.sum(axis=1) + np.random.default_rng(3).normal(size=examples)).astype(np.float32)
+    found = fit_linear(inputs, targets, num_outputs=1, penalties=(3.0,))
+    reference = make_pipeline(StandardScaler(), Ridge(alpha=3.0)).fit(inputs.astype(np.float64), targets)
+    np.testing.assert_allclose(found.outputs(inputs)[:, 0], reference.predict(inputs), rtol=1e-4, atol=1e-3)
+
+
+def test_labels_of_a_multi_label_task_are_fitted_one_by_one() -> None:
+    inputs = vectors(200)
+    targets = np.stack([classes(inputs, 2), classes(inputs[:, ::-1], 2), np.zeros(200), np.ones(200)], axis=1)
+    found = fit_linear(inputs, targets.astype(np.float32), num_outputs=4, penalties=(10.0,))
+    odds = found.outputs(inputs).astype(np.float64)
+    for label in (0, 1):
+        reference = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, tol=1e-8, max_iter=5000))
+        reference.fit(inputs.astype(np.float64), targets[:, label])
+        np.testing.assert_allclose(1 / (1 + np.exp(-odds[:, label])), reference.predict_proba(inputs)[:, 1], atol=1e-3)
+    assert (odds[:, 2] < -60).all()  # no example has it
+    assert (odds[:, 3] > 60).all()  # all have it
+
+
+def test_the_penalty_follows_the_data_and_nothing_else() -> None:
+    inputs = vectors(400, 40)
+    clear, noise = classes(inputs, 3, noise=0.01), np.random.default_rng(5).integers(3, size=400)
+    loose, strict = (fit_linear(inputs, targets, num_outputs=3) for targets in (clear, noise))
+    assert loose.penalty < 30 < strict.penalty
+    assert {loose.penalty, strict.penalty} <= set(PENALTIES)
+    again = fit_linear(inputs, clear, num_outputs=3)
+    np.testing.assert_array_equal(loose.weight, again.weight)
+    unseen = vectors(400, 40, seed=7)
+    worse = fit_linear(inputs, clear, num_outputs=3, penalties=(PENALTIES[0],))
+    right = [(model.outputs(unseen).argmax(axis=1) == classes(unseen, 3, 0.01)).mean() for model in (loose, worse)]
+    assert right[0] > max(0.8, right[1])
+
+
+def test_the_penalty_of_a_large_set_is_chosen_on_a_sample() -> None:
+    inputs = vectors(20_000, 4)
+    targets = classes(inputs, 5, noise=0.1)
+    targets[:3] = 5  # rare, and not in the sample
+    found = fit_linear(inputs, targets, num_outputs=6)
+    assert (found.outputs(inputs).argmax(axis=1) == targets).mean() > 0.6
+    assert np.isfinite(found.weight).all()
+
+
+def test_labels_with_one_example_or_none_are_handled() -> None:
+    inputs = vectors(20)
+    targets = np.array([0] * 10 + [1] * 9 + [3])  # 2 has no example
+    found = fit_linear(inputs, targets, num_outputs=4)
+    probabilities = chances(found.outputs(inputs))
+    assert (probabilities[:, 2] < 1e3 * LEAST_CHANCE).all()
+    assert probabilities[-1].argmax() == 3 or probabilities[-1, 3] > probabilities[0, 3]
+
+
+def test_one_label_is_always_predicted() -> None:
+    found = fit_linear(vectors(5), np.full(5, 1), num_outputs=3)
+    assert (chances(found.outputs(vectors(9, seed=2)))[:, 1] > 1 - 1e-9).all()
+    assert found.penalty == USUAL_PENALTY
+
+
+@pytest.mark.parametrize("targets", [np.array([1]), np.array([2.5], dtype=np.float32), np.array([[0.0, 1.0]])])
+def test_one_example_is_enough(targets: npt.NDArray[np.generic]) -> None:
+    outputs = 1 if targets.dtype == np.float32 else 2
+    found = fit_linear(vectors(1), targets, num_outputs=outputs)
+    answer = found.outputs(vectors(3, seed=1))
+    if outputs == 1:
+        np.testing.assert_allclose(answer, 2.5)
+    else:
+        assert (answer.argmax(axis=1) == 1).all()
+
+
+def test_a_column_that_never_changes_has_no_weight() -> None:
+    inputs = vectors(60)
+    inputs[:, 4] = 7.25
+    found = fit_linear(inputs, classes(vectors(60), 3), num_outputs=3)
+    assert np.abs(found.weight[:, 4]).max() < 1e-6
+
+
+def test_the_penalty_can_be_chosen_by_a_score_that_the_loss_neglects() -> None:
+    inputs = vectors(300, 60)
+    noise = np.random.default_rng(2).normal(size=300) * 4
+    targets = ((inputs / inputs.std(axis=0))[:, :4].sum(axis=1) + noise > 17).astype(np.int64)  # a rare label
+
+    def found(outputs: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64]) -> float:
+        hits = (outputs.argmax(axis=1) == 1) & (targets[numbers] == 1)
+        return float(hits.sum())  # recall
+
+    by_loss = fit_linear(inputs, targets, num_outputs=2)
+    by_score = fit_linear(inputs, targets, num_outputs=2, score=found)
+    assert by_score.penalty < by_loss.penalty
