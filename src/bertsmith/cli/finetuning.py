@@ -70,11 +70,19 @@ def finetune(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="resume RUN; give the same options again")] = False,
     head: HeadOption = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="where settings that are not given come from: auto (size of the training set, model, task) or 2018 "
+            "(the paper; the defaults below) [auto; with --resume that of RUN]",
+        ),
+    ] = None,
     **values: Any,
 ) -> None:
-    """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
+    """Fine-tune a model on a task, with one output layer, or your own head, on top.
 
-    The defaults follow the paper. RUN/report.json has the scores of every seed with their mean and spread, and
+    The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean and spread, and
     RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
@@ -94,6 +102,7 @@ def finetune(
         trials=trials,
         resume=resume,
         head=own_head(head),
+        recipe=recipe,
         **given(values),
     )
     if result.trials:

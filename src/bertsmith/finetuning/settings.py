@@ -6,11 +6,20 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
+from bertsmith.errors import nearest
+from bertsmith.model.our_names import READS
 from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
-FREEZE = ("nothing", "body")
+FREEZE = ("nothing", "embeddings", "body")
+STARTS = ("random", "linear")
+KEEPS = ("best", "last")
+PROBE = "probe"
+LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
+# Fields that the first release did not have; it recorded none of them, so they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random"}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
     "swag": {"batch_size": 16, "learning_rate": 2e-5},
@@ -31,7 +40,17 @@ class FinetuningSettings:
         most=10**6,
     )
     epochs: float = help_field(3.0, "passes over the training data; for squad2 2", most=10_000)
-    freeze: str = help_field("nothing", "nothing, or body: train only the head and the pooler")
+    freeze: str = help_field(
+        "nothing", "nothing, embeddings, or body: train only the head and the pooler; auto: embeddings of small sets"
+    )
+    reads: str | None = help_field(
+        None,
+        "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler) or mean (over all "
+        "tokens), or probe: the one on which a linear model is best [pooler; auto: probe]",
+    )
+    start: str = help_field(
+        "random", "the new layer: random (2018), or linear: from a linear model on the vectors of the base model"
+    )
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
@@ -48,15 +67,23 @@ class FinetuningSettings:
         require_limits(self)
         require(
             self.freeze in FREEZE,
-            expected="freeze as nothing or body",
+            expected="freeze as nothing, embeddings or body",
             found=repr(self.freeze),
             fix="use one of them",
         )
+        for name, known in (("reads", (*READS, PROBE)), ("start", STARTS)):
+            value = getattr(self, name)
+            require(
+                value is None or value in known,
+                expected=f"a known {name}",
+                found=repr(value),
+                fix=nearest(str(value), known),
+            )
         require(
             self.reinit_layers >= 0, expected="reinit_layers of at least 0", found=self.reinit_layers, fix="raise it"
         )
         require(
-            self.freeze == "nothing" or not self.reinit_layers,
+            self.freeze != "body" or not self.reinit_layers,
             expected="re-initialized layers that are trained",
             found="a frozen body",
             fix="leave one of freeze and reinit_layers out",
@@ -80,6 +107,14 @@ class FinetuningSettings:
     def steps(self, units: int) -> int:
         """The number of optimizer steps for a training set of that many units; at least one."""
         return max(1, int(units / self.batch_size * self.epochs))
+
+
+def unless_new(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, without those that the first release did not have and that do not change what it did.
+
+    A run that it wrote is so resumed by comparing records.
+    """
+    return {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
 
 
 def of_the_paper(task: str) -> dict[str, float]:
@@ -130,6 +165,9 @@ class RecipeSettings:
     bias_correction: bool = help_field(False, "use Adam's bias correction (the 2018 code does not)")
     clip_norm: float = help_field(1.0, "maximum global norm of the gradient")
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
+    keep: str = help_field(
+        "best", "the model to keep: best (of all evaluations on dev data) or last; auto: last, if dev data is scarce"
+    )
     patience: int | None = help_field(None, "stop after that many evaluations without improvement")
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
     save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
@@ -138,6 +176,15 @@ class RecipeSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
+        require(
+            self.keep in KEEPS, expected="keep as best or last", found=repr(self.keep), fix=nearest(self.keep, KEEPS)
+        )
+        require(
+            self.keep == "best" or self.patience is None,
+            expected="keep best with patience",
+            found="keep last",
+            fix="leave one of the two out",
+        )
 
     def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
         """The settings of the training loop.
@@ -150,7 +197,8 @@ class RecipeSettings:
         Raises:
             ConfigError: a value is invalid.
         """
-        values = to_dict(self) | {
+        keep_best = keep_best if self.keep == "best" else None
+        values = {name: value for name, value in to_dict(self).items() if name != "keep"} | {
             "steps": steps,
             "evaluate_every": self.evaluate_every or max(1, min(epoch, steps)),
             "evaluate_at_start": False,

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
@@ -26,13 +28,15 @@ from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
+from bertsmith.finetuning.linear import LinearModel
+from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import to_dict
+from bertsmith.settings import require, to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -115,8 +119,7 @@ class FinetuningJob:
         task = task_for(_fitted(spec, folder))
         for name in task.ignored_settings():
             warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
-        head = dataclasses.replace(task.head, own=own_head)
-        tokenizer = _load(folder, head, settings, seed=0).tokenizer
+        tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -127,6 +130,14 @@ class FinetuningJob:
                 expected="examples in the training data", found="none", fix="name a file with labelled examples"
             )
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
+        if task.head.pooled and settings.reads is not None:
+            reads = settings.reads
+            if reads == PROBE:
+                reads = LinearStart(folder, train_features, task.head.outputs, runtime.device).best_reads()
+            settings = dataclasses.replace(settings, reads=reads)
+            task = task_for(dataclasses.replace(task.spec, reads=reads))
+        head = dataclasses.replace(task.head, own=own_head)
+        _require_linear(task, settings, own_head)
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
@@ -184,8 +195,8 @@ class FinetuningJob:
         """The job's entries in settings.json."""
         return {
             "task": "finetuning",
-            "spec": self.task.spec.to_dict(),
-            "run": to_dict(self.settings),
+            "spec": unless_new(self.task.spec.to_dict()),
+            "run": unless_new(to_dict(self.settings)),
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
             **({} if self.head.own is None else {"head": self.head.own.__name__}),
@@ -203,6 +214,12 @@ class FinetuningJob:
                 gold = b"" if features.targets is None else features.targets.tobytes()
                 found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
         return found
+
+    @functools.cached_property
+    def linear_start(self) -> LinearModel:
+        """The linear model that the new layer starts from, fitted once for all seeds."""
+        start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device)
+        return start.layer(self.head)
 
     def pretraining_cost(self) -> dict[str, float]:
         """What the pre-training of the base model cost: "steps" and "tokens", and "seconds" if its run is here.
@@ -247,8 +264,13 @@ class FinetuningJob:
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
         run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
+        model = _load(self.folder, self.head, self.settings, seed=seed).model
+        if self.settings.start == "linear":
+            with torch.no_grad():
+                model.output_layer.get_parameter("weight").copy_(torch.from_numpy(self.linear_start.weight))
+                model.output_layer.get_parameter("bias").copy_(torch.from_numpy(self.linear_start.bias))
         workload = Finetuning(
-            _load(self.folder, self.head, self.settings, seed=seed).model,
+            model,
             self.task,
             self.train,
             None if self.dev is None else (self.data.dev, self.dev),
@@ -325,6 +347,22 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnHead] | None) -> None:
+    """Checks that the new layer can start from a linear model, if it is to.
+
+    Raises:
+        ConfigError: the head is the user's, layers are re-initialized, or the task has no such model.
+    """
+    if settings.start == "random":
+        return
+    for wrong, found in (
+        (own_head is not None, "a head of your own"),
+        (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
+        (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
+    ):
+        require(not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random")
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
@@ -49,7 +50,7 @@ class Tuning:
 
 
 def tune(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     spec: TaskSpec,
     data: TaskData,
     out: Path,
@@ -85,7 +86,7 @@ def search_folder(out: Path) -> Path:
 
 
 def search_settings(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     spec: TaskSpec,
     data: TaskData,
     out: Path,

@@ -5,13 +5,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
+from bertsmith.finetuning.recipes import Situation, recipe_of_run, require_recipe, resolved
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, of_the_paper
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.tuning import tune
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
@@ -40,6 +42,7 @@ def finetune(
     trials: int = 12,
     resume: bool = False,
     head: type[OwnHead] | None = None,
+    recipe: str | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -56,14 +59,16 @@ def finetune(
         trials: with `search`, number of settings to try.
         resume: resume the run in `out`, or its search.
         head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
+        recipe: where the settings that are not given come from: "auto" (the default), which depends on the number of
+            examples, the model and the task, or "2018", the paper's. A resumed run keeps its own.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
     Raises:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
-    values = {**of_the_paper(task_name(task)), **settings}
-    parts = split_settings(values, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
+    parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
+    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else "auto"))
     spec, data = read_task(
         task,
         None if train is None else Path(train),
@@ -72,16 +77,27 @@ def finetune(
         settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
         limit=limit,
     )
-    chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    folder = load_any(source)
+    situation = Situation(
+        task=spec.name, kind=spec.kind, examples=len(data.train), config=folder.config, own_head=head is not None
+    )
+    values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     out = Path(out)
+    named = {"recipe_name": recipe, "source_name": str(source)}
     if not search:
-        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=resume, head=head)
+        return run_finetuning(
+            folder, spec, data, out, chosen, rates, seeds=seeds, resume=resume, head=head, **named
+        )
     with said_once():  # the run prepares the same model and data as the search
-        found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
+        found = tune(folder, spec, data, out, chosen, rates, trials=trials, resume=resume, head=head)
         # If the search was interrupted, there is no run yet.
         begun = resume and (out / "settings.json").exists()
         best, rates = found.settings, found.recipe
-        result = run_finetuning(source, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head)
+        result = run_finetuning(
+            folder, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named
+        )
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
 

@@ -16,7 +16,8 @@ from torch import Tensor
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.heads import READS, Head
+from bertsmith.model.heads import Head
+from bertsmith.model.our_names import READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -39,7 +40,7 @@ class TaskSpec:
         threshold: for multi-label tasks, the probability above which a label is predicted; for SQuAD 2.0, the null
             threshold.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
-        reads: what the head of a task on whole rows reads, one of `model.heads.READS`; of no meaning for others.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`; of no meaning for others.
         settings: truncation and decoding.
     """
 
