@@ -92,7 +92,8 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
     # Equal ids of one file are in file order.
     orders = [sorted(range(len(part)), key=part.__getitem__) for part in keys]
     ours, theirs = ([run.lines[number] for number in order] for run, order in zip((first, second), orders, strict=True))
-    score, test = _test(first, ours, theirs)
+    report, scheme = first.report, first.spec.get("scheme", "")
+    score, test = paired(report["kind"], report["metric"], scheme, ours, theirs)
     return Comparison(
         first=first.name,
         second=second.name,
@@ -102,13 +103,19 @@ def compare(first: FinishedRun, second: FinishedRun) -> Comparison:
     )
 
 
-def _test(first: FinishedRun, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
-    """The name of the compared score, and its paired test over the lines of two runs, in the same order.
+def paired(kind: str, metric: str, scheme: str, ours: Lines, theirs: Lines) -> tuple[str, PairedTest]:
+    """The name of the compared score, and its paired test over the lines of two systems, in the same order.
 
     If the main score is not a mean over examples but can be computed from any set of them (Matthews, F1 of classes or
     of entities, correlations), it is recomputed for each draw; otherwise the scores of single examples are compared.
+
+    Args:
+        kind: kind of the task.
+        metric: its main score.
+        scheme: scheme of its tags; "" for plain tags.
+        ours: lines of predictions.jsonl of the first system.
+        theirs: those of the second.
     """
-    kind, metric, scheme = first.report["kind"], first.report["metric"], first.spec.get("scheme", "")
     if kind == "tagging" and not scheme:
         metric = "accuracy"
     mine, other = (score_rows(kind, metric, lines, scheme) for lines in (ours, theirs))

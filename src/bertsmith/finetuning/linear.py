@@ -1,10 +1,10 @@
-"""A linear model on frozen vectors, as the weight and the bias of a linear layer.
+"""A linear model on frozen vectors or on sparse features, as the weight and the bias of a linear layer.
 
 Letters: E examples, D width of a vector, K outputs.
 
 Logistic regression for labels, one logistic regression per label for multi-label tasks, ridge regression for numbers.
-Vectors are standardized over the training examples, which is folded into weight and bias. The L2 penalty is chosen by
-cross-validation, with folds that depend on the seed alone.
+Vectors are standardized over the training examples, which is folded into weight and bias; sparse features are used as
+they are. The L2 penalty is chosen by cross-validation, with folds that depend on the seed alone.
 
 Sources: Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning" (2nd edition, 2009), sections 3.4.1
 (ridge), 4.4 (logistic regression) and 7.10 (cross-validation).
@@ -12,12 +12,12 @@ Sources: Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning"
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 from scipy.linalg import solve
-from scipy.optimize import minimize
-from scipy.special import expit, logsumexp
 
 from bertsmith.randomness import generator
 
@@ -35,6 +35,7 @@ _SETBACKS = 2  # penalties in a row that are worse than the best so far: lower o
 Vectors = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.int64]
+Inputs = Vectors | Any  # or a sparse `csr_array`, which has no type information
 
 _Fit = Callable[[float], tuple[Floats, Floats]]
 
@@ -46,20 +47,21 @@ class LinearModel:
     Attributes:
         weight: float32 [K, D].
         bias: float32 [K].
-        penalty: the L2 penalty on the weights of standardized vectors, relative to the loss summed over the examples.
+        penalty: the L2 penalty on the weights of standardized vectors (or of sparse features), relative to the loss
+            summed over the examples.
     """
 
     weight: Vectors
     bias: Vectors
     penalty: float
 
-    def outputs(self, vectors: Vectors) -> Vectors:
+    def outputs(self, vectors: Inputs) -> Vectors:
         """float32 [E, K]: log-probabilities plus a constant per example, log-odds of multi-label tasks, or numbers."""
-        return vectors @ self.weight.T + self.bias
+        return np.asarray(vectors @ self.weight.T + self.bias)
 
 
 def fit_linear(
-    vectors: Vectors,
+    vectors: Inputs,
     targets: npt.NDArray[np.generic],
     *,
     num_outputs: int,
@@ -72,18 +74,16 @@ def fit_linear(
     predicted. With two labels in the training examples, the penalty is that of a single logistic regression.
 
     Args:
-        vectors: float32 [E, D], at least one.
+        vectors: float32 [E, D], at least one; a sparse array is not standardized.
         targets: as `Task.encode` returns them: numbers of labels, int64 [E]; 0 or 1 per label of a multi-label task,
             [E, K]; or numbers, float [E].
         num_outputs: K; 1 for numbers.
         seed: determines the folds.
         penalties: the candidates, strictest first; a single one is used as it is.
     """
-    assert len(vectors) == len(targets) > 0, "vectors and targets of the same examples"
-    mean = vectors.mean(axis=0, dtype=np.float64)
-    scale = vectors.std(axis=0, dtype=np.float64)
-    scale[scale < 1e-6 * max(1.0, float(scale.max()))] = 1.0  # a constant column stays constant
-    inputs = ((vectors - mean) / scale).astype(np.float32)
+    assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
+    mean, scale = _moments(vectors)
+    inputs = vectors if isinstance(vectors, sp.csr_array) else ((vectors - mean) / scale).astype(np.float32)
     used, golds, loss = _golds(targets, num_outputs)
     single = targets.ndim == 1 and loss is not _squares
     classes = np.asarray(targets if single else np.zeros(len(targets)), dtype=np.int64)
@@ -100,6 +100,15 @@ def fit_linear(
     weight[used] = weights / scale
     bias[used] = biases - weight[used] @ mean
     return LinearModel(weight=weight.astype(np.float32), bias=bias.astype(np.float32), penalty=float(penalty))
+
+
+def _moments(vectors: Inputs) -> tuple[Floats, Floats]:
+    """What is subtracted from vectors and what they are divided by, float64 [D] each; sparse ones stay as they are."""
+    if isinstance(vectors, sp.csr_array):
+        return np.zeros(vectors.shape[1]), np.ones(vectors.shape[1])
+    mean, scale = vectors.mean(axis=0, dtype=np.float64), vectors.std(axis=0, dtype=np.float64)
+    scale[scale < 1e-6 * max(1.0, float(scale.max(initial=0.0)))] = 1.0  # a constant column stays constant
+    return mean, scale
 
 
 def _golds(targets: npt.NDArray[np.generic], num_outputs: int) -> tuple[Ints, Floats, "_Loss"]:
@@ -131,10 +140,11 @@ def _without_examples(targets: npt.NDArray[np.generic], num_outputs: int, width:
 
 
 def _best_penalty(
-    inputs: Vectors, golds: Floats, loss: "_Loss", classes: Ints, seed: int, penalties: Sequence[float]
+    inputs: Inputs, golds: Floats, loss: "_Loss", classes: Ints, seed: int, penalties: Sequence[float]
 ) -> float:
     """The penalty with the lowest loss on held-out folds; the strictest of equal ones."""
-    most = max(1, min(_MOST_COMPARED, _MOST_CELLS // (inputs.shape[1] * golds.shape[1])))
+    width = inputs.nnz // inputs.shape[0] + 1 if isinstance(inputs, sp.csr_array) else inputs.shape[1]
+    most = max(1, min(_MOST_COMPARED, _MOST_CELLS // (width * golds.shape[1])))
     chosen, folds = _folds(classes, seed, most)
     held_out = [fold for fold in np.unique(folds).tolist() if fold >= 0]
     if len(penalties) == 1 or len(held_out) < 2:
@@ -146,7 +156,7 @@ def _best_penalty(
         total = 0.0
         for fit, (_, dev) in zip(fits, parts, strict=True):
             weights, biases = fit(penalty)
-            total += loss(inputs[dev] @ weights.T.astype(np.float32) + biases, golds[dev])[0]
+            total += loss(_outputs(inputs[dev], weights, biases), golds[dev])[0]
         if total < least:
             best, least, setbacks = penalty, total, 0
         else:
@@ -174,9 +184,11 @@ def _folds(classes: Ints, seed: int, most: int) -> tuple[Ints, Ints]:
     return order, np.where(counts[kind] > 1, (rank + kind) % number, -1)
 
 
-def _fit(inputs: Vectors, golds: Floats, loss: "_Loss", tolerance: float, rounds: int) -> _Fit:
+def _fit(inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int) -> _Fit:
     """A function from a penalty to weights [K, D] and biases [K]; each call starts where the last one ended."""
-    return _ridge(inputs, golds) if loss is _squares else _logistic(inputs, golds, loss, tolerance, rounds)
+    if loss is _squares and not isinstance(inputs, sp.csr_array):
+        return _ridge(inputs, golds)
+    return _descent(inputs, golds, loss, tolerance, rounds)
 
 
 def _ridge(inputs: Vectors, golds: Floats) -> _Fit:
@@ -194,18 +206,22 @@ def _ridge(inputs: Vectors, golds: Floats) -> _Fit:
     return fit
 
 
-def _logistic(inputs: Vectors, golds: Floats, loss: "_Loss", tolerance: float, rounds: int) -> _Fit:
+def _descent(inputs: Inputs, golds: Floats, loss: "_Loss", tolerance: float, rounds: int) -> _Fit:
+    from scipy.optimize import minimize  # the import takes a moment
+
     num_outputs, width = golds.shape[1], inputs.shape[1]
-    share = np.clip(golds.mean(axis=0, dtype=np.float64), 0.5 / len(golds), 1 - 0.5 / len(golds))
-    level = np.log(share) if loss is _softmax else np.log(share / (1 - share))
+    level = golds.mean(axis=0, dtype=np.float64)
+    if loss is not _squares:
+        share = np.clip(level, 0.5 / len(golds), 1 - 0.5 / len(golds))
+        level = np.log(share) if loss is _softmax else np.log(share / (1 - share))
     start = np.concatenate([np.zeros(num_outputs * width), level])
 
     def objective(values: Floats, penalty: float) -> tuple[float, Floats]:
         weights, biases = values[:-num_outputs].reshape(num_outputs, width), values[-num_outputs:]
-        total, slopes = loss(inputs @ weights.T.astype(np.float32) + biases, golds)  # slopes [E, K]
-        by_weight = (slopes.T.astype(np.float32) @ inputs).astype(np.float64) + penalty * weights
+        total, slopes = loss(_outputs(inputs, weights, biases), golds)  # slopes [E, K]
+        by_weight = (inputs.T @ slopes.astype(np.float32)).T.astype(np.float64) + penalty * weights
         gradient = np.concatenate([by_weight.reshape(-1), slopes.sum(axis=0)])
-        return (total + penalty / 2 * float((weights**2).sum())) / len(inputs), gradient / len(inputs)
+        return (total + penalty / 2 * float((weights**2).sum())) / len(golds), gradient / len(golds)
 
     def fit(penalty: float) -> tuple[Floats, Floats]:
         nonlocal start
@@ -215,6 +231,10 @@ def _logistic(inputs: Vectors, golds: Floats, loss: "_Loss", tolerance: float, r
         return start[:-num_outputs].reshape(num_outputs, width), start[-num_outputs:]
 
     return fit
+
+
+def _outputs(inputs: Inputs, weights: Floats, biases: Floats) -> Floats:
+    return np.asarray(inputs @ weights.T.astype(np.float32) + biases)
 
 
 _Loss = Callable[[Floats, Floats], tuple[float, Floats]]
@@ -229,11 +249,14 @@ def _squares(outputs: Floats, golds: Floats) -> tuple[float, Floats]:
 def _softmax(logits: Floats, golds: Floats) -> tuple[float, Floats]:
     """The summed cross-entropy of logits [E, K], and its slopes."""
     exact = logits.astype(np.float64)
-    logs = exact - logsumexp(exact, axis=1, keepdims=True)
-    return -float((golds * logs).sum()), np.exp(logs) - golds
+    exact -= exact.max(axis=1, keepdims=True)
+    chances = np.exp(exact)
+    sums = chances.sum(axis=1, keepdims=True)
+    return float((golds * (np.log(sums) - exact)).sum()), chances / sums - golds
 
 
 def _sigmoids(logits: Floats, golds: Floats) -> tuple[float, Floats]:
     """The summed binary cross-entropy of logits [E, K], and its slopes."""
     exact = logits.astype(np.float64)
-    return float((np.logaddexp(0.0, exact) - golds * exact).sum()), expit(exact) - golds
+    chances = np.exp(-np.logaddexp(0.0, -exact))
+    return float((np.logaddexp(0.0, exact) - golds * exact).sum()), chances - golds

@@ -21,6 +21,7 @@ from bertsmith.model.layer_mix import LayerChoice
 from bertsmith.randomness import derive
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
+from bertsmith.tasks.task import Task
 from bertsmith.tasks.whole_texts import pooled_logits
 
 PROBES = ("logistic", "mlp")
@@ -127,7 +128,7 @@ class FeatureProbe:
 
 def text_vectors(
     encoder: FrozenEncoder,
-    task: ClassificationTask,
+    task: Task,
     examples: Sequence[Example],
     choice: LayerChoice,
     pooling: str = "mean",
@@ -135,6 +136,7 @@ def text_vectors(
     """One vector per text, float32 [E, width], encoded as the task encodes texts; layers are summed unweighted.
 
     Args:
+        task: classification or regression; says how texts are cut.
         pooling: one of `encoding.frozen.POOLINGS`. Windows of one text are averaged.
 
     Raises:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.files import write_text
+from bertsmith.finetuning.cheaper import rows_of_baselines, verdict
 from bertsmith.finetuning.comparison import Comparison, compare
 from bertsmith.finetuning.finished_run import COUNTS, FinishedRun, read_run, table_cells
 from bertsmith.finetuning.published_scores import PublishedScore, dev_scores
@@ -60,7 +61,7 @@ def write_finetuning_report(
 def _page(shown: Sequence[FinishedRun], comparisons: Sequence[Comparison]) -> str:
     several = len(shown) > 1
     parts = [html.summary(_summary(run), name=run.name if several else "", color=run.color) for run in shown]
-    parts += [_scores(shown), _comparisons(comparisons), _curves(shown)]
+    parts += [_scores(shown), _baselines(shown), _comparisons(comparisons), _curves(shown)]
     for run in shown:
         found = details(run.report["kind"], run.spec, run.lines)
         found = _trials(run) + found
@@ -169,6 +170,22 @@ def _scores(shown: Sequence[FinishedRun]) -> str:
     header = ["score", *(["run"] if len(shown) > 1 else []), "mean", "standard deviation", *folders, "best model"]
     header.append("its 95% interval")
     return html.section("Scores on the dev examples", html.table(rows, header))
+
+
+def _baselines(shown: Sequence[FinishedRun]) -> str:
+    """The cheap systems of each run, and which of them are better than its model; "" if none were computed."""
+    with_some = [run for run in shown if run.report.get("baselines")]  # missing in older reports
+    if not with_some:
+        return ""
+    several = len(shown) > 1
+    first = with_some[0].report
+    names = [name for name in dict.fromkeys([first["metric"], *first["scores"]]) if not is_count(name)]
+    rows = [[*([run.name] if several else []), *row] for run in with_some for row in rows_of_baselines(run.report, names)]
+    header = [*(["run"] if several else []), "system", *map(html.words, names), "training examples", "seconds"]
+    found = [(run.name, run.report["better_baseline"]) for run in with_some if "better_baseline" in run.report]
+    notes = [html.note(f"{name}: {verdict(better)}" if several else html.sentence_case(verdict(better))) for name, better in found]
+    text = "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each."
+    return html.section("Cheap systems on the dev examples", html.table(rows, header), html.note(text), *notes)
 
 
 def _published(run: FinishedRun) -> list[PublishedScore]:

@@ -7,6 +7,7 @@
     RUN/report.json          scores of every seed, their mean and spread, the best
     RUN/predictions.jsonl    the best model's predictions on the dev examples, next to the gold labels
     RUN/model/               the best model
+    RUN/baselines.json ...   cheap systems on the same examples (see baselines)
 """
 
 import dataclasses
@@ -18,6 +19,8 @@ from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
+from bertsmith.finetuning.baselines import Baselines, baselines_of
+from bertsmith.finetuning.cheaper import better_baseline, lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
@@ -106,9 +109,10 @@ def finetune(
         run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model", "recipe"))
         for line in job.lines():
             tell(line)
+        baselines = baselines_of(job, run.path, resume=resume)
         first = job.training.seed
         trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
-        return _finish(job, run, trained)
+        return _finish(job, run, trained, baselines)
 
 
 def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
@@ -142,7 +146,9 @@ def _best(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
     return max(range(len(results)), key=lambda number: results[number].scores.get(metric, 0.0))
 
 
-def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]]) -> FinetuningResult:
+def _finish(
+    job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]], baselines: Baselines
+) -> FinetuningResult:
     """Keeps the best model and writes report.json."""
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
@@ -173,6 +179,7 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
         "pretraining": job.pretraining_cost(),
+        "baselines": baselines.results,
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
     if all(result.collapsed for result in results):
@@ -181,6 +188,9 @@ def _finish(job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, Se
             epochs=job.settings.epochs,
             bias_correction=job.training.bias_correction,
         )
+    better = better_baseline(job, baselines, results[best].scores, lines, run.path)
+    if better is not None:
+        report["better_baseline"] = better
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
 
@@ -217,4 +227,4 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         low, high = report["intervals"][metric]
         best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
     lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
-    return lines
+    return [*lines, *lines_of_baselines(report)]

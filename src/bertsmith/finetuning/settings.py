@@ -59,6 +59,7 @@ class FinetuningSettings:
     )
     device: str = help_field("auto", "auto, cpu, cuda or cuda:N")
     precision: str = help_field("auto", "auto, fp32 or bf16; auto is bf16 if the hardware supports it")
+    baselines: bool = help_field(True, "first score cheap systems on the dev examples, for comparison; takes seconds")
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "epochs", "micro_tokens"):

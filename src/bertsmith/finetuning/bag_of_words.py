@@ -1,0 +1,141 @@
+"""Texts as bags of words and letters, weighted by TF-IDF: what a linear model without any encoder reads.
+
+Letters: E examples, V terms, D columns.
+
+The terms of a text are its words and pairs of neighbouring words, and the runs of two to five letters inside its words.
+The weight of a term is (1 + ln of its count in the text) times its smoothed inverse document frequency; the words of a
+text have length 1 together, as have its runs of letters. The formulas are those of scikit-learn's `TfidfVectorizer`
+with `sublinear_tf=True`.
+
+Source: Manning, Raghavan and Schütze, "Introduction to Information Retrieval" (2008), section 6.4.
+"""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from bertsmith.datasets.examples import TextExample
+from bertsmith.tasks.settings import TaskSettings
+
+MOST_TERMS = 50_000  # of each kind; the most frequent are kept
+MOST_WEIGHTS = 2_000_000  # terms times outputs
+MANY_OUTPUTS = 20  # with more, runs of letters are left out, which would take most of the time
+
+_WORD = re.compile(r"\w+|[^\w\s]")
+_LETTERS = (2, 5)
+_OVERLAP = 3.0  # factor of the overlap of two texts, a few columns among thousands
+
+Terms = Callable[[str], Iterator[str]]
+
+
+class BagOfWords:
+    """The columns of texts or pairs of texts, as far as training texts have them.
+
+    The columns of a pair say which words only one text has and which both have, and how much the two overlap.
+
+    Args:
+        examples: the training examples, all single texts or all pairs.
+        settings: how long texts are cut: to `max_length` words, which is never less than what a model reads.
+        num_outputs: of the linear model that will read the columns.
+    """
+
+    def __init__(self, examples: Sequence[TextExample], settings: TaskSettings, num_outputs: int) -> None:
+        self._settings = settings
+        self._pair = examples[0].second is not None
+        texts = [text for place in (0, 1)[: 1 + self._pair] for text in self._texts(examples, place)]
+        most = min(MOST_TERMS, max(1, MOST_WEIGHTS // num_outputs))
+        kinds: list[Terms] = [_words] if num_outputs > MANY_OUTPUTS else [_words, _letters]
+        self._spaces = [_Space(terms, texts, most) for terms in kinds]
+
+    def columns(self, examples: Sequence[TextExample]) -> sp.csr_array:
+        """The columns of examples, float32 [E, D]."""
+        first = [space.weights(self._texts(examples, 0)) for space in self._spaces]
+        if not self._pair:
+            return sp.csr_array(sp.hstack(first), dtype=np.float32)
+        second = [space.weights(self._texts(examples, 1)) for space in self._spaces]
+        overlaps = [a.multiply(b).sum(axis=1) for a, b in zip(first, second, strict=True)]
+        counts = np.array([[len(e.first.split()), len((e.second or "").split())] for e in examples]).reshape(-1, 2)
+        overlaps.append(counts.min(axis=1) / np.maximum(counts.max(axis=1), 1))
+        words, others = first[0], second[0]
+        shared = _OVERLAP * np.stack(overlaps, axis=1)
+        parts = [_OVERLAP * words.multiply(others), abs(words - others), sp.csr_array(shared)]
+        return sp.csr_array(sp.hstack(parts), dtype=np.float32)
+
+    def _texts(self, examples: Sequence[TextExample], place: int) -> list[str]:
+        return [_cut((example.first, example.second or "")[place], self._settings) for example in examples]
+
+
+class _Space:
+    """The most frequent terms of texts, with their inverse document frequencies."""
+
+    def __init__(self, terms: Terms, texts: Sequence[str], most: int) -> None:
+        counts = Counter[str]()
+        for text in texts:
+            counts.update(dict.fromkeys(terms(text)))  # in the order of the text, so that ties are in a fixed order
+        kept = counts.most_common(most)
+        self._terms = terms
+        self._numbers = {term: number for number, (term, _) in enumerate(kept)}
+        frequencies = np.array([count for _, count in kept], dtype=np.float64)
+        self._rarity = np.log((1 + len(texts)) / (1 + frequencies)) + 1
+
+    def weights(self, texts: Sequence[str]) -> Any:
+        """Sparse float64 [E, V], rows of length 1 or 0."""
+        data, columns, borders = [], [], [0]
+        for text in texts:
+            found = Counter(number for term in self._terms(text) if (number := self._numbers.get(term)) is not None)
+            numbers = np.fromiter(found, dtype=np.int64, count=len(found))
+            row = (1 + np.log(np.fromiter(found.values(), np.float64, len(found)))) * self._rarity[numbers]
+            data.append(row / max(float(np.sqrt((row**2).sum())), 1e-12))
+            columns.append(numbers)
+            borders.append(borders[-1] + len(numbers))
+        shape = (len(texts), len(self._numbers))
+        rows = sp.csr_array((np.concatenate([np.zeros(0), *data]), _joined(columns), np.array(borders)), shape=shape)
+        rows.sort_indices()
+        return rows
+
+
+def words_of_text(text: str) -> list[str]:
+    """The words and punctuation marks of a text, lower-cased.
+
+    >>> words_of_text("It's 1895.")
+    ['it', "'", 's', '1895', '.']
+    """
+    return _WORD.findall(text.lower())
+
+
+def _words(text: str) -> Iterator[str]:
+    words = words_of_text(text)
+    yield from words
+    for pair in itertools.pairwise(words):
+        yield " ".join(pair)
+
+
+def _letters(text: str) -> Iterator[str]:
+    for word in text.lower().split():
+        padded = f" {word} "
+        for size in range(_LETTERS[0], _LETTERS[1] + 1):
+            for start in range(max(1, len(padded) - size + 1)):
+                yield padded[start : start + size]
+            if size >= len(padded):
+                break
+
+
+def _cut(text: str, settings: TaskSettings) -> str:
+    """The words of a text that a model may read; a word has at least one token."""
+    words, most = text.split(), settings.max_length
+    if settings.long_text == "windows" or len(words) <= most:
+        return text
+    if settings.long_text == "tail":
+        return " ".join(words[-most:])
+    if settings.long_text == "head_tail":
+        return " ".join([*words[:most], *words[max(most, len(words) - most) :]])
+    return " ".join(words[:most])
+
+
+def _joined(columns: Sequence[Any]) -> Any:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *columns])

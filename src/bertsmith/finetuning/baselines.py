@@ -1,0 +1,260 @@
+"""Cheap systems on the training and dev examples of a task, so that fine-tuning can be judged against them.
+
+::
+
+    RUN/baselines.json         name, scores, intervals and seconds of each system
+    RUN/baselines.jsonl        their predictions on the dev examples: the lines of predictions.jsonl and "baseline"
+    RUN/baselines.safetensors  weight and bias of the linear model on frozen vectors, if the task has one
+
+Letters: E examples, D width of a vector, K outputs.
+
+Nothing here changes a training: the base model is loaded separately, and all draws have their own generators.
+"""
+
+import dataclasses
+import functools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import safetensors
+import safetensors.numpy
+
+from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.encoding.units import Logits
+from bertsmith.errors import InputError
+from bertsmith.files import atomic_file, read_json, read_json_lines, write_json, write_text
+from bertsmith.finetuning.bag_of_words import BagOfWords
+from bertsmith.finetuning.linear import PENALTIES, LinearModel, Vectors, fit_linear
+from bertsmith.finetuning.predictions import Line, example_lines
+from bertsmith.finetuning.probe import text_vectors
+from bertsmith.finetuning.resampling import intervals
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.word_overlap import answers, choice_logits, tag_logits
+from bertsmith.progress import said_once
+from bertsmith.randomness import generator
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.task import Prediction, Task
+
+RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
+BAG, VECTORS, PAIRS, COSINE = (
+    "bag of words",
+    "linear model on frozen vectors",
+    "linear model on the vectors of both texts",
+    "cosine of the vectors of both texts",
+)
+TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
+MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
+
+# For sparse rows of length 1, which need less of a penalty than standardized vectors.
+_PENALTIES_OF_BAGS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Baselines:
+    """The cheap systems of a run.
+
+    Attributes:
+        results: for each system "name", "scores", "intervals", "seconds" and "train_examples", plain values for JSON.
+        lines: the lines of each system's predictions, by its name.
+        linear: the linear model on frozen vectors; None if the task has none.
+    """
+
+    results: Sequence[Mapping[str, Any]] = ()
+    lines: Mapping[str, Sequence[Line]] = dataclasses.field(default_factory=dict)
+    linear: LinearModel | None = None
+
+    @staticmethod
+    def read(run: Path) -> "Baselines | None":
+        """The systems that an earlier call of `write` left in a run folder; None if it did not get that far.
+
+        Raises:
+            InputError: a file is damaged.
+        """
+        if not (run / RESULTS_FILE).is_file():
+            return None
+        lines: dict[str, list[Line]] = {}
+        for line in read_json_lines(run / LINES_FILE):
+            lines.setdefault(line.pop("baseline"), []).append(line)
+        linear = _read_linear(run / WEIGHTS_FILE) if (run / WEIGHTS_FILE).is_file() else None
+        return Baselines(results=read_json(run / RESULTS_FILE), lines=lines, linear=linear)
+
+    def write(self, run: Path) -> None:
+        """Writes the files; baselines.json comes last, so that all are complete once it exists."""
+        if self.linear is not None:
+            penalty = np.array(self.linear.penalty)
+            tensors = {"weight": self.linear.weight, "bias": self.linear.bias, "penalty": penalty}
+            with atomic_file(run / WEIGHTS_FILE) as file:
+                file.write(safetensors.numpy.save(tensors))
+        lines = ({"baseline": name, **line} for name, part in self.lines.items() for line in part)
+        write_text(run / LINES_FILE, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        write_json(run / RESULTS_FILE, list(self.results))
+
+
+def baselines_of(job: FinetuningJob, run: Path, *, resume: bool) -> Baselines:
+    """The cheap systems of a job, computed and written to the run folder, or read from there.
+
+    Without dev examples, there are none.
+
+    Args:
+        resume: they may already be in the folder.
+
+    Raises:
+        BertsmithError: the base model cannot encode the texts, or a file of the folder is damaged.
+    """
+    if job.dev is None or not job.settings.baselines:
+        return Baselines()
+    found = Baselines.read(run) if resume else None
+    if found is None:
+        _Computation(job).run().write(run)
+        found = Baselines.read(run)  # so that a resumed run has the same values
+        assert found is not None
+    return found
+
+
+class _Computation:
+    """The systems of one job, which share the vectors of its texts."""
+
+    def __init__(self, job: FinetuningJob) -> None:
+        assert job.dev is not None, "systems are scored on dev examples"
+        self.job, self.task, self.dev, self._features = job, job.task, job.data.dev, job.dev
+        count, self._seed = len(job.data.train), job.training.seed
+        self._chosen = np.arange(count)
+        if count > MOST_EXAMPLES:
+            drawn = generator(self._seed, "examples of cheap systems").choice(count, MOST_EXAMPLES, replace=False)
+            self._chosen = np.sort(drawn)
+        self.train = [job.data.train[number] for number in self._chosen.tolist()]
+        self._linear: LinearModel | None = None
+
+    def run(self) -> Baselines:
+        """All systems of the task, in the order in which they are shown."""
+        results, lines = [], {}
+        for name, predict in self._systems():
+            begun = time.perf_counter()
+            predictions = predict()
+            seconds = time.perf_counter() - begun
+            # As they will be read from the file, with lists in place of tuples.
+            part = [json.loads(json.dumps(line)) for line in example_lines(self.task, self.dev, predictions)]
+            scores = {key: float(value) for key, value in self.task.score(self.dev, predictions).items()}
+            results.append(
+                {
+                    "name": name,
+                    "scores": scores,
+                    "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
+                    "seconds": round(seconds, 3),
+                    "train_examples": len(self.train),
+                }
+            )
+            lines[name] = part
+        return Baselines(results=results, lines=lines, linear=self._linear)
+
+    def _systems(self) -> Iterator[tuple[str, Callable[[], Sequence[Prediction]]]]:
+        kind = self.task.kind
+        if kind == "tagging":
+            yield TAGS, self._tags
+        elif kind == "choice":
+            yield OVERLAP, self._choice
+        elif kind == "span":
+            yield OVERLAP, self._answers
+        elif kind in ("classification", "regression"):
+            yield BAG, self._bag
+            yield VECTORS, self._vectors
+            if self.train[0].second is not None:  # type: ignore[union-attr]
+                yield PAIRS, self._pairs
+                yield COSINE, self._cosine
+
+    def _tags(self) -> Sequence[Prediction]:
+        train, dev = (cast("Sequence[TaggedExample]", part) for part in (self.train, self.dev))
+        return self._decoded(tag_logits(train, dev, self.task.spec.labels))
+
+    def _choice(self) -> Sequence[Prediction]:
+        train, dev = (cast("Sequence[ChoiceExample]", part) for part in (self.train, self.dev))
+        return self._decoded(choice_logits(train, dev))
+
+    def _answers(self) -> Sequence[Prediction]:
+        train, dev = (cast("Sequence[QuestionExample]", part) for part in (self.train, self.dev))
+        return answers(train, dev, unanswerable=self.task.spec.unanswerable)
+
+    def _bag(self) -> Sequence[Prediction]:
+        train, dev = (cast("Sequence[TextExample]", part) for part in (self.train, self.dev))
+        bag = BagOfWords(train, self.task.spec.settings, self._num_outputs)
+        return self._of_units(self._fit(bag.columns(train), _PENALTIES_OF_BAGS).outputs(bag.columns(dev)))
+
+    def _vectors(self) -> Sequence[Prediction]:
+        train, dev = self._encoded(self.train), self._encoded(self.dev)
+        self._linear = self._fit(train)
+        return self._of_units(self._linear.outputs(dev))
+
+    def _pairs(self) -> Sequence[Prediction]:
+        train, dev = (_compared(*vectors) for vectors in self._apart)
+        return self._of_units(self._fit(train).outputs(dev))
+
+    def _cosine(self) -> Sequence[Prediction]:
+        train, dev = (_cosines(*vectors) for vectors in self._apart)
+        return self._of_units(self._fit(train).outputs(dev))
+
+    @property
+    def _num_outputs(self) -> int:
+        return max(1, len(self.task.spec.labels))
+
+    def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES) -> LinearModel:
+        targets = self.job.train.targets
+        assert targets is not None, "training examples have gold"
+        chosen = targets[self._chosen]
+        return fit_linear(inputs, chosen, num_outputs=self._num_outputs, seed=self._seed, penalties=penalties)
+
+    def _of_units(self, outputs: Logits) -> Sequence[Prediction]:
+        """The task's predictions from outputs [E, K]; all windows of a long text get those of the text."""
+        return self._decoded(np.repeat(outputs, self._features.rows_per_unit, axis=0))
+
+    def _decoded(self, logits: Logits) -> Sequence[Prediction]:
+        return self.task.decode(self.dev, self._features, logits, self.job.tokenizer)
+
+    @functools.cached_property
+    def _encoder(self) -> FrozenEncoder:
+        with said_once():
+            return load_frozen_encoder(self.job.folder, device=self.job.runtime.device)
+
+    def _encoded(self, examples: Sequence[Example], task: Task | None = None) -> Vectors:
+        return text_vectors(self._encoder, task or self.task, examples, self._encoder.choice("last"))
+
+    @functools.cached_property
+    def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
+        """The vectors of the first and of the second texts of the training and of the dev examples."""
+        single = task_for(dataclasses.replace(self.task.spec, pair=False))
+
+        def encoded(examples: Sequence[Example]) -> tuple[Vectors, Vectors]:
+            pairs = cast("Sequence[TextExample]", examples)
+            firsts = [dataclasses.replace(pair, second=None) for pair in pairs]
+            seconds = [dataclasses.replace(pair, first=pair.second or "", second=None) for pair in pairs]
+            return self._encoded(firsts, single), self._encoded(seconds, single)
+
+        return encoded(self.train), encoded(self.dev)
+
+
+def _read_linear(path: Path) -> LinearModel:
+    try:
+        found = safetensors.numpy.load_file(path)
+        return LinearModel(weight=found["weight"], bias=found["bias"], penalty=float(found["penalty"]))
+    except (safetensors.SafetensorError, KeyError) as error:
+        fix = "remove the file baselines.json next to it, and resume"
+        raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=fix) from error
+
+
+def _compared(first: Vectors, second: Vectors) -> Vectors:
+    """Both vectors of each pair, their absolute difference and their product, float32 [E, 4 D].
+
+    Source: Conneau et al., "Supervised Learning of Universal Sentence Representations" (2017), section 3.1.
+    """
+    return np.concatenate([first, second, np.abs(first - second), first * second], axis=1)
+
+
+def _cosines(first: Vectors, second: Vectors) -> Vectors:
+    """float32 [E, 1]."""
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.asarray((first * second).sum(axis=1) / np.maximum(lengths, 1e-12), dtype=np.float32)[:, None]

@@ -1,0 +1,191 @@
+"""Tags, endings and answers from counts of words: what is cheap where there is no vector of a whole text.
+
+Letters: W words of all sentences, N rows (the endings of all examples), K tags.
+
+Sources: the most frequent tag of a word is the usual baseline of tagging (Jurafsky and Martin, "Speech and Language
+Processing", section on part-of-speech tagging); the sentence with most words of the question is that of Rajpurkar et
+al. (2016), section 5.
+"""
+
+import itertools
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
+from bertsmith.encoding.units import Logits
+from bertsmith.finetuning.bag_of_words import words_of_text
+from bertsmith.tasks.span import AnswerPrediction
+
+_ENDING = 3  # letters of a word's ending
+_UNSEEN = 0.01  # added to the counts of tags
+_SHARPNESS = 5.0  # from shares of overlap to logits
+_SENTENCE = re.compile(r"(?<=[.!?])\s+")
+_TOKEN = re.compile(r"\w+(?:[.,'’-]\w+)*|[^\w\s]")
+_LONGEST = 10  # words of an answer
+
+Rarity = Mapping[str, float]
+
+
+def tag_logits(train: Sequence[TaggedExample], sentences: Sequence[TaggedExample], labels: Sequence[str]) -> Logits:
+    """Log-probabilities of the tags of each word, float32 [W, K], from the tags that the word has in training.
+
+    A word that does not occur there is replaced by its lower-case spelling, by its shape and ending, by its shape, or
+    by any word, whichever is the first to occur.
+    """
+    numbers = {label: number for number, label in enumerate(labels)}
+    counts: defaultdict[tuple[str, str], np.ndarray] = defaultdict(lambda: np.zeros(len(labels)))
+    for sentence in train:
+        for word, tag in zip(sentence.words, sentence.tags or (), strict=True):
+            for key in _keys(word):
+                counts[key][numbers[tag]] += 1
+    known = {key: np.log((count + _UNSEEN) / (count + _UNSEEN).sum()) for key, count in counts.items()}
+    words = [word for sentence in sentences for word in sentence.words]
+    rows = [next(known[key] for key in _keys(word) if key in known) for word in words]
+    return np.array(rows, dtype=np.float32).reshape(len(words), len(labels))
+
+
+def choice_logits(train: Sequence[ChoiceExample], examples: Sequence[ChoiceExample]) -> Logits:
+    """A score per ending, float32 [N, 1]: the share of its words that the context has; rare words count more."""
+    rarity = _rarity(text for example in train for text in (example.context, *example.endings))
+    scores = []
+    for example in examples:
+        context = set(words_of_text(example.context))
+        scores += [_SHARPNESS * _share(set(words_of_text(ending)), context, rarity) for ending in example.endings]
+    return np.array(scores, dtype=np.float32)[:, None]
+
+
+def answers(
+    train: Sequence[QuestionExample], questions: Sequence[QuestionExample], *, unanswerable: bool
+) -> list[AnswerPrediction]:
+    """An answer to each question, from the sentence of its context that has most of the question's words.
+
+    In the sentence, the answer is the run of words of one kind (numbers, capitalized words, others) that are not in the
+    question, of the kind that answers to this question word have in training.
+
+    Args:
+        unanswerable: questions may have no answer; then a question whose best sentence has too few of its words gets
+            none, where "too few" is fitted on the training questions.
+    """
+    rarity = _rarity(dict.fromkeys(question.context for question in train))
+    kinds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for question in train:
+        if question.answers and (found := _TOKEN.findall(question.answers[0].text)):
+            for key in (_question_word(question.question), ""):
+                kinds[key][_kind(found[0])] += 1
+    limit = 0.0
+    if unanswerable:
+        shares = np.array([_best_sentence(question, rarity)[1] for question in train])
+        limit = _limit(shares, np.array([question.is_impossible for question in train]))
+    return [_answer(question, rarity, kinds, limit if unanswerable else None) for question in questions]
+
+
+def _keys(word: str) -> list[tuple[str, str]]:
+    shape = _shape(word)
+    return [
+        ("word", word),
+        ("lower case", word.lower()),
+        ("ending", f"{shape} {word[-_ENDING:]}"),
+        ("shape", shape),
+        ("any", ""),
+    ]
+
+
+def _shape(word: str) -> str:
+    """Upper-case letters as X, others as x, digits as 9, without repetitions."""
+    letters = ["9" if c.isdigit() else ("X" if c.isupper() else "x") if c.isalpha() else c for c in word]
+    return "".join(c for c, before in zip(letters, ["", *letters], strict=False) if c != before)
+
+
+def _rarity(texts: Iterable[str]) -> Rarity:
+    """The smoothed inverse document frequency of each word; words that do not occur are missing."""
+    documents = [dict.fromkeys(words_of_text(text)) for text in texts]
+    counts = Counter(word for words in documents for word in words)
+    return {word: math.log((1 + len(documents)) / (1 + count)) + 0.1 for word, count in counts.items()}
+
+
+def _share(words: set[str], others: set[str], rarity: Rarity) -> float:
+    """The share of the weight of some words that is on those among the others."""
+    highest = max(rarity.values(), default=1.0)
+    weights = {word: rarity.get(word, highest) for word in sorted(words)}
+    return sum(weight for word, weight in weights.items() if word in others) / (sum(weights.values()) or 1.0)
+
+
+def _best_sentence(question: QuestionExample, rarity: Rarity) -> tuple[tuple[int, int], float]:
+    """The span of the sentence with the highest share of the question's words, and that share."""
+    asked = set(words_of_text(question.question))
+    borders = [0, *(found.end() for found in _SENTENCE.finditer(question.context)), len(question.context)]
+    spans = list(itertools.pairwise(borders))
+    shares = [_share(asked, set(words_of_text(question.context[start:end])), rarity) for start, end in spans]
+    best = int(np.argmax(shares))
+    return spans[best], shares[best]
+
+
+def _limit(shares: np.ndarray, is_impossible: np.ndarray) -> float:
+    """The share from which questions have answers most often, and below which they have none."""
+    order = np.argsort(shares, kind="stable")
+    # Right answers if the first n questions in this order are impossible and the others are not.
+    right = np.concatenate([[0], np.cumsum(is_impossible[order])]) + (~is_impossible).sum()
+    right = right - np.concatenate([[0], np.cumsum(~is_impossible[order])])
+    count = int(right.argmax())
+    return float(shares[order[count]]) if count < len(order) else math.inf
+
+
+def _question_word(question: str) -> str:
+    return next(iter(words_of_text(question)), "")
+
+
+def _kind(token: str) -> str:
+    if any(c.isdigit() for c in token):
+        return "number"
+    return ("capitalized" if token[0].isupper() else "other") if token[0].isalnum() else "mark"
+
+
+def _answer(
+    question: QuestionExample, rarity: Rarity, kinds: Mapping[str, Counter[str]], limit: float | None
+) -> AnswerPrediction:
+    (begin, end), share = _best_sentence(question, rarity)
+    asked = set(words_of_text(question.question))
+    usual = kinds.get(_question_word(question.question)) or kinds.get("") or Counter[str]()
+    runs = _runs(question.context, begin, end, asked)
+    highest = max(rarity.values(), default=1.0)
+
+    def merit(run: tuple[str, int, int]) -> tuple[int, float]:
+        words = words_of_text(question.context[run[1] : run[2]])
+        return usual[run[0]], sum(rarity.get(word, highest) for word in words)
+
+    _, start, stop = max(runs, key=merit, default=("other", begin, end))
+    text = " ".join(question.context[start:stop].split())
+    has_answer = bool(text) and (limit is None or share >= limit)
+    candidates = [(text, start, stop, share)] if text else []
+    if limit is not None or not text:
+        candidates.append(("", 0, 0, 1 - share))
+    return AnswerPrediction(
+        text=text if has_answer else "",
+        start=start if has_answer else 0,
+        end=stop if has_answer else 0,
+        probability=share if has_answer else 1 - share,
+        n_best=tuple(sorted(candidates, key=lambda candidate: -candidate[3])),
+        null_score_diff=None if limit is None else (min(limit, 2.0) - share),
+        has_answer=has_answer,
+        no_answer_probability=None if limit is None else 1 - share,
+    )
+
+
+def _runs(context: str, begin: int, end: int, asked: set[str]) -> list[tuple[str, int, int]]:
+    """The runs of tokens of one kind that are not in the question: kind, start and end in the context."""
+    runs: list[tuple[str, int, int]] = []
+    size, last = 0, ""
+    for token in _TOKEN.finditer(context, begin, end):
+        kind = _kind(token.group())
+        if kind == "mark" or token.group().lower() in asked:
+            last = ""
+        elif kind == last and size < _LONGEST:
+            runs[-1], size = (kind, runs[-1][1], token.end()), size + 1
+        else:
+            runs.append((kind, token.start(), token.end()))
+            size, last = 1, kind
+    return runs
