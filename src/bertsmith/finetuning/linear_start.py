@@ -14,7 +14,6 @@ import dataclasses
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logsumexp
 
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
@@ -147,6 +146,7 @@ def _loss(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> f
         return float((np.logaddexp(0.0, found) - targets * found).sum())
     if np.issubdtype(targets.dtype, np.integer):
         # A label that only the held-out fold has costs the same for all vectors.
-        found = np.maximum(found, found.max(axis=1, keepdims=True) - 20)
-        return float((logsumexp(found, axis=1) - found[np.arange(len(found)), targets.astype(np.int64)]).sum())
+        found = np.maximum(found - found.max(axis=1, keepdims=True), -20.0)
+        gold = found[np.arange(len(found)), targets.astype(np.int64)]
+        return float((np.log(np.exp(found).sum(axis=1)) - gold).sum())
     return float(((found[:, 0] - targets) ** 2).sum())

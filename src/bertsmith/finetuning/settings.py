@@ -19,7 +19,7 @@ KEEPS = ("best", "last")
 PROBE = "probe"
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have; it recorded none of them, so they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random"}
+_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "baselines": True}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
     "swag": {"batch_size": 16, "learning_rate": 2e-5},
