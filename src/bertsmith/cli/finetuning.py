@@ -78,6 +78,10 @@ def finetune(
             "(the paper; the defaults below) [auto; with --resume that of RUN]",
         ),
     ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the score that selects the best model, such as macro_f1 [that of the task]"),
+    ] = None,
     **values: Any,
 ) -> None:
     """Fine-tune a model on a task, with one output layer, or your own head, on top.
@@ -103,6 +107,7 @@ def finetune(
         resume=resume,
         head=own_head(head),
         recipe=recipe,
+        metric=metric,
         **given(values),
     )
     if result.trials:

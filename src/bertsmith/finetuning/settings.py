@@ -15,11 +15,13 @@ from bertsmith.training.settings import TrainSettings
 
 FREEZE = ("nothing", "embeddings", "body")
 STARTS = ("random", "linear")
+CLASS_WEIGHTS = ("none", "balanced")
 KEEPS = ("best", "last")
 PROBE = "probe"
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have; it recorded none of them, so they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "baselines": True}
+_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none", "baselines": True}
+_NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
     "swag": {"batch_size": 16, "learning_rate": 2e-5},
@@ -51,6 +53,9 @@ class FinetuningSettings:
     start: str = help_field(
         "random", "the new layer: random (2018), or linear: from a linear model on the vectors of the base model"
     )
+    class_weights: str = help_field(
+        "none", "none, or balanced: in the loss, all labels of a classification weigh the same, however rare"
+    )
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
@@ -72,7 +77,7 @@ class FinetuningSettings:
             found=repr(self.freeze),
             fix="use one of them",
         )
-        for name, known in (("reads", (*READS, PROBE)), ("start", STARTS)):
+        for name, known in (("reads", (*READS, PROBE)), ("start", STARTS), ("class_weights", CLASS_WEIGHTS)):
             value = getattr(self, name)
             require(
                 value is None or value in known,
@@ -115,7 +120,14 @@ def unless_new(values: Mapping[str, Any]) -> dict[str, Any]:
 
     A run that it wrote is so resumed by comparing records.
     """
-    return {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
+    kept = {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
+    if "settings" in kept:  # of a task
+        kept["settings"] = {
+            name: value
+            for name, value in kept["settings"].items()
+            if name not in _NEW_OF_TASKS or value != _NEW_OF_TASKS[name]
+        }
+    return kept
 
 
 def of_the_paper(task: str) -> dict[str, float]:

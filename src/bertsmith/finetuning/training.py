@@ -137,6 +137,9 @@ class FinetuningJob:
             settings = dataclasses.replace(settings, reads=reads)
             task = task_for(dataclasses.replace(task.spec, reads=reads))
         head = dataclasses.replace(task.head, own=own_head)
+        if settings.class_weights == "balanced":
+            assert train_features.targets is not None, "training examples have labels"
+            task = task.weighted(train_features.targets)
         _require_linear(task, settings, own_head)
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
@@ -299,7 +302,10 @@ class FinetuningJob:
             logits = task_logits(model, self.dev, exact, self.settings.micro_tokens)
             predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
             spec = self.task.tuned(self.data.dev, predictions)
-            if spec != self.task.spec:
+            crossed = self.task.cross_fitted(self.data.dev, predictions)
+            if crossed is not None:
+                predictions = crossed
+            elif spec != self.task.spec:
                 predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
             scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
             collapsed = self.task.is_collapsed(predictions, self.data.dev)

@@ -23,6 +23,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
 from bertsmith.settings import help_lines
+from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.training.loop import TrainResult
@@ -43,6 +44,7 @@ def finetune(
     resume: bool = False,
     head: type[OwnHead] | None = None,
     recipe: str | None = None,
+    metric: str | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -61,6 +63,7 @@ def finetune(
         head: your own head in place of the linear layer, a subclass of `OwnHead`; `load(out, head=...)` needs it again.
         recipe: where the settings that are not given come from: "auto" (the default), which depends on the number of
             examples, the model and the task, or "2018", the paper's. A resumed run keeps its own.
+        metric: the score by which the best model is selected; by default that of the task.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
@@ -77,6 +80,7 @@ def finetune(
         settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
         limit=limit,
     )
+    spec = spec if metric is None else with_metric(spec, metric)
     folder = load_any(source)
     situation = Situation(
         task=spec.name, kind=spec.kind, examples=len(data.train), config=folder.config, own_head=head is not None
