@@ -203,7 +203,9 @@ def transformers_runner(
         return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}
 
     if reads is not None:
-        layer = {name: tensor.float() for name, tensor in read_weights(partial).items() if name.startswith("classifier")}
+        layer = {
+            name: tensor.float() for name, tensor in read_weights(partial).items() if name.startswith("classifier")
+        }
         return run_encoder, given
 
     @torch.inference_mode()

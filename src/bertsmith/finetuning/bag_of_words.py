@@ -76,7 +76,9 @@ class _Space:
     def __init__(self, terms: Terms, texts: Sequence[str], most: int) -> None:
         counts = Counter[str]()
         for text in texts:
-            counts.update(dict.fromkeys(terms(text)))  # in the order of the text, so that ties are in a fixed order
+            counts.update(
+                list(dict.fromkeys(terms(text)))
+            )  # in the order of the text, so that ties are in a fixed order
         kept = counts.most_common(most)
         self._terms = terms
         self._numbers = {term: number for number, (term, _) in enumerate(kept)}

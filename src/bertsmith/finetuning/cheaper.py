@@ -9,19 +9,19 @@ import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.finetuning.baselines import BAG, VECTORS, Baselines
+from bertsmith.finetuning.baselines import BAG, COSINE, PAIRS, VECTORS, Baselines
 from bertsmith.finetuning.comparison import LEVEL, Lines, paired
+from bertsmith.finetuning.linear import LinearModel
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.progress import counted
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.task import TaskSpec
 
 LINEAR_FOLDER = "linear"
 
-_OF_SPEC = {field.name for field in dataclasses.fields(TaskSpec)}
 _OFFERS = {
     BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
-    VECTORS: "`--freeze body` with a higher learning rate trains little more than a linear layer",
+    PAIRS: "vectors of single texts are enough for these pairs: `bertsmith embed`, and a linear model on top",
+    COSINE: "vectors of single texts are enough for these pairs: `bertsmith embed`, and their cosine",
 }
 _OTHERWISE = "try more epochs, another learning rate or a model that was pre-trained longer"
 
@@ -39,7 +39,8 @@ def better_baseline(
 
     Returns:
         "name", "metric", "score", "of_model" (the model's score), "examples", "compared" (the score of the test),
-        "difference" with its 95% interval "low" to "high" and "p_value" (left out for one example), and "folder".
+        "difference" with its 95% interval "low" to "high" and "p_value" (left out for one example), and the "folder"
+        of the linear model in the run, if that is the best.
     """
     spec = job.task.spec
     metric = spec.metric
@@ -57,44 +58,43 @@ def better_baseline(
     if len(lines) > 1:
         found["compared"], test = paired(spec.kind, metric, spec.scheme, baselines.lines[best["name"]], lines)
         found |= dataclasses.asdict(test)
-    if best["name"] == VECTORS and write_linear(job, baselines, run / LINEAR_FOLDER, best["scores"]):
+    if best["name"] == VECTORS:
+        assert baselines.linear is not None, "its weights are kept"
+        write_linear(job, baselines.linear, best, run / LINEAR_FOLDER)
         found["folder"] = LINEAR_FOLDER
     return found
 
 
-def write_linear(job: FinetuningJob, baselines: Baselines, folder: Path, scores: Mapping[str, float]) -> bool:
-    """Whether the linear model could be written as a model folder: the encoder unchanged, with a head on mean vectors.
+def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, Any], folder: Path) -> None:
+    """Writes the linear model as a model folder: the encoder unchanged, with a head that reads mean vectors.
 
     Args:
-        scores: the scores of the linear model on the dev examples.
+        result: the entry of the linear model in `Baselines.results`.
     """
-    if baselines.linear is None or "reads" not in _OF_SPEC:
-        return False
-    values = {"reads": "mean"}
-    spec = dataclasses.replace(job.task.spec, **values)  # type: ignore[arg-type]
+    settings = dataclasses.replace(job.task.spec.settings, pooling="mean")  # the mean over the windows of long texts
+    spec = dataclasses.replace(job.task.spec, reads="mean", settings=settings)
     head = task_for(spec).head
     loaded = load_for_task(job.folder, head, keep_head=False)
     layer = loaded.model.output_layer
     with torch.no_grad():
-        layer.get_parameter("weight").copy_(torch.from_numpy(baselines.linear.weight))
-        layer.get_parameter("bias").copy_(torch.from_numpy(baselines.linear.bias))
+        layer.get_parameter("weight").copy_(torch.from_numpy(linear.weight))
+        layer.get_parameter("bias").copy_(torch.from_numpy(linear.bias))
     metadata = ModelMetadata(
         task=spec.kind,
         labels=spec.labels,
         spec=spec.to_dict(),
         trained_on=job.digests(),
         training={
-            "examples": next(one["train_examples"] for one in baselines.results if one["name"] == VECTORS),
+            "examples": result["train_examples"],
             "dev_examples": len(job.data.dev),
-            "penalty": baselines.linear.penalty,
+            "penalty": linear.penalty,
             "seed": job.training.seed,
         },
         steps=job.folder.metadata.steps,
         tokens=job.folder.metadata.tokens,
-        scores=dict(scores),
+        scores=dict(result["scores"]),
     )
     save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)
-    return True
 
 
 def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:

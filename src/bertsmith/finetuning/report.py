@@ -22,6 +22,8 @@ from bertsmith.reports.curves import HELD_OUT
 from bertsmith.reports.scores import details
 from bertsmith.training.run_folder import RunFolder, flat
 
+_NOT_SCORES = ("_thresh", *COUNTS)  # endings of the other values that scorers report
+
 
 def is_finetuning(run: Path) -> bool:
     """Whether the run in a folder is a fine-tuning run.
@@ -179,12 +181,19 @@ def _baselines(shown: Sequence[FinishedRun]) -> str:
         return ""
     several = len(shown) > 1
     first = with_some[0].report
-    names = [name for name in dict.fromkeys([first["metric"], *first["scores"]]) if not is_count(name)]
-    rows = [[*([run.name] if several else []), *row] for run in with_some for row in rows_of_baselines(run.report, names)]
+    names = [name for name in dict.fromkeys([first["metric"], *first["scores"]]) if not name.endswith(_NOT_SCORES)]
+    rows = [
+        [*([run.name] if several else []), *row] for run in with_some for row in rows_of_baselines(run.report, names)
+    ]
     header = [*(["run"] if several else []), "system", *map(html.words, names), "training examples", "seconds"]
     found = [(run.name, run.report["better_baseline"]) for run in with_some if "better_baseline" in run.report]
-    notes = [html.note(f"{name}: {verdict(better)}" if several else html.sentence_case(verdict(better))) for name, better in found]
-    text = "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each."
+    notes = [
+        html.note(html.sentence_case(f"{name}: {verdict(better)}" if several else verdict(better)))
+        for name, better in found
+    ]
+    text = (
+        "Systems that take seconds, with 95% intervals over the dev examples; fine-tuning should be better than each."
+    )
     return html.section("Cheap systems on the dev examples", html.table(rows, header), html.note(text), *notes)
 
 
@@ -222,7 +231,7 @@ def _curves(shown: Sequence[FinishedRun]) -> str:
     charts += [
         _curve(f"{html.words(name)} on the dev examples", "evaluation", HELD_OUT + name, shown)
         for name in scores
-        if not name.endswith(("_thresh", *COUNTS))
+        if not name.endswith(_NOT_SCORES)
     ]
     return html.figures([chart for chart in charts if chart])
 

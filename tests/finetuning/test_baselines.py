@@ -1,0 +1,321 @@
+"""Tests of the cheap systems that fine-tuning is compared with."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith.datasets.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.errors import InputError
+from bertsmith.files import read_json, read_json_lines
+from bertsmith.finetuning import baselines as module
+from bertsmith.finetuning.bag_of_words import BagOfWords
+from bertsmith.finetuning.baselines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, Baselines, baselines_of
+from bertsmith.finetuning.cheaper import write_linear
+from bertsmith.finetuning.report import write_finetuning_report
+from bertsmith.finetuning.run import finetune, summary_lines
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.word_overlap import answers, choice_logits, tag_logits
+from bertsmith.inference.loading import load_predictor
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.task import TaskSpec
+from tasks.task_samples import BAD, GOOD, SPECS, examples_of, write_base_model
+
+SETTINGS = FinetuningSettings(batch_size=8, epochs=0.5, precision="fp32", dropout=0.0, device="cpu")
+HOPELESS = RecipeSettings(learning_rate=1e-9, save_minutes=None)  # learns nothing
+
+
+def data_of(kind: str, train: int = 40, dev: int = 20) -> TaskData:
+    return TaskData(train=examples_of(kind, train), dev=examples_of(kind, dev, seed=1))
+
+
+def computed(tmp_path: Path, kind: str, data: TaskData | None = None, spec: TaskSpec | None = None) -> Baselines:
+    base = write_base_model(tmp_path / "base")
+    job = FinetuningJob.prepare(base, spec or SPECS[kind], data or data_of(kind), SETTINGS, HOPELESS)
+    (tmp_path / "run").mkdir()
+    return baselines_of(job, tmp_path / "run", resume=False)
+
+
+def scores_of(found: Baselines, metric: str) -> dict[str, float]:
+    return {result["name"]: result["scores"][metric] for result in found.results}
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("single", [BAG, VECTORS]),
+        ("windows", [BAG, VECTORS]),
+        ("several labels", [BAG, VECTORS]),
+        ("number", [BAG, VECTORS]),
+        ("pair", [BAG, VECTORS, PAIRS, COSINE]),
+        ("choice", [OVERLAP]),
+        ("tags", [TAGS]),
+        ("answer", [OVERLAP]),
+        ("answer or none", [OVERLAP]),
+    ],
+)
+def test_every_kind_of_task_has_cheap_systems_with_scores_intervals_and_predictions(
+    kind: str, names: list[str], tmp_path: Path
+) -> None:
+    data = data_of(kind)
+    found = computed(tmp_path, kind, data)
+    metric = SPECS[kind].metric
+    assert [result["name"] for result in found.results] == names
+    for result in found.results:
+        assert result["train_examples"] == 40
+        assert result["seconds"] >= 0
+        low, high = result["intervals"].get(metric, [result["scores"][metric]] * 2)
+        assert low <= result["scores"][metric] <= high
+        assert [line["id"] for line in found.lines[result["name"]]] == [example.id for example in data.dev]
+    assert any(metric in result["intervals"] for result in found.results) or kind in ("tags", "single", "pair")
+    assert (found.linear is not None) == (VECTORS in names)
+
+
+@pytest.mark.parametrize("kind", ["single", "pair", "several labels", "number", "tags"])
+def test_what_words_decide_is_learned_from_words(kind: str, tmp_path: Path) -> None:
+    found = computed(tmp_path, kind, data_of(kind, 120, 40))
+    assert scores_of(found, SPECS[kind].metric)[TAGS if kind == "tags" else BAG] > 0.9
+
+
+def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+
+    def pairs(count: int) -> list[Example]:
+        found: list[Example] = []
+        for number in range(count):
+            first = " ".join(rng.choice([*GOOD, *BAD], 4))
+            same = number % 2 == 0
+            second = first if same else " ".join(rng.choice([*GOOD, *BAD], 4))
+            found.append(TextExample(id=str(number), first=first, second=second, label=str(int(same))))
+        return found
+
+    scores = scores_of(computed(tmp_path, "pair", TaskData(train=pairs(80), dev=pairs(40))), "accuracy")
+    assert scores[COSINE] > 0.8
+    assert scores[BAG] > 0.8  # by the columns of the overlap
+    assert scores[VECTORS] < scores[COSINE]
+
+
+def test_columns_equal_the_weights_of_scikit_learn() -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    examples = [
+        TextExample(id=str(n), first=text) for n, text in enumerate(["a good, GOOD film", "the film", "bad é x"])
+    ]
+    bag = BagOfWords(examples, TaskSettings(), num_outputs=2)
+    found = bag.columns(examples).toarray()
+    pattern = r"\w+|[^\w\s]"
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=pattern).fit_transform(
+        [example.first for example in examples]
+    )
+    letters = TfidfVectorizer(sublinear_tf=True, ngram_range=(2, 5), analyzer="char_wb").fit_transform(
+        [example.first for example in examples]
+    )
+    gram = words @ words.T + letters @ letters.T
+    np.testing.assert_allclose(found @ found.T, gram.toarray(), atol=1e-6)
+
+
+def test_texts_are_cut_like_those_of_the_model() -> None:
+    long = TextExample(id="0", first=" ".join(["one"] * 8 + ["two"] * 8))
+    shares = {}
+    for way in ("head", "tail", "head_tail", "windows", "longest_first"):
+        bag = BagOfWords([long], TaskSettings(max_length=8, long_text=way), num_outputs=30)  # words only
+        shares[way] = len(bag.columns([long]).indices)
+    # One word and its pair with itself, or two words and three pairs.
+    assert shares == {"head": 2, "tail": 2, "head_tail": 5, "windows": 5, "longest_first": 2}
+
+
+def test_unknown_words_get_the_tags_of_words_that_look_alike() -> None:
+    labels = ("O", "B-PER", "B-NUM")
+    train = [
+        TaggedExample(id="0", words=("Anna", "runs", "1895", "in"), tags=("B-PER", "O", "B-NUM", "O")),
+        TaggedExample(id="1", words=("Anna", "sits"), tags=("O", "O")),
+        TaggedExample(id="2", words=("Anna", "sits"), tags=("B-PER", "O")),
+    ]
+    asked = [TaggedExample(id="3", words=("Anna", "Otto", "1900", "unheard", "?", "anna"))]
+    found = tag_logits(train, asked, labels).argmax(axis=1)
+    assert [labels[number] for number in found.tolist()] == ["B-PER", "B-PER", "B-NUM", "O", "O", "B-PER"]
+
+
+def test_the_ending_with_more_rare_words_of_the_context_wins() -> None:
+    train = [ChoiceExample(id=str(n), context="the man", endings=("the end", "the dog"), label=0) for n in range(5)]
+    asked = ChoiceExample(
+        id="9", context="the violin was out of tune", endings=("the the end", "violin music"), label=1
+    )
+    scores = choice_logits(train, [asked])[:, 0]
+    assert scores[1] > scores[0]
+
+
+def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks_for() -> None:
+    context = "Rain fell in May. The old mill was built in 1895 by Jane Carter near the river. Cats sleep."
+
+    def question(text: str, answer: str = "", number: int = 0) -> QuestionExample:
+        given = (Answer(answer, context.index(answer)),) if answer else ()
+        return QuestionExample(id=str(number), question=text, context=context, answers=given, is_impossible=not answer)
+
+    train = [
+        question("When did rain fall?", "1895"),
+        question("Who built the mill?", "Jane Carter"),
+        question("Who sang at the opera with elephants?"),
+    ]
+    asked = [question("When was the old mill built?"), question("Who built the old mill?")]
+    found = answers(train, asked, unanswerable=False)
+    assert [one.text for one in found] == ["1895", "Jane Carter"]
+    for one in found:
+        assert context[one.start : one.end] == one.text
+    assert all(one.null_score_diff is None for one in found)
+    either = answers(train, [asked[0], question("What do penguins eat?")], unanswerable=True)
+    assert [one.has_answer for one in either] == [True, False]
+    assert either[1].text == ""
+    assert either[1].null_score_diff is not None
+    assert either[1].null_score_diff > 0
+
+
+def test_a_worse_model_is_told_and_the_linear_model_is_saved_ready_for_use(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    data = data_of("single", 60, 40)
+    result = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1)
+    report = read_json(tmp_path / "run" / "report.json")
+    assert [one["name"] for one in report["baselines"]] == [BAG, VECTORS]
+    better = report["better_baseline"]
+    assert better["score"] > better["of_model"]
+    assert better["low"] <= better["difference"] <= better["high"]
+    printed = summary_lines(result.report)
+    assert any(line.startswith(f"baseline, {BAG}: accuracy 1.0000") for line in printed)
+    assert f"the {better['name']} is better than the fine-tuned model" in printed[-1]
+    assert ("more than noise" in printed[-1]) == (better["p_value"] < 0.05)
+    page = write_finetuning_report([tmp_path / "run"]).read_text(encoding="utf-8")
+    assert "Cheap systems on the dev examples" in page
+    assert "is better than the fine-tuned model" in page
+
+
+@pytest.mark.parametrize("kind", ["single", "number", "several labels", "windows", "pair"])
+def test_the_saved_linear_model_answers_what_the_cheap_system_answered(kind: str, tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of(kind)
+    job = FinetuningJob.prepare(base, SPECS[kind], data, SETTINGS, HOPELESS)
+    found = baselines_of(job, tmp_path, resume=False)
+    (result,) = (one for one in found.results if one["name"] == VECTORS)
+    assert found.linear is not None
+    write_linear(job, found.linear, result, tmp_path / "linear")
+    predictor = load_predictor(tmp_path / "linear", device="cpu", precision="fp32")
+    assert predictor.task.spec.reads == "mean"
+    for prediction, line in zip(predictor.predict(data.dev), found.lines[VECTORS], strict=True):
+        given, wanted = prediction.to_dict(), line["prediction"]
+        key = "value" if kind == "number" else "probabilities"
+        assert given[key] == pytest.approx(wanted[key], abs=1e-3)
+
+
+def test_the_linear_model_is_offered_if_it_is_the_best(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module._Computation, "_systems", lambda self: iter([(VECTORS, self._vectors)]))
+    base, data = write_base_model(tmp_path / "base"), data_of("single", 60, 40)
+    report = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
+    assert report["better_baseline"]["folder"] == "linear"
+    assert summary_lines(report)[-1].endswith("; it is saved as a model, RUN/linear")
+    predictor = load_predictor(tmp_path / "run" / "linear", device="cpu", precision="fp32")
+    scores = predictor.task.score(data.dev, predictor.predict(data.dev))
+    assert scores["accuracy"] == report["better_baseline"]["score"]
+
+
+def test_training_is_the_same_with_and_without_cheap_systems(tmp_path: Path) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("single")
+    recipe = RecipeSettings(learning_rate=1e-3, save_minutes=None)
+    for name, wanted in (("with", True), ("without", False)):
+        settings = dataclasses.replace(SETTINGS, epochs=1, baselines=wanted)
+        finetune(base, SPECS["single"], data, tmp_path / name, settings, recipe, seeds=1)
+    weights = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("with", "without")]
+    assert weights[0] == weights[1]
+    reports = [read_json(tmp_path / name / "report.json") for name in ("with", "without")]
+    assert reports[0]["scores"] == reports[1]["scores"]
+    assert reports[1]["baselines"] == []
+    assert not (tmp_path / "without" / "baselines.json").exists()
+
+
+def test_a_resumed_run_keeps_the_cheap_systems_of_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, data = write_base_model(tmp_path / "base"), data_of("single", 60, 40)
+    straight = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1).report
+    written = (tmp_path / "run" / "report.json").read_bytes()
+    (tmp_path / "run" / "report.json").unlink()
+    with monkeypatch.context() as patch:
+        patch.setattr(module._Computation, "run", lambda self: pytest.fail("computed again"))
+        finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True)
+    assert (tmp_path / "run" / "report.json").read_bytes() == written
+    # Interrupted before the results were complete: computed again, with the same values.
+    (tmp_path / "run" / "baselines.json").unlink()
+    again = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True).report
+    for report in (straight, again):
+        for one in report["baselines"]:
+            one.pop("seconds")
+    assert again["baselines"] == straight["baselines"]
+    assert again["better_baseline"] == straight["better_baseline"]
+
+
+def test_damaged_weights_of_the_linear_model_are_refused(tmp_path: Path) -> None:
+    computed(tmp_path, "single")
+    (tmp_path / "run" / "baselines.safetensors").write_bytes(b"damaged")
+    with pytest.raises(InputError, match=r"weight, bias and penalty in '.*baselines\.safetensors'"):
+        Baselines.read(tmp_path / "run")
+
+
+def test_without_dev_examples_there_are_no_cheap_systems(tmp_path: Path) -> None:
+    found = computed(tmp_path, "single", TaskData(train=examples_of("single", 8), dev=()))
+    assert not found.results
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def text(number: int, words: str, label: str | tuple[str, ...] | float) -> TextExample:
+    return TextExample(id=str(number), first=words, label=label, place=f"row {number}")
+
+
+@pytest.mark.parametrize(
+    ("kind", "train", "dev"),
+    [
+        ("single", [text(0, "good", "positive"), text(1, "great film", "positive")], [text(0, "bad", "negative")]),
+        ("single", [text(0, "¿", "positive"), text(1, "?", "negative")], [text(0, "𝕏 [", "negative")]),
+        ("several labels", [text(0, "anna", ("person",)), text(1, "the", ())], [text(0, "rome", ("place",))]),
+        ("several labels", [text(0, "the", ()), text(1, "a", ())], [text(0, "rome", ())]),
+        ("number", [text(0, "good", 1.0)], [text(0, "bad", 2.0)]),
+        ("number", [text(0, "good", 1.0), text(1, "bad", 1.0)], [text(0, "bad", 2.0), text(1, "bad", 2.0)]),
+    ],
+    ids=["one class", "no words", "absent label", "no labels", "one example", "equal numbers"],
+)
+def test_strange_examples_are_scored(
+    kind: str, train: Sequence[Example], dev: Sequence[Example], tmp_path: Path
+) -> None:
+    found = computed(tmp_path, kind, TaskData(train=train, dev=dev))
+    assert [result["name"] for result in found.results] == [BAG, VECTORS]
+    assert all(len(lines) == len(dev) for lines in found.lines.values())
+    json.loads((tmp_path / "run" / "baselines.json").read_text(encoding="utf-8"))
+
+
+def test_one_dev_example_cannot_be_compared(tmp_path: Path) -> None:
+    base = write_base_model(tmp_path / "base")
+    train = examples_of("single", 24)
+    for label, other in (("positive", "negative"), ("negative", "positive")):  # the model is wrong about one of them
+        mostly = [dataclasses.replace(one, label=label if n % 8 else other) for n, one in enumerate(train)]  # type: ignore[arg-type]
+        data = TaskData(train=mostly, dev=[mostly[1]])
+        report = finetune(base, SPECS["single"], data, tmp_path / label, SETTINGS, HOPELESS, seeds=1).report
+        if "better_baseline" in report:
+            assert "p_value" not in report["better_baseline"]
+            assert "noise" not in summary_lines(report)[-1]
+            return
+    pytest.fail("the model was right about both")
+
+
+def test_large_sets_are_sampled_and_the_line_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_EXAMPLES", 30)
+    base = write_base_model(tmp_path / "base")
+    report = finetune(
+        base, SPECS["single"], data_of("single", 60), tmp_path / "run", SETTINGS, HOPELESS, seeds=1
+    ).report
+    assert [one["train_examples"] for one in report["baselines"]] == [30, 30]
+    assert sum(", on 30 of the training examples" in line for line in summary_lines(report)) == 2
+
+
+def test_lines_of_the_file_name_their_system(tmp_path: Path) -> None:
+    computed(tmp_path, "single")
+    lines = read_json_lines(tmp_path / "run" / "baselines.jsonl")
+    assert [line["baseline"] for line in lines] == [BAG] * 20 + [VECTORS] * 20
