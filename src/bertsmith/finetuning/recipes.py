@@ -10,6 +10,7 @@ BERT Fine-tuning", for bias correction and the number of steps.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ _SMALL = 10_000  # training examples below which embeddings are frozen and three
 _BATCH = 16
 _RATE_TIMES_WIDTH = 0.0384  # peak learning rate times hidden size: 1e-4 for a width of 384, 5e-5 for 768
 _LOWEST_RATE, _HIGHEST_RATE = 2e-5, 3e-4
-_EPOCHS, _LEAST_STEPS, _MOST_EPOCHS = 3.0, 200, 40.0
+_EPOCHS = 3.0
+_STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,7 +87,7 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
 
 def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
     small = situation.examples < _SMALL
-    batch = int(given.get("batch_size", _BATCH if small else 2 * _BATCH))
+    batch = min(int(given.get("batch_size", _BATCH if small else 2 * _BATCH)), max(1, situation.examples))
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head
     rate = min(_HIGHEST_RATE, max(_LOWEST_RATE, _RATE_TIMES_WIDTH / situation.config.hidden_size))
     values: dict[str, Any] = {
@@ -108,8 +110,9 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
 def _epochs(examples: int, batch: int) -> float:
     """Passes over the training set: three, more where that would be too few steps.
 
-    >>> _epochs(100, 16), _epochs(900, 16), _epochs(20_000, 32)
-    (32.0, 3.556, 3.0)
+    >>> _epochs(9, 9), _epochs(90, 16), _epochs(900, 16), _epochs(20_000, 32)
+    (100.0, 20.0, 3.56, 3.0)
     """
-    steps = _LEAST_STEPS * batch / max(1, min(examples, 10**9))
-    return round(min(_MOST_EPOCHS, max(_EPOCHS, steps)), 3)
+    of_epoch = max(1, examples) / batch
+    steps = max(_EPOCHS * of_epoch, min(_STEPS, max(_FEWEST_STEPS, _MOST_EPOCHS * of_epoch)))
+    return math.ceil(100 * steps / of_epoch) / 100
