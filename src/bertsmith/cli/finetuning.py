@@ -86,8 +86,9 @@ def finetune(
 ) -> None:
     """Fine-tune a model on a task, with one output layer, or your own head, on top.
 
-    The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean and spread, and
-    RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
+    The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean
+    and spread, and RUN/report.html shows them. Ctrl-C writes a checkpoint and exits with code 130; --resume continues
+    from there.
     """
     from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report

@@ -2,12 +2,12 @@
 
 Letters: U units, N rows, R positions that are read, D width, K outputs.
 
-The layer starts as the linear model that predicts the training labels from the frozen vectors, so that the first steps do
-not pull the encoder towards a random layer. Of several vectors of a row, the head reads the one on which such a model has
-the lowest loss on held-out folds.
+The layer starts as the linear model that predicts the training labels from the frozen vectors, so that the first steps
+do not pull the encoder towards a random layer. Of several vectors of a row, the head reads the one on which such a model
+has the lowest loss on held-out folds.
 
-Source: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", section 4
-(linear probing, then fine-tuning).
+Source: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
+section 4 (linear probing, then fine-tuning).
 """
 
 import dataclasses

@@ -44,6 +44,8 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
+_JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SeedResult:
@@ -154,7 +156,7 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        self.settings = settings
+        self.settings, self.keep = settings, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
             epoch=round(counted_units / settings.batch_size),
@@ -309,6 +311,9 @@ class FinetuningJob:
                 predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
             scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
             collapsed = self.task.is_collapsed(predictions, self.data.dev)
+            if collapsed and self.keep == "last":
+                # Few dev examples may all deserve the same answer; the training examples hardly do.
+                collapsed = self._is_collapsed_on_training_examples(model, exact)
             self._write_predictions(path / PREDICTIONS_FILE, predictions)
         result = SeedResult(
             seed=training.seed,
@@ -321,6 +326,13 @@ class FinetuningJob:
             learning_rate=training.learning_rate,
         )
         return result, spec
+
+    def _is_collapsed_on_training_examples(self, model: EncoderForTask, runtime: Runtime) -> bool:
+        """Whether the model gives the same answer to all of the first training examples."""
+        examples = self.data.train[:_JUDGED]
+        features = self.task.encode(examples, self.tokenizer)
+        logits = task_logits(model, features, runtime, self.settings.micro_tokens)
+        return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)
 
     def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
         """Writes a model folder with the task in its metadata."""
@@ -368,7 +380,9 @@ def _require_linear(task: Task, settings: FinetuningSettings, own_head: type[Own
         (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
         (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
     ):
-        require(not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random")
+        require(
+            not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random"
+        )
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:

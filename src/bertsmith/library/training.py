@@ -91,17 +91,13 @@ def finetune(
     out = Path(out)
     named = {"recipe_name": recipe, "source_name": str(source)}
     if not search:
-        return run_finetuning(
-            folder, spec, data, out, chosen, rates, seeds=seeds, resume=resume, head=head, **named
-        )
+        return run_finetuning(folder, spec, data, out, chosen, rates, seeds=seeds, resume=resume, head=head, **named)
     with said_once():  # the run prepares the same model and data as the search
         found = tune(folder, spec, data, out, chosen, rates, trials=trials, resume=resume, head=head)
         # If the search was interrupted, there is no run yet.
         begun = resume and (out / "settings.json").exists()
         best, rates = found.settings, found.recipe
-        result = run_finetuning(
-            folder, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named
-        )
+        result = run_finetuning(folder, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
 
