@@ -3,10 +3,10 @@
     python benchmarks/finetuning_recipes.py --data DIR --model DIR [--tasks cola,trec] [--sizes 100,1000]
         [--seeds 1,2,3] [--arms 2018,auto,cheap] [--set learning_rate=2e-4 --name faster]
 
-DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The seed
-draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
-them alone. Cheap systems (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows that no
-side has seen: at most 1,000, the same for all cells of a task.
+DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
+seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
+them alone. Cheap systems (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows
+that no side has seen: at most 1,000, the same for all cells of a task.
 
 Each cell is one training with one seed, and its restarts if it collapses. Finished cells are in the result file, one
 JSON line each, and are not run again; `--table` prints the means. With one thread, seconds are those of the processor.

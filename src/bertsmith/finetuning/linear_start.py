@@ -3,8 +3,8 @@
 Letters: U units, N rows, R positions that are read, D width, K outputs.
 
 The layer starts as the linear model that predicts the training labels from the frozen vectors, so that the first steps
-do not pull the encoder towards a random layer. Of several vectors of a row, the head reads the one on which such a model
-has the lowest loss on held-out folds.
+do not pull the encoder towards a random layer. Of several vectors of a row, the head reads the one on which such a
+model has the lowest loss on held-out folds.
 
 Source: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
 section 4 (linear probing, then fine-tuning).
@@ -49,12 +49,14 @@ class LinearStart:
     def best_reads(self, seed: int = 1) -> str:
         """What a head on whole rows should read: "mean", "cls", or "pooler" if an earlier head was trained on it.
 
-        Without one target per example, or with very few examples, the pooler if it was trained and else the mean.
+        With very few examples the pooler if it was trained, and else the mean.
         """
+        assert self.features.targets_per == PER_UNIT, "a label per example"
+        assert self.features.targets is not None, "labelled examples"
         known = ("mean", "cls", "pooler") if pooler_was_trained(self.folder) else ("mean", "cls")
         units = _sample(len(self.features), MOST_PROBED, seed)
-        if self.features.targets_per != PER_UNIT or self.features.targets is None or len(units) < _LEAST:
-            return "pooler" if "pooler" in known else "mean"
+        if len(units) < _LEAST:
+            return known[-1] if "pooler" in known else known[0]
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]
@@ -142,11 +144,12 @@ def _held_out_loss(vectors: Vectors, targets: npt.NDArray[np.generic], outputs: 
 
 def _loss(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> float:
     """The summed loss of outputs [E, K]: cross-entropy, binary cross-entropy, or squared error."""
-    if targets.ndim == 2:
-        return float((np.logaddexp(0.0, found) - targets * found).sum())
+    numbers = np.asarray(targets, dtype=np.float64)
+    if numbers.ndim == 2:
+        return float((np.logaddexp(0.0, found) - numbers * found).sum())
     if np.issubdtype(targets.dtype, np.integer):
         # A label that only the held-out fold has costs the same for all vectors.
         found = np.maximum(found - found.max(axis=1, keepdims=True), -20.0)
         gold = found[np.arange(len(found)), targets.astype(np.int64)]
         return float((np.log(np.exp(found).sum(axis=1)) - gold).sum())
-    return float(((found[:, 0] - targets) ** 2).sum())
+    return float(((found[:, 0] - numbers) ** 2).sum())

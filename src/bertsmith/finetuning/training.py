@@ -29,7 +29,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.linear import LinearModel
-from bertsmith.finetuning.linear_start import LinearStart
+from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
@@ -134,8 +134,10 @@ class FinetuningJob:
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
         if task.head.pooled and settings.reads is not None:
             reads = settings.reads
-            if reads == PROBE:
+            if reads == PROBE and task.spec.kind in LINEAR_KINDS:
                 reads = LinearStart(folder, train_features, task.head.outputs, runtime.device).best_reads()
+            elif reads == PROBE:
+                reads = "pooler" if pooler_was_trained(folder) else "mean"
             settings = dataclasses.replace(settings, reads=reads)
             task = task_for(dataclasses.replace(task.spec, reads=reads))
         head = dataclasses.replace(task.head, own=own_head)
