@@ -261,7 +261,7 @@ def _joined(first: str, second: str) -> str:
 
 def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
-    reads = str((metadata.spec or {}).get("reads", "pooler"))
+    reads = metadata.reads
     whole_rows = metadata.task in ("classification", "regression", "choice") and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
         if config.is_causal and reads == "cls":

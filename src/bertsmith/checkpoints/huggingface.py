@@ -136,8 +136,7 @@ def write_model_folder(
     metadata.check_labels(ours)
     if config.position_embedding_type != "absolute":
         ours[POSITIONS] = fixed_positions(config, ours)
-    reads = str((metadata.spec or {}).get("reads", "pooler"))
-    architecture = class_of(names, parts_of(ours), metadata.task, reads)
+    architecture = class_of(names, parts_of(ours), metadata.task, metadata.reads)
     named = {names.to_huggingface(name, architecture): tensor for name, tensor in ours.items()}
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
