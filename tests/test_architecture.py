@@ -39,7 +39,10 @@ NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch"}
 # Slow to import and rarely needed: imported inside the functions that use them.
-SLOW = {"scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report"}
+SLOW = {
+    "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
+    "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper",
+}  # fmt: skip
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
 MODULES = {

@@ -13,7 +13,8 @@ from bertsmith.errors import InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
 from bertsmith.finetuning.bag_of_words import BagOfWords
-from bertsmith.finetuning.baselines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, Baselines, baselines_of
+from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
+from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import write_linear
 from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.run import finetune, summary_lines
@@ -243,6 +244,9 @@ def test_a_resumed_run_keeps_the_cheap_systems_of_its_start(tmp_path: Path, monk
         patch.setattr(module._Computation, "run", lambda self: pytest.fail("computed again"))
         finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True)
     assert (tmp_path / "run" / "report.json").read_bytes() == written
+    without = dataclasses.replace(SETTINGS, baselines=False)
+    report = finetune(base, SPECS["single"], data, tmp_path / "run", without, HOPELESS, seeds=1, resume=True).report
+    assert (report["baselines"], report["scores"]) == ([], straight["scores"])
     # Interrupted before the results were complete: computed again, with the same values.
     (tmp_path / "run" / "baselines.json").unlink()
     again = finetune(base, SPECS["single"], data, tmp_path / "run", SETTINGS, HOPELESS, seeds=1, resume=True).report

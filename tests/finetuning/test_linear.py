@@ -116,3 +116,17 @@ def test_a_column_that_never_changes_has_no_weight() -> None:
     inputs[:, 4] = 7.25
     found = fit_linear(inputs, classes(vectors(60), 3), num_outputs=3)
     assert np.abs(found.weight[:, 4]).max() < 1e-6
+
+
+def test_the_penalty_can_be_chosen_by_a_score_that_the_loss_neglects() -> None:
+    inputs = vectors(300, 60)
+    noise = np.random.default_rng(2).normal(size=300) * 4
+    targets = ((inputs / inputs.std(axis=0))[:, :4].sum(axis=1) + noise > 17).astype(np.int64)  # a rare label
+
+    def found(outputs: npt.NDArray[np.float32], numbers: npt.NDArray[np.int64]) -> float:
+        hits = (outputs.argmax(axis=1) == 1) & (targets[numbers] == 1)
+        return float(hits.sum())  # recall
+
+    by_loss = fit_linear(inputs, targets, num_outputs=2)
+    by_score = fit_linear(inputs, targets, num_outputs=2, score=found)
+    assert by_score.penalty < by_loss.penalty

@@ -26,29 +26,24 @@ import safetensors.numpy
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.encoding.units import Logits
+from bertsmith.encoding.units import Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, read_json, read_json_lines, write_json, write_text
 from bertsmith.finetuning.bag_of_words import BagOfWords
+from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
 from bertsmith.finetuning.linear import PENALTIES, LinearModel, Vectors, fit_linear
 from bertsmith.finetuning.predictions import Line, example_lines
 from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.word_overlap import answers, choice_logits, tag_logits
+from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.progress import said_once
 from bertsmith.randomness import generator
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task
 
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
-BAG, VECTORS, PAIRS, COSINE = (
-    "bag of words",
-    "linear model on frozen vectors",
-    "linear model on the vectors of both texts",
-    "cosine of the vectors of both texts",
-)
-TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 
 # For sparse rows of length 1, which need less of a penalty than standardized vectors.
@@ -205,8 +200,20 @@ class _Computation:
     def _fit(self, inputs: Any, penalties: Sequence[float] = PENALTIES) -> LinearModel:
         targets = self.job.train.targets
         assert targets is not None, "training examples have gold"
-        chosen = targets[self._chosen]
-        return fit_linear(inputs, chosen, num_outputs=self._num_outputs, seed=self._seed, penalties=penalties)
+        chosen, metric = targets[self._chosen], CLASS_METRICS.get(self.task.spec.metric)
+
+        def score(outputs: Logits, numbers: Ints) -> float:
+            assert metric is not None, "only used with one"
+            return float(metric(chosen[numbers], outputs.argmax(axis=1)))
+
+        return fit_linear(
+            inputs,
+            chosen,
+            num_outputs=self._num_outputs,
+            seed=self._seed,
+            penalties=penalties,
+            score=None if metric is None or chosen.ndim > 1 or self.task.spec.metric == "accuracy" else score,
+        )
 
     def _of_units(self, outputs: Logits) -> Sequence[Prediction]:
         """The task's predictions from outputs [E, K]; all windows of a long text get those of the text."""

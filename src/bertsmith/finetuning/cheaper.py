@@ -1,7 +1,7 @@
 """Fine-tuning against the cheap systems of `baselines`: whether one of them is better, and what to do then."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,21 +9,14 @@ import torch
 
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.finetuning.baselines import BAG, COSINE, PAIRS, VECTORS, Baselines
-from bertsmith.finetuning.comparison import LEVEL, Lines, paired
+from bertsmith.finetuning.baseline_lines import VECTORS
+from bertsmith.finetuning.baselines import Baselines
+from bertsmith.finetuning.comparison import Lines, paired
 from bertsmith.finetuning.linear import LinearModel
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.progress import counted
 from bertsmith.tasks.kinds import task_for
 
 LINEAR_FOLDER = "linear"
-
-_OFFERS = {
-    BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
-    PAIRS: "vectors of single texts are enough for these pairs: `bertsmith embed`, and a linear model on top",
-    COSINE: "vectors of single texts are enough for these pairs: `bertsmith embed`, and their cosine",
-}
-_OTHERWISE = "try more epochs, another learning rate or a model that was pre-trained longer"
 
 
 def better_baseline(
@@ -95,64 +88,3 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         scores=dict(result["scores"]),
     )
     save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)
-
-
-def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
-    """The lines that the command prints: each cheap system with its main score, and whether one is better.
-
-    Args:
-        report: the content of report.json; older ones have no cheap systems.
-    """
-    metric, lines = report["metric"], []
-    for one in report.get("baselines", ()):
-        if metric not in one["scores"]:
-            continue
-        between = one["intervals"].get(metric)
-        interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
-        part = one["train_examples"] < report["train_examples"]
-        share = f", on {one['train_examples']:,} of the training examples" if part else ""
-        lines.append(
-            f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {one['seconds']:.1f} s"
-        )
-    better = report.get("better_baseline")
-    return [*lines, verdict(better)] if better else lines
-
-
-def verdict(better: Mapping[str, Any]) -> str:
-    """One line: which cheap system is better than the fine-tuned model, whether by more than noise, and what to do.
-
-    Args:
-        better: from `better_baseline`.
-    """
-    said = (
-        f"the {better['name']} is better than the fine-tuned model: {better['metric']} {better['score']:.4f} against "
-    )
-    said += f"{better['of_model']:.4f}"
-    if "p_value" in better:
-        noise = "more than noise" if better["p_value"] < LEVEL else "within noise"
-        compared = "" if better["compared"] == better["metric"] else f" of {better['compared']}"
-        said += (
-            f"; the difference{compared}, {better['difference']:+.4f} (95% interval {better['low']:+.4f} to "
-            f"{better['high']:+.4f}), is {noise} for {counted(better['examples'], 'dev example')}, "
-            f"p = {better['p_value']:.4f}"
-        )
-    if "folder" in better:
-        return f"{said}; it is saved as a model, RUN/{better['folder']}"
-    return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE)}"
-
-
-def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
-    """The rows of a table of the cheap systems: name, each score with its interval, training examples, seconds.
-
-    Args:
-        names: the scores of the columns.
-    """
-    rows = []
-    for one in report.get("baselines", ()):
-        cells = []
-        for name in names:
-            between = one["intervals"].get(name)
-            value = f"{one['scores'][name]:.4f}" if name in one["scores"] else ""
-            cells.append(f"{value} ({between[0]:.4f} to {between[1]:.4f})" if between else value)
-        rows.append([one["name"], *cells, f"{one['train_examples']:,}", f"{one['seconds']:.1f}"])
-    return rows

@@ -10,6 +10,7 @@ Sources: Hastie, Tibshirani and Friedman, "The Elements of Statistical Learning"
 (ridge), 4.4 (logistic regression) and 7.10 (cross-validation).
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,7 @@ Floats = npt.NDArray[np.floating]
 Ints = npt.NDArray[np.int64]
 Inputs = Vectors | Any  # or a sparse `csr_array`, which has no type information
 
+Score = Callable[[Vectors, Ints], float]
 _Fit = Callable[[float], tuple[Floats, Floats]]
 
 
@@ -67,6 +69,7 @@ def fit_linear(
     num_outputs: int,
     seed: int = 1,
     penalties: Sequence[float] = PENALTIES,
+    score: Score | None = None,
 ) -> LinearModel:
     """The linear model that predicts the targets of tasks from vectors.
 
@@ -80,6 +83,9 @@ def fit_linear(
         num_outputs: K; 1 for numbers.
         seed: determines the folds.
         penalties: the candidates, strictest first; a single one is used as it is.
+        score: of held-out outputs [e, K] and the numbers of their examples [e], higher is better; it chooses the
+            penalty, and the loss decides between equal scores. For scores such as Matthews correlation, which are 0 for
+            the strict penalties that the loss prefers when one label is rare.
     """
     assert vectors.shape[0] == len(targets) > 0, "vectors and targets of the same examples"
     mean, scale = _moments(vectors)
@@ -88,7 +94,8 @@ def fit_linear(
     single = targets.ndim == 1 and loss is not _squares
     classes = np.asarray(targets if single else np.zeros(len(targets)), dtype=np.int64)
     if golds.shape[1]:
-        penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties)
+        on_fitted = None if score is None else functools.partial(_of_all, score, used, num_outputs)
+        penalty = _best_penalty(inputs, golds, loss, classes, seed, penalties, on_fitted)
         weights, biases = _fit(inputs, golds, loss, _TOLERANCE, _MOST_ROUNDS)(penalty)
     else:
         penalty = penalties[0] if len(penalties) == 1 else USUAL_PENALTY
@@ -140,9 +147,15 @@ def _without_examples(targets: npt.NDArray[np.generic], num_outputs: int, width:
 
 
 def _best_penalty(
-    inputs: Inputs, golds: Floats, loss: "_Loss", classes: Ints, seed: int, penalties: Sequence[float]
+    inputs: Inputs,
+    golds: Floats,
+    loss: "_Loss",
+    classes: Ints,
+    seed: int,
+    penalties: Sequence[float],
+    score: Score | None,
 ) -> float:
-    """The penalty with the lowest loss on held-out folds; the strictest of equal ones."""
+    """The penalty with the best score on held-out folds, then with the lowest loss; the strictest of equal ones."""
     width = inputs.nnz // inputs.shape[0] + 1 if isinstance(inputs, sp.csr_array) else inputs.shape[1]
     most = max(1, min(_MOST_COMPARED, _MOST_CELLS // (width * golds.shape[1])))
     chosen, folds = _folds(classes, seed, most)
@@ -151,19 +164,26 @@ def _best_penalty(
         return penalties[0] if len(penalties) == 1 else USUAL_PENALTY
     parts = [(chosen[folds != fold], chosen[folds == fold]) for fold in held_out]
     fits = [_fit(inputs[train], golds[train], loss, _ROUGHLY, _FEWER_ROUNDS) for train, _ in parts]
-    best, least, setbacks = penalties[0], np.inf, 0
+    numbers = np.concatenate([dev for _, dev in parts])
+    best, reached, setbacks = penalties[0], (-np.inf, -np.inf), 0
     for penalty in penalties:
-        total = 0.0
-        for fit, (_, dev) in zip(fits, parts, strict=True):
-            weights, biases = fit(penalty)
-            total += loss(_outputs(inputs[dev], weights, biases), golds[dev])[0]
-        if total < least:
-            best, least, setbacks = penalty, total, 0
+        found = [_outputs(inputs[dev], *fit(penalty)) for fit, (_, dev) in zip(fits, parts, strict=True)]
+        outputs = np.concatenate(found)
+        merit = (0.0 if score is None else score(outputs, numbers), -loss(outputs, golds[numbers])[0])
+        if merit > reached:
+            best, reached, setbacks = penalty, merit, 0
         else:
             setbacks += 1
-        if setbacks == _SETBACKS:
+        if setbacks == _SETBACKS and score is None:
             break
     return best
+
+
+def _of_all(score: Score, used: Ints, num_outputs: int, outputs: Vectors, numbers: Ints) -> float:
+    """A score from the outputs that are fitted: a column per used label, or one column for two labels."""
+    every = np.full((len(outputs), num_outputs), -np.inf, dtype=np.float32)
+    every[:, used] = np.concatenate([-outputs, outputs], axis=1) if outputs.shape[1] < len(used) else outputs
+    return score(every, numbers)
 
 
 def _folds(classes: Ints, seed: int, most: int) -> tuple[Ints, Ints]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.files import write_text
-from bertsmith.finetuning.cheaper import rows_of_baselines, verdict
+from bertsmith.finetuning.baseline_lines import rows_of_baselines, verdict
 from bertsmith.finetuning.comparison import Comparison, compare
 from bertsmith.finetuning.finished_run import COUNTS, FinishedRun, read_run, table_cells
 from bertsmith.finetuning.published_scores import PublishedScore, dev_scores

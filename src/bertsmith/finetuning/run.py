@@ -13,18 +13,17 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
-from bertsmith.finetuning.baselines import Baselines, baselines_of
-from bertsmith.finetuning.cheaper import better_baseline, lines_of_baselines
+from bertsmith.finetuning.baseline_lines import lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import FinetuningJob, SeedResult
+from bertsmith.finetuning.training import WITHOUT_EFFECT, FinetuningJob, SeedResult
 from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
@@ -35,6 +34,9 @@ from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from bertsmith.finetuning.baselines import Baselines
 
 SMALL_SET = 10_000  # below this number of training examples, several seeds are trained
 SEEDS_OF_SMALL_SET = 3
@@ -101,12 +103,15 @@ def finetune(
         found=f"{Rank.from_environment().count} processes of torchrun",
         fix="start it without torchrun",
     )
+    from bertsmith.finetuning.baselines import baselines_of
+
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
     record = {**job.record(), "model": source_name or str(job.folder.path), "seeds": count, "recipe": recipe_name}
     with locked_folder(Path(out), create=not resume):
-        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model", "recipe"))
+        free = ("model", "recipe", *WITHOUT_EFFECT)
+        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=free)
         for line in job.lines():
             tell(line)
         baselines = baselines_of(job, run.path, resume=resume)
@@ -147,9 +152,11 @@ def _best(job: FinetuningJob, results: Sequence[SeedResult]) -> int:
 
 
 def _finish(
-    job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]], baselines: Baselines
+    job: FinetuningJob, run: RunFolder, trained: Sequence[tuple[Path, SeedResult, int]], baselines: "Baselines"
 ) -> FinetuningResult:
     """Keeps the best model and writes report.json."""
+    from bertsmith.finetuning.cheaper import better_baseline
+
     metric = job.task.spec.metric
     results = [result for _, result, _ in trained]
     best = _best(job, results)
@@ -179,7 +186,7 @@ def _finish(
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
         "pretraining": job.pretraining_cost(),
-        "baselines": baselines.results,
+        "baselines": list(baselines.results),
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
     if all(result.collapsed for result in results):

@@ -20,7 +20,7 @@ KEEPS = ("best", "last")
 PROBE = "probe"
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none", "baselines": True}
+_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none"}
 _NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},

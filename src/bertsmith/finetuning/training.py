@@ -44,6 +44,7 @@ from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
+WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
 _JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
 
 
@@ -270,7 +271,8 @@ class FinetuningJob:
             return SeedResult(**read_json(done))
         training = dataclasses.replace(self.training, seed=seed, learning_rate=self.training.learning_rate * rate_share)
         record = {**self.record(), "train": to_dict(training)}
-        run = RunFolder.prepare(path, record, self.digests(), resume=resume and (path / "settings.json").exists())
+        begun = resume and (path / "settings.json").exists()
+        run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
         model = _load(self.folder, self.head, self.settings, seed=seed).model
         if self.settings.start == "linear":
             with torch.no_grad():

@@ -1,0 +1,85 @@
+"""The cheap systems of a run in words: their names, the lines of the command, and the rows of the page.
+
+Everything is computed from the content of report.json.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bertsmith.finetuning.comparison import LEVEL
+from bertsmith.progress import counted
+
+BAG, VECTORS, PAIRS, COSINE = (
+    "bag of words",
+    "linear model on frozen vectors",
+    "linear model on the vectors of both texts",
+    "cosine of the vectors of both texts",
+)
+TAGS, OVERLAP = "most frequent tag of each word", "word overlap"
+
+_OFFERS = {
+    BAG: "a bag of words is enough for these examples; docs/finetuning.md has its few lines of scikit-learn",
+    PAIRS: "vectors of single texts are enough for these pairs: `bertsmith embed`, and a linear model on top",
+    COSINE: "vectors of single texts are enough for these pairs: `bertsmith embed`, and their cosine",
+}
+_OTHERWISE = "try more epochs, another learning rate or a model that was pre-trained longer"
+
+
+def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
+    """The lines that the command prints: each cheap system with its main score, and whether one is better.
+
+    Args:
+        report: the content of report.json; older ones have no cheap systems.
+    """
+    metric, lines = report["metric"], []
+    for one in report.get("baselines", ()):
+        if metric not in one["scores"]:
+            continue
+        between = one["intervals"].get(metric)
+        interval = f" (95% interval {between[0]:.4f} to {between[1]:.4f})" if between else ""
+        part = one["train_examples"] < report["train_examples"]
+        share = f", on {one['train_examples']:,} of the training examples" if part else ""
+        took = counted(max(1, round(one["seconds"])), "second")
+        lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
+    better = report.get("better_baseline")
+    return [*lines, verdict(better)] if better else lines
+
+
+def verdict(better: Mapping[str, Any]) -> str:
+    """One line: which cheap system is better than the fine-tuned model, whether by more than noise, and what to do.
+
+    Args:
+        better: from `better_baseline`.
+    """
+    said = (
+        f"the {better['name']} is better than the fine-tuned model: {better['metric']} {better['score']:.4f} against "
+    )
+    said += f"{better['of_model']:.4f}"
+    if "p_value" in better:
+        noise = "more than noise" if better["p_value"] < LEVEL else "within noise"
+        compared = "" if better["compared"] == better["metric"] else f" of {better['compared']}"
+        said += (
+            f"; the difference{compared}, {better['difference']:+.4f} (95% interval {better['low']:+.4f} to "
+            f"{better['high']:+.4f}), is {noise} for {counted(better['examples'], 'dev example')}, "
+            f"p = {better['p_value']:.4f}"
+        )
+    if "folder" in better:
+        return f"{said}; it is saved as a model, RUN/{better['folder']}"
+    return f"{said}; {_OFFERS.get(better['name'], _OTHERWISE)}"
+
+
+def rows_of_baselines(report: Mapping[str, Any], names: Sequence[str]) -> list[list[str]]:
+    """The rows of a table of the cheap systems: name, each score with its interval, training examples, seconds.
+
+    Args:
+        names: the scores of the columns.
+    """
+    rows = []
+    for one in report.get("baselines", ()):
+        cells = []
+        for name in names:
+            between = one["intervals"].get(name)
+            value = f"{one['scores'][name]:.4f}" if name in one["scores"] else ""
+            cells.append(f"{value} ({between[0]:.4f} to {between[1]:.4f})" if between else value)
+        rows.append([one["name"], *cells, f"{one['train_examples']:,}", f"{one['seconds']:.1f}"])
+    return rows
