@@ -17,6 +17,7 @@ from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, of_the_paper
+from bertsmith.finetuning.tuning import GRID
 from bertsmith.model.config import EncoderConfig
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
@@ -83,6 +84,22 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     """
     own = of_the_paper(situation.task) if require_recipe(recipe) == "2018" else _automatic(situation, given)
     return {**own, **given}
+
+
+def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
+    """The grid of a search: the paper's and other common lists, or values around those of the automatic recipe.
+
+    Args:
+        values: the resolved settings.
+    """
+    if recipe == "2018":
+        return GRID
+    rate, epochs = float(values["learning_rate"]), float(values["epochs"])
+    return {
+        "learning_rate": tuple(float(f"{rate * factor:.2g}") for factor in (0.25, 0.5, 1.0, 2.0, 4.0)),
+        "batch_size": (16, 32),
+        "epochs": tuple(round(epochs * factor, 2) for factor in (0.5, 1.0, 2.0)),
+    }
 
 
 def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:

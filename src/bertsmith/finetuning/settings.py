@@ -20,7 +20,7 @@ KEEPS = ("best", "last")
 PROBE = "probe"
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none"}
+_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none", "keep": "best"}
 _NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
@@ -38,12 +38,16 @@ class FinetuningSettings:
 
     batch_size: int = help_field(
         32,
-        "examples per optimizer step (for questions and tagging: windows); for squad2 48, for swag 16",
+        "examples per optimizer step (for questions and tagging: windows); 2018: for squad2 48, for swag 16; "
+        "auto: 16 below 10,000 examples",
         most=10**6,
     )
-    epochs: float = help_field(3.0, "passes over the training data; for squad2 2", most=10_000)
+    epochs: float = help_field(
+        3.0, "passes over the training data; 2018: for squad2 2; auto: more if there are few steps", most=10_000
+    )
     freeze: str = help_field(
-        "nothing", "nothing, embeddings, or body: train only the head and the pooler; auto: embeddings of small sets"
+        "nothing",
+        "nothing, embeddings, or body: train only the head and the pooler; auto: embeddings below 10,000 examples",
     )
     reads: str | None = help_field(
         None,
@@ -51,7 +55,7 @@ class FinetuningSettings:
         "tokens), or probe: the one on which a linear model is best [pooler; auto: probe]",
     )
     start: str = help_field(
-        "random", "the new layer: random (2018), or linear: from a linear model on the vectors of the base model"
+        "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"
     )
     class_weights: str = help_field(
         "none", "none, or balanced: in the loss, all labels of a classification weigh the same, however rare"
@@ -170,16 +174,19 @@ class RecipeSettings:
     """
 
     seed: int = help_field(1, "seed of the first training; the others use the following numbers")
-    learning_rate: float = help_field(5e-5, "peak learning rate; for swag 2e-5")
+    learning_rate: float = help_field(
+        5e-5, "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model"
+    )
     warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
-    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
+    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear (auto) or constant")
     weight_decay: float = help_field(0.01, "decoupled weight decay, not applied to biases and layer norms")
     epsilon: float = help_field(1e-6, "added to the square root of the second moment")
-    bias_correction: bool = help_field(False, "use Adam's bias correction (the 2018 code does not)")
+    bias_correction: bool = help_field(False, "use Adam's bias correction; the 2018 code does not; auto: yes")
     clip_norm: float = help_field(1.0, "maximum global norm of the gradient")
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
     keep: str = help_field(
-        "best", "the model to keep: best (of all evaluations on dev data) or last; auto: last, if dev data is scarce"
+        "best",
+        "the model to keep: that of the best evaluation on dev data, or the last; auto: last below 10,000 examples",
     )
     patience: int | None = help_field(None, "stop after that many evaluations without improvement")
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")

@@ -17,7 +17,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse, unless_new
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.heads import OwnHead
@@ -59,13 +59,14 @@ def tune(
     *,
     trials: int,
     resume: bool = False,
+    grid: Mapping[str, tuple[float, ...]] = GRID,
     head: type[OwnHead] | None = None,
 ) -> Tuning:
     """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
 
     Args:
         out: of the run that is to use the settings; new, unless `resume`.
-        trials, resume, head: as of `search_settings`.
+        trials, resume, grid, head: as of `search_settings`.
 
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
@@ -75,7 +76,7 @@ def tune(
     folder = search_folder(out)
     with locked_folder(folder):
         settings, recipe = search_settings(
-            source, spec, data, folder, settings, recipe, trials=trials, resume=resume, head=head
+            source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
         )
     return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
 
@@ -120,7 +121,12 @@ def search_settings(
         require_unused(out, "resume with --resume or remove it")
     out.mkdir(parents=True, exist_ok=True)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
-    record = {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
+    record = {
+        "digests": job.digests(),
+        "run": unless_new(to_dict(settings)),
+        "train": unless_new(to_dict(recipe)),
+        "grid": dict(grid),
+    }
     _require_same(out, record if head is None else {**record, "head": head.__name__})
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / JOURNAL_FILE)))
     study = optuna.create_study(

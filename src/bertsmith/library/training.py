@@ -9,7 +9,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.recipes import Situation, recipe_of_run, require_recipe, resolved
+from bertsmith.finetuning.recipes import Situation, recipe_of_run, require_recipe, resolved, search_grid
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
@@ -93,7 +93,8 @@ def finetune(
     if not search:
         return run_finetuning(folder, spec, data, out, chosen, rates, seeds=seeds, resume=resume, head=head, **named)
     with said_once():  # the run prepares the same model and data as the search
-        found = tune(folder, spec, data, out, chosen, rates, trials=trials, resume=resume, head=head)
+        grid = search_grid(recipe, values)
+        found = tune(folder, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
         # If the search was interrupted, there is no run yet.
         begun = resume and (out / "settings.json").exists()
         best, rates = found.settings, found.recipe
