@@ -308,11 +308,9 @@ class FinetuningJob:
             logits = task_logits(model, self.dev, exact, self.settings.micro_tokens)
             predictions = self.task.decode(self.data.dev, self.dev, logits, self.tokenizer)
             spec = self.task.tuned(self.data.dev, predictions)
-            crossed = self.task.cross_fitted(self.data.dev, predictions)
-            if crossed is not None:
-                predictions = crossed
-            elif spec != self.task.spec:
+            if spec != self.task.spec:
                 predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+            predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
             scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
             collapsed = self.task.is_collapsed(predictions, self.data.dev)
             if collapsed and self.keep == "last":
