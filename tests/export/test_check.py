@@ -254,7 +254,10 @@ def test_rows_of_odd_lengths_stay_inside_the_model(base: Path) -> None:
     np.testing.assert_array_equal(rows.token_ids, odd_rows(folder).token_ids)
 
 
-@pytest.mark.parametrize("kind", ["single", "number", "choice", "tags", "answer", None])
+@pytest.mark.parametrize(
+    "kind",
+    ["single", "number", "choice", "on the mean", "on the first token", "choice on the mean", "tags", "answer", None],
+)
 def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Path, tmp_path: Path) -> None:
     source = base if kind is None else write_task(tmp_path / "model", kind)
     _, lines = export(source, tmp_path / "out", to="huggingface")

@@ -92,7 +92,7 @@ def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
         units = range(first, min(first + 3, len(features)))
         numbers = [int(starts[unit]) + k for unit in units for k in range(int(features.rows_per_unit[unit]))]
         inputs = padded([features.rows.row(number) for number in numbers])
-        if kind == "choice":
+        if SPECS[kind].kind == "choice":
             count = int(features.rows_per_unit[first])
             inputs = {name: array.reshape(-1, count, array.shape[1]) for name, array in inputs.items()}
         found = run(inputs)
@@ -101,7 +101,7 @@ def onnx_logits(run, features: EncodedExamples, kind: str) -> np.ndarray:
             per_row += [row[: features.lengths[number]] for row, number in zip(both, numbers, strict=True)]
         elif kind == "tags":
             per_row += [row[: features.lengths[n]] for row, n in zip(found["logits"], numbers, strict=True)]
-        elif kind == "choice":
+        elif SPECS[kind].kind == "choice":
             assert found["logits"].shape == (len(units), count)
             per_row += list(found["logits"].reshape(-1, 1, 1))
         else:
@@ -208,7 +208,7 @@ def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> No
             return [axis.dim_param or axis.dim_value for axis in value.type.tensor_type.shape.dim]
 
         assert {value.name: shape(value) for value in graph.graph.output} == expected
-        outer = ["batch", "choices"] if kind == "choice" else ["batch"]
+        outer = ["batch", "choices"] if SPECS[kind].kind == "choice" else ["batch"]
         inputs = {value.name: shape(value) for value in graph.graph.input}
         assert inputs == {name: [*outer, "sequence"] for name in onnx_graph.INPUTS}
 

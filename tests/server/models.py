@@ -26,6 +26,7 @@ KINDS = {
     "pairs": "pair",
     "topics": "several labels",
     "long": "windows",
+    "moods": "on the mean",
     "stars": "number",
     "endings": "choice",
     "names": "tags",

@@ -29,6 +29,27 @@ _SESSION = """import onnxruntime
 session = onnxruntime.InferenceSession("model.onnx")
 print([one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()])
 """
+# For a head that reads hidden states; "{vectors}" is replaced.
+_ENCODER = """import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, encoder = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".").float().eval()
+inputs = tokenizer(["A text."], padding=True, truncation=True, max_length={longest}, return_tensors="pt")
+with torch.inference_mode():
+    hidden = encoder(**inputs).last_hidden_state
+{vectors}
+layer = load_file("model.safetensors")
+logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+"""
+_VECTORS = {
+    "cls": "vectors = hidden[:, 0]",
+    "mean": 'mask = inputs["attention_mask"].unsqueeze(-1)\nvectors = (hidden * mask).sum(1) / mask.sum(1)',
+}
+_READS = {
+    "cls": "the last hidden state of `[CLS]`, without the pooler",
+    "mean": "the mean of the last hidden states over all tokens",
+}
 _UNKNOWN = "## What this card does not know"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
 
@@ -224,7 +245,7 @@ def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMe
     return (
         f"## Use\n\n```console\n$ {command}\n```\n\n"
         f"```python\n{imports}\n\nmodel = {load}\nprint(model.{call})\n```\n\n"
-        f"{_other_library(config, tensors, library)} {_PROGRAMS}"
+        + _joined(_other_library(config, tensors, metadata, library), _PROGRAMS)
     )
 
 
@@ -233,8 +254,24 @@ def _fills(config: EncoderConfig, tensors: Mapping[str, Tensor]) -> bool:
     return _has(tensors, "mlm") and not config.is_causal
 
 
-def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], library: str) -> str:
+def _joined(first: str, second: str) -> str:
+    """Two texts, one after the other: in one paragraph unless the first ends with one."""
+    return first + ("" if first.endswith("\n") else " ") + second
+
+
+def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
+    reads = metadata.reads
+    whole_rows = metadata.task in ("classification", "regression", "choice") and reads in _READS
+    if library == "transformers" and whole_rows and _has(tensors, "classifier"):
+        if config.is_causal and reads == "cls":
+            return "The encoder loads in `transformers`; the head reads its last hidden state of the last token."
+        longest = int(((metadata.spec or {}).get("settings") or {}).get("max_length", config.max_tokens))
+        code = _ENCODER.format(vectors=_VECTORS[reads], longest=min(longest, config.max_tokens))
+        return (
+            f"The encoder loads in `transformers`, which has no such head: this one reads {_READS[reads]}. It is "
+            f"applied like this:\n\n```python\n{code}```\n\n"
+        )
     if library == "transformers" and config.is_causal and _has(tensors, "classifier") and _has(tensors, "pooler"):
         return (
             "It does not load in `transformers` with the same answers: the model reads from left to right, so its head "

@@ -136,7 +136,7 @@ def write_model_folder(
     metadata.check_labels(ours)
     if config.position_embedding_type != "absolute":
         ours[POSITIONS] = fixed_positions(config, ours)
-    architecture = class_of(names, parts_of(ours), metadata.task)
+    architecture = class_of(names, parts_of(ours), metadata.task, metadata.reads)
     named = {names.to_huggingface(name, architecture): tensor for name, tensor in ours.items()}
     with atomic_folder(folder, replace=MODEL_FOLDER if replace else False) as partial:
         dtype = str(ours["bert.embeddings.word.weight"].dtype).removeprefix("torch.")
@@ -172,17 +172,20 @@ def config_json(config: EncoderConfig, architecture: str, dtype: str, metadata: 
     return values
 
 
-def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None) -> str:
+def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None, reads: str = "pooler") -> str:
     """The class of `transformers` with these parts.
+
+    Args:
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`.
 
     >>> from bertsmith.model.bert import NAMES
     >>> class_of(NAMES, ("pooler", "mlm", "nsp"), None), class_of(NAMES, ("pooler", "classifier"), "choice")
     ('BertForPreTraining', 'BertForMultipleChoice')
-    >>> class_of(NAMES, ("classifier",), "classification")  # on the mean of the hidden states
+    >>> class_of(NAMES, ("classifier",), "classification", "mean")
     'BertModel'
     """
     kind = "Model"
-    if "classifier" in parts and "pooler" not in parts and task in _WHOLE_ROWS:
+    if "classifier" in parts and reads != "pooler" and task in _WHOLE_ROWS:
         pass  # it reads a vector that no classifier of transformers reads: an encoder, with the layer as extra tensors
     elif "classifier" in parts:
         kind = _CLASSIFIERS.get(

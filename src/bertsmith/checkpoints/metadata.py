@@ -99,6 +99,11 @@ class ModelMetadata:
         return {**found, **other}
 
     @property
+    def reads(self) -> str:
+        """What the head of a task on whole texts reads, one of `our_names.READS`."""
+        return str((self.spec or {}).get("reads", "pooler"))
+
+    @property
     def several_labels(self) -> bool:
         """Whether a text may have any number of labels, including none."""
         return bool((self.spec or {}).get("multi_label"))

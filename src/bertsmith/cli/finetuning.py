@@ -84,13 +84,25 @@ def finetune(
     ] = None,
     continue_minutes: Annotated[float | None, typer.Option(help="with --continue-on: for how many minutes [2]")] = None,
     continue_steps: Annotated[int | None, typer.Option(help="with --continue-on: steps instead of minutes")] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="where settings that are not given come from: auto (size of the training set, model, task) or 2018 "
+            "(the paper; the defaults below) [auto; with --resume that of RUN]",
+        ),
+    ] = None,
+    metric: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="the score that selects the best model, such as macro_f1 [that of the task]"),
+    ] = None,
     **values: Any,
 ) -> None:
-    """Fine-tune all parameters of a model on a task, with one output layer, or your own head, on top.
+    """Fine-tune a model on a task, with one output layer, or your own head, on top.
 
-    The defaults follow the paper. RUN/report.json has the scores of every seed with their mean and spread, and
-    RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the model stores the
-    new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
+    The defaults depend on the training set, see --recipe. RUN/report.json has the scores of every seed with their mean
+    and spread, and RUN/report.html shows them. --map 1=Claim --map 0="Not Claim" renames the labels of the files; the
+    model stores the new names. Ctrl-C writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.finetuning.finished_run import TABLE_FILE, table_cells
     from bertsmith.finetuning.report import write_finetuning_report
@@ -113,6 +125,8 @@ def finetune(
         continue_on=continue_on,
         continue_minutes=continue_minutes,
         continue_steps=continue_steps,
+        recipe=recipe,
+        metric=metric,
         **given(values),
     )
     if result.trials:

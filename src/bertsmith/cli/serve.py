@@ -24,7 +24,9 @@ def serve_settings() -> Sequence[type]:
 def serve(
     model: Annotated[
         list[str],
-        typer.Option("--model", metavar="DIR", help="model folder, checkpoint, hub id, starter, or NAME=DIR; repeatable"),
+        typer.Option(
+            "--model", metavar="DIR", help="model folder, checkpoint, hub id, starter, or NAME=DIR; repeatable"
+        ),
     ],
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any free port")] = 8000,
     host: Annotated[str, typer.Option(help="address to listen on; 0.0.0.0 allows other machines")] = "127.0.0.1",

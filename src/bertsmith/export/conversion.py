@@ -184,7 +184,7 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path)
         metadata = dataclasses.replace(metadata, task=spec.kind, spec=spec.to_dict(), labels=labels)
     metadata.check_labels(folder.tensors)
     names = architecture_of(folder.config).names
-    architecture = huggingface.class_of(names, parts_of(folder.tensors), metadata.task)
+    architecture = huggingface.class_of(names, parts_of(folder.tensors), metadata.task, metadata.reads)
     write_json(partial / "config.json", huggingface.config_json(folder.config, architecture, "float32", metadata))
     write_tokenizer(partial, tokenizer, folder.config)
     write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx")

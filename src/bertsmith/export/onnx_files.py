@@ -14,8 +14,8 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import CheckpointError
 from bertsmith.export.check import Runner
 from bertsmith.export.onnx_graph import build_graph, package
-from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.runtime import choose_inference
+from bertsmith.tasks.spec_of_model import spec_of
 
 MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
 # A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.

@@ -95,7 +95,7 @@ def build_graph(
     Args:
         tensors: parameters by our name, those of the encoder prefixed with `bert.`.
         kind: the kind of task of the head; None for a pre-trained model or a bare encoder.
-        reads: what the head of a task on whole rows reads, one of `model.heads.READS`.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`.
         tied: whether the decoder of the masked-LM head is the word table, stored once; otherwise it is stored as a
             separate matrix, which can then be quantised.
 

@@ -169,7 +169,8 @@ def transformers_runner(
             `transformers`, and the layer in the folder is applied to it as the model card says.
     """
     values = read_json(partial / "config.json")
-    architecture, asked = values["architectures"][0], inputs_of(read_config(values))
+    architecture, config = values["architectures"][0], read_config(values)
+    asked, is_causal = inputs_of(config), bool(values.get("is_decoder"))
     theirs = {output.name: output.name for output in outputs}
     if reads is not None:
         known = ["logits"]
@@ -197,7 +198,12 @@ def transformers_runner(
         flat = {name: torch.from_numpy(inputs[name].reshape(-1, inputs[name].shape[-1])) for name in asked}
         hidden = model(**flat).last_hidden_state
         mask = flat["attention_mask"].unsqueeze(-1)
-        read = hidden[:, 0] if reads == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+        last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
+        read = (
+            hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
+            if reads == "cls"
+            else (hidden * mask).sum(1) / mask.sum(1)
+        )
         logits = torch.nn.functional.linear(read, layer["classifier.weight"], layer["classifier.bias"])
         per_ending = outputs[0].per == PER_ENDING
         return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}

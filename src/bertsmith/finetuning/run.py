@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.finetuning.baseline_lines import lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
@@ -64,7 +65,7 @@ class FinetuningResult:
 
 
 def finetune(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     spec: TaskSpec,
     data: TaskData,
     out: Path | str,
@@ -74,11 +75,13 @@ def finetune(
     seeds: int | None = None,
     resume: bool = False,
     head: type[OwnHead] | None = None,
+    recipe_name: str = "2018",
+    source_name: str | None = None,
 ) -> FinetuningResult:
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
     Args:
-        source: the base model: folder, Google checkpoint, run folder or hub id.
+        source: the base model: folder, Google checkpoint, run folder or hub id, or as it was read.
         spec: the task.
         data: its examples.
         out: the run folder; new, unless `resume`.
@@ -87,6 +90,8 @@ def finetune(
         seeds: the number of trainings; by default three for fewer than 10,000 examples, else one.
         resume: resume the run in `out`, which must have the same settings and inputs.
         head: the user's head, in place of the linear layer.
+        recipe_name: the recipe that the settings come from, for the record.
+        source_name: the base model as the user named it, for the record.
 
     Raises:
         BertsmithError: model, data, settings or run folder do not fit; the message says which.
@@ -103,9 +108,10 @@ def finetune(
     settings, recipe = settings or FinetuningSettings(), recipe or RecipeSettings()
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
     count = seeds or (SEEDS_OF_SMALL_SET if len(data.train) < SMALL_SET else 1)
-    record = {**job.record(), "model": str(source), "seeds": count}
+    record = {**job.record(), "model": source_name or str(job.folder.path), "seeds": count, "recipe": recipe_name}
     with locked_folder(Path(out), create=not resume):
-        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=("model", *WITHOUT_EFFECT))
+        free = ("model", "recipe", *WITHOUT_EFFECT)
+        run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=free)
         for line in job.lines():
             tell(line)
         baselines = baselines_of(job, run.path, resume=resume)

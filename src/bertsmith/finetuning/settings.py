@@ -6,11 +6,22 @@ Source: Devlin et al. (2018), appendix A.3; flags of the original run_classifier
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
+from bertsmith.errors import nearest
+from bertsmith.model.our_names import READS
 from bertsmith.settings import help_field, require, require_limits, to_dict
 from bertsmith.training.settings import TrainSettings
 
-FREEZE = ("nothing", "body")
+FREEZE = ("nothing", "embeddings", "body")
+STARTS = ("random", "linear")
+CLASS_WEIGHTS = ("none", "balanced")
+KEEPS = ("best", "last")
+PROBE = "probe"
+LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
+# Fields that the first release did not have and did not record; they are recorded where they differ from these.
+_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none", "keep": "best"}
+_NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
     "swag": {"batch_size": 16, "learning_rate": 2e-5},
@@ -27,11 +38,28 @@ class FinetuningSettings:
 
     batch_size: int = help_field(
         32,
-        "examples per optimizer step (for questions and tagging: windows); for squad2 48, for swag 16",
+        "examples per optimizer step (for questions and tagging: windows); 2018: for squad2 48, for swag 16; "
+        "auto: 16 below 10,000 examples",
         most=10**6,
     )
-    epochs: float = help_field(3.0, "passes over the training data; for squad2 2", most=10_000)
-    freeze: str = help_field("nothing", "nothing, or body: train only the head and the pooler")
+    epochs: float = help_field(
+        3.0, "passes over the training data; 2018: for squad2 2; auto: more if there are few steps", most=10_000
+    )
+    freeze: str = help_field(
+        "nothing",
+        "nothing, embeddings, or body: train only the head and the pooler; auto: embeddings below 10,000 examples",
+    )
+    reads: str | None = help_field(
+        None,
+        "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler) or mean (over all "
+        "tokens), or probe: the one on which a linear model is best [pooler; auto: probe]",
+    )
+    start: str = help_field(
+        "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"
+    )
+    class_weights: str = help_field(
+        "none", "none, or balanced: in the loss, all labels of a classification weigh the same, however rare"
+    )
     reinit_layers: int = help_field(0, "number of top encoder layers to re-initialize")
     layer_decay: float = help_field(1.0, "learning rate of each layer as a fraction of that of the layer above")
     dropout: float | None = help_field(None, "dropout of hidden states and attention [that of the model]")
@@ -49,15 +77,23 @@ class FinetuningSettings:
         require_limits(self)
         require(
             self.freeze in FREEZE,
-            expected="freeze as nothing or body",
+            expected="freeze as nothing, embeddings or body",
             found=repr(self.freeze),
             fix="use one of them",
         )
+        for name, known in (("reads", (*READS, PROBE)), ("start", STARTS), ("class_weights", CLASS_WEIGHTS)):
+            value = getattr(self, name)
+            require(
+                value is None or value in known,
+                expected=f"a known {name}",
+                found=repr(value),
+                fix=nearest(str(value), known),
+            )
         require(
             self.reinit_layers >= 0, expected="reinit_layers of at least 0", found=self.reinit_layers, fix="raise it"
         )
         require(
-            self.freeze == "nothing" or not self.reinit_layers,
+            self.freeze != "body" or not self.reinit_layers,
             expected="re-initialized layers that are trained",
             found="a frozen body",
             fix="leave one of freeze and reinit_layers out",
@@ -81,6 +117,21 @@ class FinetuningSettings:
     def steps(self, units: int) -> int:
         """The number of optimizer steps for a training set of that many units; at least one."""
         return max(1, int(units / self.batch_size * self.epochs))
+
+
+def unless_new(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by name, without those that the first release did not have and that do not change what it did.
+
+    A run that it wrote is so resumed by comparing records.
+    """
+    kept = {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
+    if "settings" in kept:  # of a task
+        kept["settings"] = {
+            name: value
+            for name, value in kept["settings"].items()
+            if name not in _NEW_OF_TASKS or value != _NEW_OF_TASKS[name]
+        }
+    return kept
 
 
 def of_the_paper(task: str) -> dict[str, float]:
@@ -123,14 +174,20 @@ class RecipeSettings:
     """
 
     seed: int = help_field(1, "seed of the first training; the others use the following numbers")
-    learning_rate: float = help_field(5e-5, "peak learning rate; for swag 2e-5")
+    learning_rate: float = help_field(
+        5e-5, "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model"
+    )
     warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
-    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear or constant")
+    schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear (auto) or constant")
     weight_decay: float = help_field(0.01, "decoupled weight decay, not applied to biases and layer norms")
     epsilon: float = help_field(1e-6, "added to the square root of the second moment")
-    bias_correction: bool = help_field(False, "use Adam's bias correction (the 2018 code does not)")
+    bias_correction: bool = help_field(False, "use Adam's bias correction; the 2018 code does not; auto: yes")
     clip_norm: float = help_field(1.0, "maximum global norm of the gradient")
     evaluate_every: int | None = help_field(None, "steps between evaluations on dev data [an epoch]")
+    keep: str = help_field(
+        "best",
+        "the model to keep: that of the best evaluation on dev data, or the last; auto: last below 10,000 examples",
+    )
     patience: int | None = help_field(None, "stop after that many evaluations without improvement")
     log_every: int = help_field(10, "steps between log lines in metrics.jsonl")
     save_every: int | None = help_field(None, "steps between checkpoints [by time only]")
@@ -139,6 +196,15 @@ class RecipeSettings:
 
     def __post_init__(self) -> None:
         require_limits(self)
+        require(
+            self.keep in KEEPS, expected="keep as best or last", found=repr(self.keep), fix=nearest(self.keep, KEEPS)
+        )
+        require(
+            self.keep == "best" or self.patience is None,
+            expected="keep best with patience",
+            found="keep last",
+            fix="leave one of the two out",
+        )
 
     def training(self, steps: int, epoch: int, keep_best: str | None) -> TrainSettings:
         """The settings of the training loop.
@@ -151,7 +217,8 @@ class RecipeSettings:
         Raises:
             ConfigError: a value is invalid.
         """
-        values = to_dict(self) | {
+        keep_best = keep_best if self.keep == "best" else None
+        values = {name: value for name, value in to_dict(self).items() if name != "keep"} | {
             "steps": steps,
             "evaluate_every": self.evaluate_every or max(1, min(epoch, steps)),
             "evaluate_at_start": False,

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
@@ -26,13 +28,15 @@ from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
+from bertsmith.finetuning.linear import LinearModel
+from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import to_dict
+from bertsmith.settings import require, to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
@@ -41,6 +45,7 @@ from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
 WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
+_JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,8 +122,7 @@ class FinetuningJob:
         task = task_for(_fitted(spec, folder))
         for name in task.ignored_settings():
             warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
-        head = dataclasses.replace(task.head, own=own_head)
-        tokenizer = _load(folder, head, settings, seed=0).tokenizer
+        tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
         if not data.held_out:
@@ -129,6 +133,19 @@ class FinetuningJob:
                 expected="examples in the training data", found="none", fix="name a file with labelled examples"
             )
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
+        if task.head.pooled and settings.reads is not None:
+            reads = settings.reads
+            if reads == PROBE and task.spec.kind in LINEAR_KINDS:
+                reads = LinearStart(folder, train_features, task.head.outputs, runtime.device).best_reads()
+            elif reads == PROBE:
+                reads = "pooler" if pooler_was_trained(folder) else "mean"
+            settings = dataclasses.replace(settings, reads=reads)
+            task = task_for(dataclasses.replace(task.spec, reads=reads))
+        head = dataclasses.replace(task.head, own=own_head)
+        if settings.class_weights == "balanced":
+            assert train_features.targets is not None, "training examples have labels"
+            task = task.weighted(train_features.targets)
+        _require_linear(task, settings, own_head)
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
@@ -142,7 +159,7 @@ class FinetuningJob:
         if settings.batch_size > units:
             warn(f"batch size reduced from {settings.batch_size} to {units}: there are only {units} training examples")
             settings = dataclasses.replace(settings, batch_size=units)
-        self.settings = settings
+        self.settings, self.keep = settings, recipe.keep
         self.training: TrainSettings = recipe.training(
             steps=settings.steps(counted_units),
             epoch=round(counted_units / settings.batch_size),
@@ -186,8 +203,8 @@ class FinetuningJob:
         """The job's entries in settings.json."""
         return {
             "task": "finetuning",
-            "spec": self.task.spec.record(),
-            "run": to_dict(self.settings),
+            "spec": unless_new(self.task.spec.record()),
+            "run": unless_new(to_dict(self.settings)),
             "train": to_dict(self.training),
             "runtime": {"device": self.runtime.device.split(":")[0], "precision": self.runtime.precision},
             **({} if self.head.own is None else {"head": self.head.own.__name__}),
@@ -205,6 +222,12 @@ class FinetuningJob:
                 gold = b"" if features.targets is None else features.targets.tobytes()
                 found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
         return found
+
+    @functools.cached_property
+    def linear_start(self) -> LinearModel:
+        """The linear model that the new layer starts from, fitted once for all seeds."""
+        start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device)
+        return start.layer(self.head)
 
     def pretraining_cost(self) -> dict[str, float]:
         """What the pre-training of the base model cost: "steps" and "tokens", and "seconds" if its run is here.
@@ -250,8 +273,13 @@ class FinetuningJob:
         record = {**self.record(), "train": to_dict(training)}
         begun = resume and (path / "settings.json").exists()
         run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
+        model = _load(self.folder, self.head, self.settings, seed=seed).model
+        if self.settings.start == "linear":
+            with torch.no_grad():
+                model.output_layer.get_parameter("weight").copy_(torch.from_numpy(self.linear_start.weight))
+                model.output_layer.get_parameter("bias").copy_(torch.from_numpy(self.linear_start.bias))
         workload = Finetuning(
-            _load(self.folder, self.head, self.settings, seed=seed).model,
+            model,
             self.task,
             self.train,
             None if self.dev is None else (self.data.dev, self.dev),
@@ -282,8 +310,12 @@ class FinetuningJob:
             spec = self.task.tuned(self.data.dev, predictions)
             if spec != self.task.spec:
                 predictions = task_for(spec).decode(self.data.dev, self.dev, logits, self.tokenizer)
+            predictions = task_for(spec).cross_fitted(self.data.dev, predictions) or predictions
             scores = {name: float(value) for name, value in self.task.score(self.data.dev, predictions).items()}
             collapsed = self.task.is_collapsed(predictions, self.data.dev)
+            if collapsed and self.keep == "last":
+                # Few dev examples may all deserve the same answer; the training examples hardly do.
+                collapsed = self._is_collapsed_on_training_examples(model, exact)
             self._write_predictions(path / PREDICTIONS_FILE, predictions)
         result = SeedResult(
             seed=training.seed,
@@ -296,6 +328,13 @@ class FinetuningJob:
             learning_rate=training.learning_rate,
         )
         return result, spec
+
+    def _is_collapsed_on_training_examples(self, model: EncoderForTask, runtime: Runtime) -> bool:
+        """Whether the model gives the same answer to all of the first training examples."""
+        examples = self.data.train[:_JUDGED]
+        features = self.task.encode(examples, self.tokenizer)
+        logits = task_logits(model, features, runtime, self.settings.micro_tokens)
+        return self.task.is_collapsed(self.task.decode(examples, features, logits, self.tokenizer), examples)
 
     def write_model(self, folder: Path, model: EncoderForTask, spec: TaskSpec, result: SeedResult) -> None:
         """Writes a model folder with the task in its metadata."""
@@ -328,6 +367,24 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+
+
+def _require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnHead] | None) -> None:
+    """Checks that the new layer can start from a linear model, if it is to.
+
+    Raises:
+        ConfigError: the head is the user's, layers are re-initialized, or the task has no such model.
+    """
+    if settings.start == "random":
+        return
+    for wrong, found in (
+        (own_head is not None, "a head of your own"),
+        (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
+        (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
+    ):
+        require(
+            not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random"
+        )
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:

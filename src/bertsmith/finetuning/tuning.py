@@ -13,10 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse, unless_new
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.heads import OwnHead
@@ -49,7 +50,7 @@ class Tuning:
 
 
 def tune(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     spec: TaskSpec,
     data: TaskData,
     out: Path,
@@ -58,13 +59,14 @@ def tune(
     *,
     trials: int,
     resume: bool = False,
+    grid: Mapping[str, tuple[float, ...]] = GRID,
     head: type[OwnHead] | None = None,
 ) -> Tuning:
     """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
 
     Args:
         out: of the run that is to use the settings; new, unless `resume`.
-        trials, resume, head: as of `search_settings`.
+        trials, resume, grid, head: as of `search_settings`.
 
     Raises:
         ConfigError, RunError: as `search_settings`, or `out` holds something already.
@@ -74,7 +76,7 @@ def tune(
     folder = search_folder(out)
     with locked_folder(folder):
         settings, recipe = search_settings(
-            source, spec, data, folder, settings, recipe, trials=trials, resume=resume, head=head
+            source, spec, data, folder, settings, recipe, trials=trials, resume=resume, grid=grid, head=head
         )
     return Tuning(settings=settings, recipe=recipe, table=read_json(folder / TABLE_FILE))
 
@@ -85,7 +87,7 @@ def search_folder(out: Path) -> Path:
 
 
 def search_settings(
-    source: Path | str,
+    source: Path | str | ModelFolder,
     spec: TaskSpec,
     data: TaskData,
     out: Path,
@@ -119,7 +121,12 @@ def search_settings(
         require_unused(out, "resume with --resume or remove it")
     out.mkdir(parents=True, exist_ok=True)
     job = FinetuningJob.prepare(source, spec, data, settings, recipe, head)
-    record = {"digests": job.digests(), "run": to_dict(settings), "train": to_dict(recipe), "grid": dict(grid)}
+    record = {
+        "digests": job.digests(),
+        "run": unless_new(to_dict(settings)),
+        "train": unless_new(to_dict(recipe)),
+        "grid": dict(grid),
+    }
     _require_same(out, record if head is None else {**record, "head": head.__name__})
     storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(out / JOURNAL_FILE)))
     study = optuna.create_study(

@@ -66,6 +66,10 @@ class Finetuning(Workload):
         if self.frozen:
             for name, parameter in model.named_parameters():
                 parameter.requires_grad_(not self._is_body(name))
+        if settings.freeze == "embeddings":
+            for name, parameter in model.encoder.named_parameters():
+                if model.encoder.height(name) == 0:
+                    parameter.requires_grad_(False)
         if not task.head.on_pooler:
             for name, parameter in model.encoder.named_parameters():
                 if model.encoder.height(name) > model.encoder.num_layers:

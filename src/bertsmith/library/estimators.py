@@ -19,8 +19,10 @@ from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import InputError
+from bertsmith.finetuning.recipes import Situation, resolved
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
@@ -134,9 +136,10 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
     Args:
         model: the base model: folder, run, Google checkpoint or hub id.
         out: the run folder, which must be new for each `fit`; None uses a temporary one.
-        epochs: passes over the training texts.
+        epochs: passes over the training texts; None for that of the recipe, as in the two below.
         batch_size: texts per optimizer step.
         learning_rate: the peak learning rate.
+        recipe: where other settings come from: "auto" or "2018", as in `bertsmith finetune`.
         max_length: maximum tokens per row.
         dev_share: fraction of the texts held out to choose the best epoch; 0 trains on all of them.
         seeds: number of trainings with different seeds; the best is kept.
@@ -157,9 +160,10 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         model: str | Path,
         *,
         out: str | Path | None = None,
-        epochs: float = 3.0,
-        batch_size: int = 32,
-        learning_rate: float = 5e-5,
+        epochs: float | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        recipe: str = "auto",
         max_length: int = 128,
         dev_share: float = 0.1,
         seeds: int = 1,
@@ -170,7 +174,8 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         verbose: bool = False,
     ) -> None:
         self.model, self.out, self.epochs, self.batch_size = model, out, epochs, batch_size
-        self.learning_rate, self.max_length, self.dev_share = learning_rate, max_length, dev_share
+        self.learning_rate, self.recipe = learning_rate, recipe
+        self.max_length, self.dev_share = max_length, dev_share
         self.seeds, self.seed, self.device, self.precision = seeds, seed, device, precision
         self.settings, self.verbose = settings, verbose
 
@@ -199,9 +204,14 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             fix="give a fraction",
         )
         train, dev = split_dev(examples, self.seed, self.dev_share) if self.dev_share else (examples, [])
-        given = {name: getattr(self, name) for name in ("epochs", "batch_size", "device", "precision")}
-        given |= {"learning_rate": self.learning_rate, "seed": self.seed, "max_length": self.max_length}
+        names_of = ("epochs", "batch_size", "learning_rate", "seed", "max_length", "device", "precision")
+        given = {name: value for name in names_of if (value := getattr(self, name)) is not None}
         parts = split_settings({**given, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
+        with silently(not self.verbose):
+            model = load_any(self.model)
+        situation = Situation(task="classification", kind="classification", examples=len(train), config=model.config)
+        values = resolved(self.recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
+        parts |= split_settings(values, [FinetuningSettings, RecipeSettings])
         spec = TaskSpec(
             kind="classification",
             name="classification",
@@ -213,13 +223,15 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             out = Path(folder) / "run" if self.out is None else Path(self.out)
             with silently(not self.verbose):
                 result = finetune(
-                    self.model,
+                    model,
                     spec,
                     TaskData(train=train, dev=dev),
                     out,
                     FinetuningSettings(**parts[FinetuningSettings]),
                     RecipeSettings(**parts[RecipeSettings]),
                     seeds=self.seeds,
+                    recipe_name=self.recipe,
+                    source_name=str(self.model),
                 )
             self.predictor_ = load_predictor(out / "model", device=self.device)
         self.report_ = dict(result.report)
@@ -234,19 +246,25 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             NotFittedError: `fit` was not called.
             InputError: X holds something else than texts.
         """
-        chances = self.predict_proba(X)
-        return np.asarray(self.classes_[chances.argmax(axis=1)])
+        answers = self._answers(X)
+        number = {label: index for index, label in enumerate(_names(self.classes_))}
+        chosen = [number[answer.label] for answer in answers]
+        return np.asarray(self.classes_[np.array(chosen, dtype=np.int64)])
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
         """The probability of each class, float64 [E, K], in the order of `classes_`; raises like `predict`."""
+        rows = [answer.probabilities for answer in self._answers(X)]
+        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.classes_))
+
+    def _answers(self, X: Texts) -> list[LabelPrediction]:
+        """The model's answers, with a warning about texts that were cut."""
         check_is_fitted(self)
         examples = text_examples(X)
         with silently():
             found = self.predictor_.predict(examples)
         answers = [prediction for prediction in found if isinstance(prediction, LabelPrediction)]
         warn_cut(*cut_counts(answer.cut_tokens for answer in answers))
-        rows = [answer.probabilities for answer in answers]
-        return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
+        return answers
 
     def _numbers(self, y: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
         """The index of each label in `classes_`, int64 [E]."""

@@ -5,14 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError, nearest
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
+from bertsmith.finetuning.recipes import Situation, recipe_of_run, require_recipe, resolved, search_grid
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, of_the_paper
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.tuning import tune
 from bertsmith.library.adaptation import TaskText, continue_pretraining
@@ -26,6 +28,7 @@ from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingR
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
 from bertsmith.settings import help_lines, require
+from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.training.loop import TrainResult
@@ -50,6 +53,8 @@ def finetune(
     continue_on: str | Path | None = None,
     continue_minutes: float | None = None,
     continue_steps: int | None = None,
+    recipe: str | None = None,
+    metric: str | None = None,
     **settings: Any,
 ) -> FinetuningResult:
     """The result of fine-tuning a model on a named task; OUT/model is the best model, and `load(out)` loads it.
@@ -71,52 +76,65 @@ def finetune(
         continue_on: first continue the pre-training on this text of the task, in OUT/continued: .txt, .jsonl, .parquet,
             a folder of them, or the training file itself, whose texts are read without their labels.
         continue_minutes, continue_steps: how long; by default two minutes.
+        recipe: where the settings that are not given come from: "auto" (the default), which depends on the number of
+            examples, the model and the task, or "2018", the paper's. A resumed run keeps its own.
+        metric: the score by which the best model is selected; by default that of the task.
         settings: fields of FinetuningSettings, RecipeSettings, TaskSettings and ColumnSettings by name, such as
             epochs=1, learning_rate=3e-5, max_length=64, text_column="body".
 
     Raises:
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
-    values = {**of_the_paper(task_name(task)), **settings}
-    parts = split_settings(values, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
+    parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
+    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else "auto"))
+    columns = ColumnSettings(**parts[ColumnSettings])
     spec, data = read_task(
         task,
         None if train is None else Path(train),
         None if dev is None else Path(dev),
-        columns=ColumnSettings(**parts[ColumnSettings]),
+        columns=columns,
         settings=dataclasses.replace(default_settings(task_name(task)), **parts[TaskSettings]),
         limit=limit,
         map_labels=map_labels,
     )
-    chosen, recipe = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-    out = Path(out)
-    begun = resume
+    spec = spec if metric is None else with_metric(spec, metric)
+    folder = load_any(source)
+    situation = Situation(
+        task=spec.name, kind=spec.kind, examples=len(data.train), config=folder.config, own_head=head is not None
+    )
+    values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
+    parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+    chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+    out, begun = Path(out), resume
     if continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
             task=task_name(task),
             train=None if train is None else Path(train),
-            columns=ColumnSettings(**parts[ColumnSettings]),
+            columns=columns,
             minutes=continue_minutes,
             steps=continue_steps,
         )
         # Whatever is wrong with the examples is found before minutes are spent.
-        FinetuningJob.prepare(source, spec, data, chosen, recipe, head)
+        FinetuningJob.prepare(folder, spec, data, chosen, rates, head)
         source = continue_pretraining(
-            source, out, text, device=chosen.device, precision=chosen.precision, seed=recipe.seed, resume=resume
+            source, out, text, device=chosen.device, precision=chosen.precision, seed=rates.seed, resume=resume
         )
+        folder = load_any(source)
         # If the continued pre-training was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
     else:
         _require_no_continuation(out, continue_minutes, continue_steps, resume=resume)
+    named = {"recipe_name": recipe, "source_name": str(source)}
     if not search:
-        return run_finetuning(source, spec, data, out, chosen, recipe, seeds=seeds, resume=begun, head=head)
+        return run_finetuning(folder, spec, data, out, chosen, rates, seeds=seeds, resume=begun, head=head, **named)
     with said_once():  # the run prepares the same model and data as the search
-        found = tune(source, spec, data, out, chosen, recipe, trials=trials, resume=resume, head=head)
+        grid = search_grid(recipe, values)
+        found = tune(folder, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
         # If the search was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
         best, rates = found.settings, found.recipe
-        result = run_finetuning(source, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head)
+        result = run_finetuning(folder, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
 

@@ -21,15 +21,11 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import activation, initialize, linear, norm
 from bertsmith.model.noise import Noise
-from bertsmith.model.our_names import OWN_HEAD, PREFIX
+from bertsmith.model.our_names import OWN_HEAD, PREFIX, READS
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
 
-# What a head of whole rows reads: the pooler on top of the position that represents the row (see `Encoder.read_of_rows`),
-# the hidden state of that position itself, or the mean of the last hidden states over all tokens of the row, special
-# tokens included.
-READS = ("pooler", "cls", "mean")
 _ENCODER = PREFIX.removesuffix(".")  # the name of the encoder in every run folder and optimizer state
 
 
@@ -212,7 +208,7 @@ class Head:
         part: its name, "classifier" or "span".
         outputs: K, the number of logits per position.
         pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
-        reads: what that vector is, one of `READS`; of no meaning unless `pooled`.
+        reads: what that vector is, one of `our_names.READS`; of no meaning unless `pooled`.
         own: the class of the user's head.
 
     Raises:

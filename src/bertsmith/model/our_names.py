@@ -6,6 +6,9 @@ recorded them so since the first version. The rest of a name says which part of 
 
 PREFIX = "bert."  # of the encoder's names
 OWN_HEAD = "own_head"  # the part of a head that the user wrote
+# What a head of whole rows reads: the pooler on top of the position that represents the row (`Encoder.read_of_rows`),
+# the hidden state of that position, or the mean of the last hidden states over all tokens, special ones included.
+READS = ("pooler", "cls", "mean")
 PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
 
 

@@ -22,15 +22,18 @@ from bertsmith.datasets.labels import check_known, labels_of
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
+from bertsmith.metrics.cutoffs import best_threshold
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.progress import warn
+from bertsmith.randomness import generator
 from bertsmith.tasks.named_tasks import FIXED_LABELS
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
 from bertsmith.text.tokenizer import Tokenizer
 
 DEFAULT_THRESHOLD = 0.5
+_FOLDS = 5  # of the dev examples, for scores with fitted thresholds
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,7 +80,8 @@ class ClassificationTask(Task):
     """Predicts one or several of the spec's labels for each text or pair."""
 
     kind = "classification"
-    settings_used = frozenset({"long_text", "stride", "pooling", "calibrate"})
+    settings_used = frozenset({"long_text", "stride", "pooling", "calibrate", "tune_threshold"})
+    class_weights: npt.NDArray[np.float32] | None = None  # [K], of the loss in training
 
     @property
     def head(self) -> Head:
@@ -137,7 +141,8 @@ class ClassificationTask(Task):
             loss = F.binary_cross_entropy_with_logits(scores, batch.targets, reduction="none").mean(-1).sum()
             correct = ((scores > 0) == (batch.targets > 0)).all(-1).sum()
         else:
-            loss = F.cross_entropy(scores, batch.targets, reduction="sum")
+            weights = None if self.class_weights is None else torch.from_numpy(self.class_weights).to(scores.device)
+            loss = F.cross_entropy(scores, batch.targets, weight=weights, reduction="sum")
             correct = (scores.detach().argmax(-1) == batch.targets).sum()
         count = torch.tensor(batch.num_units, device=logits.device)
         return loss, {"nll": loss.detach(), "correct": correct, "count": count}
@@ -150,9 +155,10 @@ class ClassificationTask(Task):
         chances = self.probabilities(pooled_logits(logits, features, self.spec.settings.pooling))
         cut = np.add.reduceat(features.rows.cut_by_row, features.first_rows) if len(features) else ()
         threshold = DEFAULT_THRESHOLD if self.spec.threshold is None else self.spec.threshold
+        decides = self.spec.threshold is not None and _has_two_sides(self.spec)
         predictions = []
         for row, lost in zip(chances, cut, strict=True):
-            best = int(row.argmax())
+            best = int(row[1] >= threshold) if decides else int(row.argmax())
             several = tuple(labels[index] for index in np.flatnonzero(row >= threshold))
             predictions.append(
                 LabelPrediction(
@@ -207,15 +213,63 @@ class ClassificationTask(Task):
         return np.array([set(labels_of(example)) == set(one.chosen) for example, one in pairs], dtype=np.float64)
 
     def ignored_settings(self) -> list[str]:
-        """The ignored settings of `Task`, plus `calibrate` for multi-label tasks."""
-        ignored = super().ignored_settings()
-        return [*ignored, "calibrate"] if self.spec.multi_label and self.spec.settings.calibrate else ignored
+        """The ignored settings of `Task`, plus what this number of labels has no use for."""
+        ignored, settings = super().ignored_settings(), self.spec.settings
+        ignored += ["calibrate"] if self.spec.multi_label and settings.calibrate else []
+        return [*ignored, "tune_threshold"] if settings.tune_threshold and not _has_two_sides(self.spec) else ignored
 
     def tuned(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
-        """The spec with the temperature that maximizes the likelihood of the dev labels, if `calibrate` is set.
+        """The spec with values fitted to the dev examples: a temperature if `calibrate` is set, then a threshold.
 
-        Unchanged if there is no optimum: all answers are correct, or they are no better than chance.
+        The temperature maximizes the likelihood of the dev labels; it is unchanged if there is no optimum: all answers
+        are correct, or they are no better than chance. The threshold, with `tune_threshold`, maximizes the metric.
         """
+        spec = self._calibrated(examples, predictions)
+        if not (spec.settings.tune_threshold and _has_two_sides(spec)):
+            return spec
+        gold, _ = self.numbers(examples, predictions)
+        # Temperatures keep the order, but thresholds are compared with the probabilities that a reader sees.
+        shares = np.array([one.probabilities[1] for one in predictions])
+        if spec.temperature != self.spec.temperature:
+            odds = np.log(np.clip(shares, 1e-300, 1)) - np.log(np.clip(1 - shares, 1e-300, 1))
+            shares = 1 / (1 + np.exp(-odds * self.spec.temperature / spec.temperature))
+        return dataclasses.replace(spec, threshold=best_threshold(gold, shares, CLASS_METRICS[spec.metric]))
+
+    def cross_fitted(
+        self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]
+    ) -> list[LabelPrediction] | None:
+        """The predictions with a threshold that was fitted to the other folds; see `Task.cross_fitted`."""
+        spec = self.spec
+        if not (spec.settings.tune_threshold and _has_two_sides(spec)):
+            return None
+        gold, _ = self.numbers(examples, predictions)
+        shares = np.array([one.probabilities[1] for one in predictions])
+        fold = generator(0, "folds of a threshold").permutation(len(gold)) % min(_FOLDS, len(gold))
+        found = list(predictions)
+        for number in np.unique(fold).tolist():
+            others = fold != number
+            fitted = DEFAULT_THRESHOLD
+            if others.any():
+                fitted = best_threshold(gold[others], shares[others], CLASS_METRICS[spec.metric])
+            for index in np.flatnonzero(~others).tolist():
+                label = spec.labels[int(shares[index] >= fitted)]
+                chance = predictions[index].probabilities[spec.labels.index(label)]
+                changed = {"label": label, "probability": chance, "chosen": (label,)}
+                found[index] = dataclasses.replace(predictions[index], **changed)  # type: ignore[arg-type]
+        return found
+
+    def weighted(self, targets: npt.NDArray[np.generic]) -> "ClassificationTask":
+        """The task with weights inversely proportional to the frequency of a label; their mean over examples is 1."""
+        if self.spec.multi_label:
+            super().weighted(targets)
+        counts = np.bincount(np.asarray(targets, dtype=np.int64), minlength=len(self.spec.labels))
+        weights = np.zeros(len(counts), dtype=np.float32)
+        weights[counts > 0] = len(targets) / ((counts > 0).sum() * counts[counts > 0])
+        task = ClassificationTask(self.spec)
+        task.class_weights = weights
+        return task
+
+    def _calibrated(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
         if self.spec.multi_label or not self.spec.settings.calibrate:
             return self.spec
         gold, predicted = self.numbers(examples, predictions)
@@ -234,6 +288,11 @@ class ClassificationTask(Task):
         """Whether every text gets the same labels although the gold labels differ."""
         gold = {labels_of(example) for example in examples}
         return len(gold) > 1 and len({prediction.chosen for prediction in predictions}) == 1
+
+
+def _has_two_sides(spec: TaskSpec) -> bool:
+    """Whether a text has one of two labels, so that a threshold decides between them."""
+    return not spec.multi_label and len(spec.labels) == 2
 
 
 def _matrix(names: Iterable[Sequence[str]], labels: Sequence[str]) -> npt.NDArray[np.bool_]:

@@ -16,7 +16,8 @@ from torch import Tensor
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.heads import READS, Head
+from bertsmith.model.heads import Head
+from bertsmith.model.our_names import READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -36,10 +37,10 @@ class TaskSpec:
         metrics: all scores to compute, by their names in `metrics.labels`.
         scheme: of the tags: IOB1, IOB2, IOBES, or "" for tags without a scheme (part of speech).
         unanswerable: a question may have no answer in its context.
-        threshold: for multi-label tasks, the probability above which a label is predicted; for SQuAD 2.0, the null
-            threshold.
+        threshold: for multi-label tasks, the probability from which a label is predicted; with two labels of which one
+            is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
-        reads: what the head of a task on whole rows reads, one of `model.heads.READS`; of no meaning for others.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`; of no meaning for others.
         settings: truncation and decoding.
     """
 
@@ -205,6 +206,26 @@ class Task(abc.ABC):
     def tuned(self, examples: Sequence[Example], predictions: Sequence[Any]) -> TaskSpec:
         """The spec with values fitted on dev data after training, such as a threshold; unchanged by default."""
         return self.spec
+
+    def cross_fitted(self, examples: Sequence[Example], predictions: Sequence[Any]) -> Sequence[Any] | None:
+        """The predictions with values fitted as in `tuned`, but for each fold of the examples on the other folds.
+
+        Their scores are not those of the examples that the values were fitted to. None (the default) if a task fits
+        nothing that changes its answers, or only values whose score its metric takes to be fitted, such as SQuAD 2.0.
+        """
+        return None
+
+    def weighted(self, targets: npt.NDArray[np.generic]) -> "Task":
+        """The task with a loss in which all labels of the training examples weigh the same.
+
+        Raises:
+            ConfigError: examples of this task do not have one label each.
+        """
+        raise ConfigError(
+            expected="one label for each example, for balanced class weights",
+            found=f"{self.spec.name} ({self.spec.kind})",
+            fix="use --class-weights none",
+        )
 
     def log_sums(self, sums: Mapping[str, float]) -> dict[str, float]:
         """The values of a training log line, from the sums of `loss`."""

@@ -1,0 +1,190 @@
+"""The recipes of fine-tuning against each other and against cheap systems, on small training sets.
+
+    python benchmarks/finetuning_recipes.py --data DIR --model DIR [--tasks cola,trec] [--sizes 100,1000]
+        [--seeds 1,2,3] [--arms 2018,auto,cheap] [--set learning_rate=2e-4 --name faster]
+
+DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
+seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
+them alone. Cheap systems (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows
+that no side has seen: at most 1,000, the same for all cells of a task.
+
+Each cell is one training with one seed, and its restarts if it collapses. Finished cells are in the result file, one
+JSON line each, and are not run again; `--table` prints the means. With one thread, seconds are those of the processor.
+"""
+
+import argparse
+import ast
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import RESULTS, machine, machine_label
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import Example, TextExample
+from bertsmith.files import read_json_lines
+from bertsmith.finetuning.baselines import baselines_of
+from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.inference.loading import load_predictor
+from bertsmith.library.training import split_settings
+from bertsmith.progress import quiet
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for
+from bertsmith.tasks.task import TaskSpec
+
+FILES = {
+    "cola": ("glue/CoLA/train.tsv", "glue/CoLA/dev.tsv"),
+    "sst-2": ("glue/SST-2/train.tsv", "glue/SST-2/dev.tsv"),
+    "mrpc": ("glue/MRPC/train.tsv", "glue/MRPC/dev.tsv"),
+    "sts-b": ("glue/STS-B/train.tsv", "glue/STS-B/dev.tsv"),
+    "trec": ("cls/nltk/qc/train.txt", "cls/nltk/qc/test.txt"),
+    "wnut-17": ("ner/wnut17/wnut17train.conll", "ner/wnut17/emerging.dev.conll"),
+}
+KINDS = {"trec": "classification", "wnut-17": "ner"}  # of the tasks that are not named tasks themselves
+HELD_OUT = 0.1
+MOST_SCORED = 1_000
+CHEAP = "cheap"
+
+
+def examples_of(task: str, path: Path) -> Sequence[Example]:
+    """The labelled examples of a file; of TREC, the coarse label."""
+    if task != "trec":
+        return read_examples(KINDS.get(task, task), path).examples
+    found = []
+    for number, line in enumerate(path.read_text(encoding="latin-1").splitlines(), start=1):
+        label, text = line.split(" ", 1)
+        place = f"line {number} of '{path}'"
+        found.append(TextExample(id=str(number), first=text, label=label.split(":")[0], place=place))
+    return found
+
+
+def drawn(examples: Sequence[Example], count: int, seed: Sequence[int]) -> list[Example]:
+    """At most `count` random examples."""
+    return [examples[number] for number in np.random.default_rng(seed).permutation(len(examples))[:count].tolist()]
+
+
+class Cells:
+    """The cells of one task, and their result file."""
+
+    def __init__(self, data: Path, model: Path, task: str) -> None:
+        self.task, self.folder = task, load_any(model)
+        train, dev = FILES[task]
+        self.pool, self.scored = examples_of(task, data / train), drawn(examples_of(task, data / dev), MOST_SCORED, [0])
+        kind = KINDS.get(task, task)
+        self.spec: TaskSpec = spec_for(kind, self.pool, default_settings(kind))
+
+    def recipe(self, name: str, size: int, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
+        """The result of one training with a recipe."""
+        rows = drawn(self.pool, size, [seed, size])
+        aside = max(1, round(HELD_OUT * len(rows)))
+        data = TaskData(train=rows[aside:], dev=rows[:aside], held_out=True)
+        situation = Situation(
+            task=self.spec.name, kind=self.spec.kind, examples=len(data.train), config=self.folder.config
+        )
+        values = resolved(name, situation, {"seed": seed, "baselines": False, **changes})
+        parts = split_settings(values, [FinetuningSettings, RecipeSettings])
+        began, wall = time.process_time(), time.perf_counter()
+        with tempfile.TemporaryDirectory() as place, quiet():
+            settings, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
+            result = finetune(self.folder, self.spec, data, Path(place) / "run", settings, rates, seeds=1)
+            taken = time.process_time() - began, time.perf_counter() - wall
+            predictor = load_predictor(Path(place) / "run" / "model", device="cpu")
+            scores, predictions = predictor.evaluate(self.scored)
+        run = result.runs[0]
+        return {
+            "scores": {key: round(float(value), 4) for key, value in scores.items()},
+            "collapsed": predictor.task.is_collapsed(predictions, self.scored),
+            "starts": int(result.report["collapsed"]) + (not run.collapsed),
+            "dev": round(float(run.scores[self.spec.metric]), 4),
+            "steps": run.steps,
+            "learning_rate": run.learning_rate,
+            "reads": predictor.task.spec.reads,
+            "processor_seconds": round(taken[0], 1),
+            "seconds": round(taken[1], 1),
+        }
+
+    def cheap(self, size: int, seed: int) -> Iterator[dict[str, Any]]:
+        """The results of the cheap systems."""
+        data = TaskData(train=drawn(self.pool, size, [seed, size]), dev=self.scored)
+        with tempfile.TemporaryDirectory() as place, quiet():
+            job = FinetuningJob.prepare(self.folder, self.spec, data, FinetuningSettings(), RecipeSettings())
+            for one in baselines_of(job, Path(place), resume=False).results:
+                scores = {key: round(float(value), 4) for key, value in one["scores"].items()}
+                yield {"arm": one["name"], "scores": scores, "collapsed": False, "seconds": one["seconds"]}
+
+
+def table(lines: Sequence[dict[str, Any]]) -> str:
+    """The main score of each arm, mean and range over the seeds, as a Markdown table."""
+    cells: dict[tuple[str, int], dict[str, list[float]]] = {}
+    for line in lines:
+        arms = cells.setdefault((line["task"], line["size"]), {})
+        arms.setdefault(line["arm"], []).append(line["scores"][line["metric"]])
+    rows = ["| task, labels | arm | mean | lowest to highest | seeds |", "|---|---|---|---|---|"]
+    for (task, size), arms in sorted(cells.items()):
+        for arm, scores in sorted(arms.items(), key=lambda item: -statistics.mean(item[1])):
+            between = f"{min(scores):.3f} to {max(scores):.3f}"
+            rows.append(f"| {task}, {size} | {arm} | {statistics.mean(scores):.3f} | {between} | {len(scores)} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Runs the cells that are not in the result file yet."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--model", type=Path)
+    parser.add_argument("--tasks", default=",".join(FILES))
+    parser.add_argument("--sizes", default="100,1000")
+    parser.add_argument("--seeds", default="1,2,3")
+    parser.add_argument("--arms", default=f"2018,auto,{CHEAP}")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a setting of the recipes")
+    parser.add_argument("--name", help="the name of the arm, with --set")
+    parser.add_argument("--out", type=Path, help="the result file")
+    parser.add_argument("--table", action="store_true", help="print the means of the result file and stop")
+    given = parser.parse_args()
+    about = machine()
+    label = f"finetuning_recipes_{machine_label(about)}_torch-{about['packages']['torch']}.jsonl"
+    out = given.out or RESULTS / label
+    lines = read_json_lines(out) if out.exists() else []
+    if given.table:
+        print(table(lines))
+        return
+    done = {(line["task"], line["size"], line["seed"], line["asked"]) for line in lines}
+    changes = {name: _value(text) for name, _, text in (one.partition("=") for one in given.set)}
+    for size in map(int, given.sizes.split(",")):
+        for seed in map(int, given.seeds.split(",")):
+            for task in given.tasks.split(","):
+                cells = None
+                for arm in given.arms.split(","):
+                    name = given.name if given.name and arm != CHEAP else arm
+                    if (task, size, seed, name) in done:
+                        continue
+                    cells = cells or Cells(given.data, given.model, task)
+                    cell = {"task": task, "size": size, "seed": seed, "asked": name, "metric": cells.spec.metric}
+                    if arm == CHEAP:
+                        found = list(cells.cheap(size, seed))
+                    else:
+                        found = [{"arm": name, **cells.recipe(arm, size, seed, changes)}]
+                    with out.open("a", encoding="utf-8") as file:
+                        for one in found:
+                            line = {**cell, **one, "model": given.model.name, "day": time.strftime("%Y-%m-%d")}
+                            file.write(json.dumps(line) + "\n")
+                            print(json.dumps(line), flush=True)
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+if __name__ == "__main__":
+    main()

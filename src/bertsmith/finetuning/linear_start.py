@@ -1,0 +1,155 @@
+"""What the new layer of a task reads, and where it starts: both from linear models on the vectors of the base model.
+
+Letters: U units, N rows, R positions that are read, D width, K outputs.
+
+The layer starts as the linear model that predicts the training labels from the frozen vectors, so that the first steps
+do not pull the encoder towards a random layer. Of several vectors of a row, the head reads the one on which such a
+model has the lowest loss on held-out folds.
+
+Source: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution",
+section 4 (linear probing, then fine-tuning).
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedExamples, Ints
+from bertsmith.finetuning.linear import LinearModel, fit_linear
+from bertsmith.model.batch import rows_index
+from bertsmith.model.heads import Head
+from bertsmith.progress import quiet
+from bertsmith.randomness import generator
+from bertsmith.tasks.whole_texts import pooled_logits
+from bertsmith.text.pack import PackedRows
+
+MOST_PROBED, MOST_FITTED = 2_000, 20_000  # training examples that are compared, and that a layer is fitted to
+_FOLDS = 3
+_LEAST = 2 * _FOLDS  # examples, below which nothing is compared
+
+
+class LinearStart:
+    """Linear models on the vectors of a base model, for the head of a task.
+
+    Args:
+        folder: the base model.
+        features: the encoded training examples, with targets.
+        outputs: K.
+        device: where the base model runs, in fp32.
+    """
+
+    def __init__(self, folder: ModelFolder, features: EncodedExamples, outputs: int, device: str) -> None:
+        self.folder, self.features, self.outputs = folder, features, outputs
+        self.device = device
+
+    def best_reads(self, seed: int = 1) -> str:
+        """What a head on whole rows should read: "mean", "cls", or "pooler" if an earlier head was trained on it.
+
+        With very few examples the pooler if it was trained, and else the mean.
+        """
+        assert self.features.targets_per == PER_UNIT, "a label per example"
+        assert self.features.targets is not None, "labelled examples"
+        known = ("mean", "cls", "pooler") if pooler_was_trained(self.folder) else ("mean", "cls")
+        units = _sample(len(self.features), MOST_PROBED, seed)
+        if len(units) < _LEAST:
+            return known[-1] if "pooler" in known else known[0]
+        if len(np.unique(self.features.targets[units], axis=0)) < 2:
+            return "mean"
+        targets = self.features.targets[units]
+        losses = [_held_out_loss(self._vectors(units, reads), targets, self.outputs, seed) for reads in known]
+        return known[int(np.argmin(losses))]
+
+    def layer(self, head: Head, seed: int = 1) -> LinearModel:
+        """The linear model that the layer starts from."""
+        targets = self.features.targets
+        assert targets is not None, "labelled examples"
+        if head.pooled:
+            units = _sample(len(self.features), MOST_FITTED, seed)
+            return fit_linear(self._vectors(units, head.reads), targets[units], num_outputs=self.outputs, seed=seed)
+        assert self.features.targets_per == PER_POSITION
+        read = self.features.read
+        labelled = np.flatnonzero(targets != NO_LABEL)
+        chosen = labelled[_sample(len(labelled), MOST_FITTED, seed)]
+        frozen = self._encoder
+        with quiet():
+            vectors = frozen.token_vectors(self.features.rows, frozen.choice("last"), read)
+        return fit_linear(vectors[chosen], targets[chosen], num_outputs=self.outputs, seed=seed)
+
+    @property
+    def _encoder(self) -> FrozenEncoder:
+        with quiet():
+            return load_frozen_encoder(self.folder, device=self.device, precision="fp32")
+
+    def _vectors(self, units: Ints, reads: str) -> Vectors:
+        """What a head would read of some units, float32 [U, D]; the mean over the rows of a unit."""
+        features, frozen = _units(self.features, units), self._encoder
+        with quiet():
+            vectors = frozen.row_vectors(features.rows, frozen.choice("last"), reads)
+        return pooled_logits(vectors, features, "mean")
+
+
+def pooler_was_trained(folder: ModelFolder) -> bool:
+    """Whether a head that reads the pooler is in the folder, so that something trained it.
+
+    Encoders of sentences keep the pooler of the model that they come from, but were trained without it.
+    """
+    spec = folder.metadata.spec or {}
+    reads = "nsp" in folder.parts or ("classifier" in folder.parts and spec.get("reads", "pooler") == "pooler")
+    return "pooler" in folder.parts and reads
+
+
+def _units(features: EncodedExamples, units: Ints) -> EncodedExamples:
+    """Some units by themselves, without targets."""
+    rows = rows_index(features.rows_per_unit, units)
+    tokens = rows_index(features.lengths, rows)
+    packed = PackedRows(
+        features.rows.token_ids[tokens],
+        features.rows.segment_ids[tokens],
+        features.rows.lengths[rows],
+        features.rows.cut_by_row[rows],
+    )
+    counts = features.rows_per_unit[units]
+    return dataclasses.replace(
+        features,
+        rows=packed,
+        rows_per_unit=counts,
+        example_of_row=np.repeat(np.arange(len(units)), counts),
+        read=packed.offsets[:-1],
+        targets=None,
+    )
+
+
+def _sample(count: int, most: int, seed: int) -> Ints:
+    """At most `most` of the numbers below `count`, ascending."""
+    if count <= most:
+        return np.arange(count, dtype=np.int64)
+    return np.sort(generator(seed, "sample of a linear start").permutation(count)[:most]).astype(np.int64)
+
+
+def _held_out_loss(vectors: Vectors, targets: npt.NDArray[np.generic], outputs: int, seed: int) -> float:
+    """The loss of linear models on the folds that they were not fitted to, with one penalty for all."""
+    penalty = fit_linear(vectors, targets, num_outputs=outputs, seed=seed).penalty
+    fold = generator(seed, "folds of a linear start").permutation(len(vectors)) % _FOLDS
+    total = 0.0
+    for number in range(_FOLDS):
+        inside = fold != number
+        model = fit_linear(vectors[inside], targets[inside], num_outputs=outputs, seed=seed, penalties=(penalty,))
+        total += _loss(model.outputs(vectors[~inside]).astype(np.float64), targets[~inside])
+    return total
+
+
+def _loss(found: npt.NDArray[np.float64], targets: npt.NDArray[np.generic]) -> float:
+    """The summed loss of outputs [E, K]: cross-entropy, binary cross-entropy, or squared error."""
+    numbers = np.asarray(targets, dtype=np.float64)
+    if numbers.ndim == 2:
+        return float((np.logaddexp(0.0, found) - numbers * found).sum())
+    if np.issubdtype(targets.dtype, np.integer):
+        # A label that only the held-out fold has costs the same for all vectors.
+        found = np.maximum(found - found.max(axis=1, keepdims=True), -20.0)
+        gold = found[np.arange(len(found)), targets.astype(np.int64)]
+        return float((np.log(np.exp(found).sum(axis=1)) - gold).sum())
+    return float(((found[:, 0] - numbers) ** 2).sum())

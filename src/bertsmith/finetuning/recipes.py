@@ -1,0 +1,135 @@
+"""The recipes of fine-tuning: what the settings are that a user did not give.
+
+`2018` is that of the paper, the defaults of `FinetuningSettings` and `RecipeSettings`. `auto` follows from the number
+of training examples, the kind of the task and the width of the model; docs/finetuning-recipe.md has the measurements
+that it comes from.
+
+Sources: Kumar et al. (2022), "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution", for
+the linear start; Mosbach et al. (2021), "On the Stability of Fine-tuning BERT", and Zhang et al. (2021), "Revisiting
+Few-sample BERT Fine-tuning", for bias correction and the number of steps.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, of_the_paper
+from bertsmith.finetuning.tuning import GRID
+from bertsmith.model.config import EncoderConfig
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+
+RECIPES = ("auto", "2018")
+
+_SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
+_BATCH = 16
+_RATE_TIMES_WIDTH = 0.0384  # peak learning rate times hidden size: 1e-4 for a width of 384, 5e-5 for 768
+_LOWEST_RATE, _HIGHEST_RATE = 2e-5, 3e-4
+_EPOCHS = 3.0
+_STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Situation:
+    """What the automatic recipe depends on.
+
+    Attributes:
+        task: the name of the task.
+        kind: the kind of the task.
+        examples: the number of training examples.
+        config: the shape of the model.
+        own_head: whether the layer on top is the user's.
+    """
+
+    task: str
+    kind: str
+    examples: int
+    config: EncoderConfig
+    own_head: bool = False
+
+
+def require_recipe(name: str) -> str:
+    """The name of a recipe, checked.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    if name not in RECIPES:
+        raise ConfigError(expected="a recipe: auto or 2018", found=repr(name), fix=nearest(name, RECIPES))
+    return name
+
+
+def recipe_of_run(out: Path | str) -> str:
+    """The recipe of the run in a folder: that of its settings.json, "2018" where an older release wrote it.
+
+    "auto", if there is no run that can be read; what resumes it says so.
+    """
+    if not (Path(out) / SETTINGS_FILE).is_file():
+        return "auto"
+    return str(RunFolder.open(Path(out)).record["settings"].get("recipe", "2018"))
+
+
+def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a fine-tuning by name: those that were given, then those of the recipe.
+
+    Settings that are in neither have the defaults of their classes, which are those of 2018.
+
+    Args:
+        given: fields of `FinetuningSettings` and `RecipeSettings` that the user set.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    own = of_the_paper(situation.task) if require_recipe(recipe) == "2018" else _automatic(situation, given)
+    return {**own, **given}
+
+
+def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
+    """The grid of a search: the paper's and other common lists, or values around those of the automatic recipe.
+
+    Args:
+        values: the resolved settings.
+    """
+    if recipe == "2018":
+        return GRID
+    rate, epochs = float(values["learning_rate"]), float(values["epochs"])
+    return {
+        "learning_rate": tuple(float(f"{rate * factor:.2g}") for factor in (0.25, 0.5, 1.0, 2.0, 4.0)),
+        "batch_size": (16, 32),
+        "epochs": tuple(round(epochs * factor, 2) for factor in (0.5, 1.0, 2.0)),
+    }
+
+
+def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
+    small = situation.examples < _SMALL
+    batch = min(int(given.get("batch_size", _BATCH if small else 2 * _BATCH)), max(1, situation.examples))
+    fitted = situation.kind in LINEAR_KINDS and not situation.own_head
+    rate = min(_HIGHEST_RATE, max(_LOWEST_RATE, _RATE_TIMES_WIDTH / situation.config.hidden_size))
+    values: dict[str, Any] = {
+        "batch_size": batch,
+        "epochs": _epochs(situation.examples, batch),
+        "learning_rate": float(f"{rate:.2g}"),
+        "schedule": "hf_linear",
+        "bias_correction": True,
+        "keep": "last" if small and given.get("patience") is None else "best",
+    }
+    if small and not given.get("reinit_layers"):
+        values["freeze"] = "embeddings"
+    if not situation.own_head:
+        values["reads"] = PROBE
+    if fitted and given.get("freeze") != "body":
+        values["start"] = "linear"
+    return values
+
+
+def _epochs(examples: int, batch: int) -> float:
+    """Passes over the training set: three, more where that would be too few steps.
+
+    >>> _epochs(9, 9), _epochs(90, 16), _epochs(900, 16), _epochs(20_000, 32)
+    (100.0, 20.0, 3.56, 3.0)
+    """
+    of_epoch = max(1, examples) / batch
+    steps = max(_EPOCHS * of_epoch, min(_STEPS, max(_FEWEST_STEPS, _MOST_EPOCHS * of_epoch)))
+    return math.ceil(100 * steps / of_epoch) / 100

@@ -1,0 +1,42 @@
+"""The score by which models are selected, if it is not that of the task."""
+
+import dataclasses
+
+from bertsmith.errors import ConfigError, nearest
+from bertsmith.metrics.labels import CLASS_METRICS
+from bertsmith.metrics.numbers import NUMBER_METRICS
+from bertsmith.tasks.task import TaskSpec
+
+_MULTI_LABEL = ("micro_f1", "macro_f1", "subset_accuracy")
+_ENTITIES, _WORDS = ("precision", "recall", "f1", "accuracy"), ("accuracy",)
+_ANSWERS, _ENDINGS = ("exact", "f1"), ("accuracy",)
+
+
+def metrics_of(spec: TaskSpec) -> tuple[str, ...]:
+    """The scores by which a model of this task can be selected.
+
+    >>> metrics_of(TaskSpec(kind="span", name="squad"))
+    ('exact', 'f1')
+    """
+    if spec.kind == "classification":
+        if spec.multi_label:
+            return _MULTI_LABEL
+        return tuple(name for name in CLASS_METRICS if name != "f1" or len(spec.labels) == 2)
+    if spec.kind == "tagging":
+        return _ENTITIES if spec.scheme else _WORDS
+    return {"regression": tuple(NUMBER_METRICS), "span": _ANSWERS}.get(spec.kind, _ENDINGS)
+
+
+def with_metric(spec: TaskSpec, name: str) -> TaskSpec:
+    """The spec with another score for selection, which is computed with the others of the task.
+
+    Raises:
+        ConfigError: the task has no such score; the message names the nearest one.
+    """
+    known = metrics_of(spec)
+    if name not in known:
+        raise ConfigError(
+            expected=f"a metric of {spec.name}: {', '.join(known)}", found=repr(name), fix=nearest(name, known)
+        )
+    metrics = spec.metrics if name in spec.metrics else (*spec.metrics, name)
+    return dataclasses.replace(spec, metric=name, metrics=metrics)

@@ -1,0 +1,409 @@
+"""Recipes: what settings become, the linear start, what the head reads, metrics, weights, thresholds."""
+
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoding.forward import task_logits
+from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.errors import ConfigError
+from bertsmith.files import read_json
+from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
+from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.workload import Finetuning
+from bertsmith.inference.loading import load_predictor
+from bertsmith.library.training import finetune as run_command
+from bertsmith.model.heads import mean_of_rows
+from bertsmith.progress import quiet
+from bertsmith.tasks.data import TaskData
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.metric_choice import metrics_of, with_metric
+from bertsmith.tasks.task import TaskSpec
+from tasks.task_samples import CONFIG, SPECS, examples_of, write_base_model
+
+SMALL = Situation(task="classification", kind="classification", examples=900, config=CONFIG)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_base_model(tmp_path_factory.mktemp("base") / "model")
+
+
+@pytest.fixture(scope="module")
+def mails(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [{"text": one.first, "label": one.label} for one in examples_of("single", 40)]  # type: ignore[union-attr]
+    path = tmp_path_factory.mktemp("data") / "mails.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def prepared(
+    base: str, kind: str, settings: FinetuningSettings, dev: int = 24, recipe: RecipeSettings | None = None
+) -> FinetuningJob:
+    data = TaskData(train=examples_of(kind, 64), dev=examples_of(kind, dev, seed=1))
+    return FinetuningJob.prepare(base, SPECS[kind], data, settings, recipe or RecipeSettings())
+
+
+def test_the_recipe_of_2018_changes_nothing_and_keeps_the_papers_values_of_a_task() -> None:
+    assert resolved("2018", SMALL, {}) == {}
+    assert resolved("2018", dataclasses.replace(SMALL, task="squad2", kind="span"), {"epochs": 1.0}) == {
+        "batch_size": 48,
+        "epochs": 1.0,
+    }
+
+
+def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
+    small = resolved("auto", SMALL, {})
+    assert small == {
+        "batch_size": 16,
+        "epochs": 3.56,
+        "learning_rate": 3e-4,  # the highest, for a width of 32
+        "schedule": "hf_linear",
+        "bias_correction": True,
+        "keep": "last",
+        "freeze": "embeddings",
+        "reads": "probe",
+        "start": "linear",
+    }
+    large = resolved("auto", dataclasses.replace(SMALL, examples=20_000), {})
+    assert (large["batch_size"], large["epochs"], large["keep"]) == (32, 3.0, "best")
+    assert "freeze" not in large
+    wide = dataclasses.replace(SMALL, config=dataclasses.replace(CONFIG, hidden_size=768))
+    assert resolved("auto", wide, {})["learning_rate"] == 5e-5
+    assert "start" not in resolved("auto", dataclasses.replace(SMALL, kind="span"), {})
+    own = resolved("auto", dataclasses.replace(SMALL, own_head=True), {})
+    assert "start" not in own
+    assert "reads" not in own
+
+
+def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
+    found = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
+    assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")
+    assert found["keep"] == "best"  # patience needs it
+    assert "start" not in found
+    assert found["epochs"] * 900 / 32 >= 200
+    settings = FinetuningSettings(batch_size=32, epochs=found["epochs"])
+    assert settings.steps(900) == 200
+
+
+def test_an_unknown_recipe_is_one_line_with_the_nearest_name(base: str, mails: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"expected a recipe: auto or 2018; found '2019'; did you mean '?2018"):
+        run_command(base, "classification", tmp_path / "run", train=mails, recipe="2019")
+    assert not (tmp_path / "run").exists()
+
+
+def test_2018_is_bit_identical_to_the_old_defaults(base: str, mails: Path, tmp_path: Path) -> None:
+    old = {
+        "batch_size": 32,
+        "epochs": 3.0,
+        "freeze": "nothing",
+        "reads": "pooler",
+        "start": "random",
+        "class_weights": "none",
+        "learning_rate": 5e-5,
+        "schedule": "tf_linear",
+        "epsilon": 1e-6,
+        "bias_correction": False,
+        "keep": "best",
+    }
+    common = {"train": mails, "seeds": 1, "precision": "fp32", "max_length": 32}
+    with quiet():
+        run_command(base, "classification", tmp_path / "named", recipe="2018", **common)
+        run_command(base, "classification", tmp_path / "given", recipe="auto", **old, **common)
+    for file in ("model/model.safetensors", "predictions.jsonl"):
+        assert (tmp_path / "named" / file).read_bytes() == (tmp_path / "given" / file).read_bytes()
+    record = read_json(tmp_path / "named" / "settings.json")["settings"]
+    assert record["recipe"] == "2018"
+    assert "start" not in record["run"]  # as the first release recorded it, so that its runs can be resumed
+    assert "reads" not in record["spec"]
+
+
+def test_the_resolved_settings_are_recorded_and_a_resumed_run_keeps_its_recipe(
+    base: str, mails: Path, tmp_path: Path
+) -> None:
+    common = {"train": mails, "seeds": 1, "precision": "fp32", "max_length": 32}
+    with quiet():
+        run_command(base, "classification", tmp_path / "run", **common)
+        record = read_json(tmp_path / "run" / "settings.json")["settings"]
+        assert (record["recipe"], record["run"]["start"], record["run"]["freeze"]) == ("auto", "linear", "embeddings")
+        assert record["run"].get("reads") == record["spec"].get("reads")  # the pooler is not recorded
+        assert record["train"]["learning_rate"] == 3e-4
+        before = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
+        run_command(base, "classification", tmp_path / "run", resume=True, **common)
+        assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == before
+        run_command(base, "classification", tmp_path / "old", recipe="2018", **common)
+        run_command(base, "classification", tmp_path / "old", resume=True, **common)
+    assert read_json(tmp_path / "old" / "settings.json")["settings"]["recipe"] == "2018"
+
+
+@pytest.mark.parametrize("kind", ["single", "several labels", "number", "windows", "tags"])
+@pytest.mark.parametrize("reads", ["mean", "cls", "pooler"])
+def test_before_the_first_step_the_model_is_the_linear_model(base: str, kind: str, reads: str, tmp_path: Path) -> None:
+    settings = FinetuningSettings(start="linear", reads=reads, precision="fp32", epochs=0.01)
+    recipe = RecipeSettings(learning_rate=1e-12, weight_decay=0.0, warmup_share=0.0)
+    job = prepared(base, kind, settings, recipe=recipe)
+    job.train_once(tmp_path / "run", 1)
+    assert job.dev is not None
+    trained = load_for_task(load_any(tmp_path / "run" / "model"), job.head, keep_head=True).model.eval()
+    found = task_logits(trained, job.dev, job.runtime)
+    frozen = load_frozen_encoder(base, device="cpu")
+    if kind == "tags":
+        vectors = frozen.token_vectors(job.dev.rows, frozen.choice("last"), job.dev.read)
+    else:
+        vectors = frozen.row_vectors(job.dev.rows, frozen.choice("last"), reads)
+    np.testing.assert_allclose(found, job.linear_start.outputs(vectors), rtol=1e-4, atol=1e-4)
+    assert np.abs(job.linear_start.weight).max() > 0
+
+
+def test_a_linear_start_is_refused_where_there_is_none(base: str) -> None:
+    for kind, changes, message in (
+        ("choice", {}, "task of the kind choice"),
+        ("answer", {}, "task of the kind span"),
+        ("single", {"reinit_layers": 1}, "re-initialized layers"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            prepared(base, kind, FinetuningSettings(start="linear", **changes))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"reads": "means"}, r"a known reads; found 'means'; did you mean '?mean"),
+        ({"start": "lineal"}, "did you mean '?linear"),
+        ({"class_weights": "balance"}, "did you mean '?balanced"),
+        ({"freeze": "head"}, "nothing, embeddings or body"),
+    ],
+)
+def test_unknown_names_are_refused(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        FinetuningSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_last_and_patience_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="keep best with patience"):
+        RecipeSettings(keep="last", patience=2)
+    with pytest.raises(ConfigError, match="best or last"):
+        RecipeSettings(keep="first")
+
+
+def test_the_last_model_is_kept_where_it_is_asked_for(base: str, tmp_path: Path) -> None:
+    settings = FinetuningSettings(batch_size=16, epochs=3, precision="fp32")
+    result = prepared(base, "single", settings, recipe=RecipeSettings(keep="last")).train_once(tmp_path / "run", 1)
+    assert result.best_step == result.steps == 12
+    assert read_json(tmp_path / "run" / "settings.json")["settings"]["train"]["keep_best"] is None
+
+
+def test_frozen_embeddings_do_not_change_and_the_layers_do(base: str, tmp_path: Path) -> None:
+    settings = FinetuningSettings(freeze="embeddings", epochs=1, batch_size=16, precision="fp32")
+    prepared(base, "single", settings, recipe=RecipeSettings(learning_rate=1e-3)).train_once(tmp_path / "run", 1)
+    before, after = load_any(base).tensors, load_any(tmp_path / "run" / "model").tensors
+    for name in before.keys() & after.keys():
+        assert torch.equal(before[name], after[name]) == name.startswith("bert.embeddings."), name
+
+
+def test_the_head_reads_the_vector_on_which_a_linear_model_is_best(base: str) -> None:
+    job = prepared(base, "single", FinetuningSettings(reads="probe", precision="fp32"))
+    assert job.settings.reads == job.task.spec.reads == job.head.reads
+    assert job.head.reads in ("mean", "cls")
+
+    class Told(LinearStart):
+        """Vectors that hold the labels in one of the two."""
+
+        best = "cls"
+
+        def _vectors(self, units, reads):  # type: ignore[no-untyped-def]
+            noise = np.random.default_rng(1).normal(size=(len(units), 4)).astype(np.float32)
+            if reads == self.best:
+                noise[:, 0] = self.features.targets[units]  # type: ignore[index]
+            return noise
+
+    for best in ("mean", "cls"):
+        told = Told(load_any(base), job.train, 2, "cpu")
+        told.best = best
+        assert told.best_reads() == best
+
+
+def test_a_pooler_counts_only_where_a_head_was_trained_on_it(base: str, tmp_path: Path) -> None:
+    assert pooler_was_trained(load_any(base))  # pre-trained with next sentences
+    folder = load_any(base)
+    model = load_for_task(folder, task_for(SPECS["single"]).head, keep_head=False).model
+    save_pretrained(tmp_path / "encoder", model, folder.require_tokenizer(), ModelMetadata(), trained=("pooler",))
+    encoder = load_any(tmp_path / "encoder")
+    assert "pooler" in encoder.parts
+    assert not pooler_was_trained(encoder)
+    job = FinetuningJob.prepare(
+        encoder,
+        SPECS["choice"],
+        TaskData(train=examples_of("choice", 8), dev=()),
+        FinetuningSettings(reads="probe"),
+        RecipeSettings(),
+    )
+    assert job.head.reads == "mean"
+
+
+def test_the_mean_of_rows_is_that_of_each_row_alone() -> None:
+    hidden = torch.randn(7, 3, generator=torch.Generator().manual_seed(1))
+    found = mean_of_rows(hidden, (1, 4, 2))
+    expected = torch.stack([hidden[:1].mean(0), hidden[1:5].mean(0), hidden[5:].mean(0)])
+    torch.testing.assert_close(found, expected)
+    assert mean_of_rows(hidden.bfloat16(), (7,)).dtype == torch.float32
+
+
+def test_the_card_says_how_to_apply_a_head_that_transformers_does_not_have(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    transformers.logging.set_verbosity_error()
+    for reads in ("mean", "cls"):
+        settings = FinetuningSettings(reads=reads, epochs=0.1, precision="fp32")
+        prepared(base, "single", settings).train_once(tmp_path / reads, 1)
+        folder = tmp_path / reads / "model"
+        assert read_json(folder / "config.json")["architectures"] == ["BertModel"]
+        (code,) = re.findall(
+            r"applied like this:\n\n```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL
+        )
+        monkeypatch.chdir(folder)
+        texts = ["a good film", "it was a poor and awful plot of the one film"]
+        names: dict[str, object] = {}
+        exec(code.replace('["A text."]', repr(texts)), names)
+        predictor = load_predictor(folder, device="cpu")
+        features = predictor.task.encode(
+            [dataclasses.replace(examples_of("single", 1)[0], first=text) for text in texts], predictor.tokenizer
+        )
+        ours = task_logits(predictor.model, features, predictor.runtime)
+        np.testing.assert_allclose(names["logits"].numpy(), ours, rtol=1e-4, atol=1e-5)  # type: ignore[attr-defined]
+
+
+def test_an_older_folder_has_a_head_on_the_pooler() -> None:
+    values = SPECS["single"].to_dict()
+    del values["reads"]
+    assert TaskSpec.from_dict(values, "here").reads == "pooler"
+    with pytest.raises(ConfigError, match="pooler, cls or mean"):
+        TaskSpec.from_dict(values | {"reads": "max"}, "here")
+
+
+def test_every_metric_of_a_task_can_be_chosen_and_no_other(base: str, mails: Path, tmp_path: Path) -> None:
+    assert with_metric(SPECS["single"], "matthews").metrics == ("accuracy", "matthews")
+    assert with_metric(SPECS["pair"], "accuracy").metric == "accuracy"
+    assert "f1" not in metrics_of(dataclasses.replace(SPECS["single"], labels=("a", "b", "c")))
+    with pytest.raises(ConfigError, match=r"a metric of sentiment: .*; found 'macro-f1'; did you mean '?macro_f1"):
+        with_metric(SPECS["single"], "macro-f1")
+    for kind, spec in SPECS.items():
+        task, examples = task_for(spec), examples_of(kind, 4)
+        assert set(spec.metrics) <= set(metrics_of(spec))
+        for name in metrics_of(spec):
+            chosen = task_for(with_metric(spec, name))
+            assert chosen.selection_metric == name or spec.kind == "span"
+        task.check(examples, gold=True)
+    with quiet():
+        result = run_command(
+            base, "classification", tmp_path / "run", train=mails, metric="macro_f1", seeds=1, epochs=0.1
+        )
+    assert result.report["metric"] == "macro_f1"
+    assert set(result.report["scores"]) == {"accuracy", "macro_f1"}
+
+
+def test_balanced_weights_make_rare_labels_count_as_much(base: str) -> None:
+    data = TaskData(train=examples_of("single", 8)[:5], dev=())  # three of one label, two of the other
+    plain = FinetuningJob.prepare(base, SPECS["single"], data, FinetuningSettings(precision="fp32"), RecipeSettings())
+    settings = FinetuningSettings(precision="fp32", class_weights="balanced")
+    even = FinetuningJob.prepare(base, SPECS["single"], data, settings, RecipeSettings())
+    before, after = _label_losses(plain), _label_losses(even)
+    assert after["positive"] == pytest.approx(before["positive"] * 5 / 6)
+    assert after["negative"] == pytest.approx(before["negative"] * 5 / 4)
+    with pytest.raises(ConfigError, match="one label for each example"):
+        prepared(base, "several labels", settings)
+    with pytest.raises(ConfigError, match="one label for each example"):
+        prepared(base, "number", settings)
+
+
+def _label_losses(job: FinetuningJob) -> dict[str, float]:
+    """The summed loss of the examples of each label."""
+    model = load_for_task(job.folder, job.head, keep_head=False, seed=1).model
+    work = Finetuning(model, job.task, job.train, None, job.tokenizer, job.settings, job.runtime, seed=1)
+    losses = dict.fromkeys(job.task.spec.labels, 0.0)
+    for number, example in enumerate(job.data.train):
+        work.settings = dataclasses.replace(job.settings, batch_size=1)
+        step = next(step for step in range(99) if work.units_of_step(step).tolist() == [number])
+        for batch in work.plan(step, 0, 1).micro_batches:
+            model.eval()
+            logits = model(batch.batch, read=batch.read)
+            losses[str(example.label)] += float(job.task.loss(logits, batch)[0].detach())  # type: ignore[union-attr]
+    return losses
+
+
+def test_a_threshold_is_fitted_for_the_metric_and_used_everywhere(base: str, tmp_path: Path) -> None:
+    spec = dataclasses.replace(
+        with_metric(SPECS["single"], "matthews"),
+        settings=dataclasses.replace(SPECS["single"].settings, tune_threshold=True),
+    )
+    dev = examples_of("single", 30, seed=1)
+    data = TaskData(train=examples_of("single", 40), dev=dev)
+    settings = FinetuningSettings(batch_size=8, epochs=1, precision="fp32", baselines=False)
+    result = finetune(base, spec, data, tmp_path / "run", settings, RecipeSettings(learning_rate=1e-3), seeds=1)
+    threshold = result.spec.threshold
+    assert threshold is not None
+    assert 0 < threshold < 1
+    assert result.report["threshold"] == threshold
+    predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
+    fitted, predictions = predictor.evaluate(dev)
+    for one in predictions:
+        assert one.label == ("positive" if one.probabilities[1] >= threshold else "negative")
+        assert one.chosen == (one.label,)
+    plain = task_for(dataclasses.replace(predictor.task.spec, threshold=None))
+    logits = task_logits(predictor.model, plain.encode(dev, predictor.tokenizer), predictor.runtime)
+    usual = plain.score(dev, plain.decode(dev, plain.encode(dev, predictor.tokenizer), logits, predictor.tokenizer))
+    assert fitted["matthews"] >= usual["matthews"]
+    # The reported score comes from thresholds that were fitted to other examples.
+    crossed = task_for(spec).cross_fitted(dev, predictions)
+    assert crossed is not None
+    assert result.runs[0].scores["matthews"] == pytest.approx(task_for(spec).score(dev, crossed)["matthews"])
+
+
+def test_a_threshold_of_many_labels_is_ignored_with_a_word(base: str) -> None:
+    tuned = dataclasses.replace(SPECS["single"].settings, tune_threshold=True)
+    spec = dataclasses.replace(SPECS["single"], labels=("a", "b", "c"), settings=tuned)
+    assert task_for(spec).ignored_settings() == ["tune_threshold"]
+    assert task_for(spec).cross_fitted([], []) is None
+    assert task_for(dataclasses.replace(SPECS["number"], settings=tuned)).ignored_settings() == ["tune_threshold"]
+
+
+def test_a_few_dev_examples_with_one_answer_are_no_collapse_if_training_examples_differ(
+    base: str, tmp_path: Path
+) -> None:
+    dev = examples_of("single", 2, seed=1)
+    swapped = [dataclasses.replace(dev[0], label="positive"), dataclasses.replace(dev[0], label="negative")]
+    data = TaskData(train=examples_of("single", 64), dev=swapped)
+    settings = FinetuningSettings(start="linear", reads="mean", epochs=4, precision="fp32", baselines=False)
+    recipe = RecipeSettings(learning_rate=1e-3, bias_correction=True, keep="last")
+    assert (
+        not FinetuningJob.prepare(base, SPECS["single"], data, settings, recipe).train_once(tmp_path / "a", 1).collapsed
+    )
+    best = dataclasses.replace(recipe, keep="best")
+    assert FinetuningJob.prepare(base, SPECS["single"], data, settings, best).train_once(tmp_path / "b", 1).collapsed
+
+
+def test_the_command_takes_a_recipe_and_names_the_nearest(
+    base: str, mails: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from bertsmith.cli.entry import main
+
+    words = f"bertsmith finetune --model {base} --task classification --train {mails} --out {tmp_path / 'run'}"
+    monkeypatch.setattr(sys, "argv", [*words.split(), "--recipe", "nosuch"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 1
+    assert "expected a recipe: auto or 2018; found 'nosuch'" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
