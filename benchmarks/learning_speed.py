@@ -1,0 +1,336 @@
+"""What a model has learned after some processor seconds of pre-training: ours against run_mlm.py of transformers.
+
+    python benchmarks/learning_speed.py --corpus docstrings --size tiny --minutes 10 --data DIR
+    python benchmarks/learning_speed.py --corpus gutenberg --size mini --minutes 60 --data DIR --arms hf,auto
+
+All arms train a new model of the same shape and vocabulary (8,000 pieces) on the same corpus in one thread:
+
+* `hf`: run_mlm.py with the default arguments of its Trainer (`peer_pretraining.py`);
+* `hf-tuned`: the same with learning rate 1e-3, 6 % warm-up and 32 rows per step;
+* `2018` and `auto`: `pretrain(corpus, out, recipe=...)` of bertsmith.
+
+The budget is in processor seconds (`time.process_time`, all threads) from the call that trains to the end of its last
+step: whatever prepares the model counts, evaluations and writing the model do not, nor does encoding the text, which is
+done once for all. Each arm first runs a few steps to determine how many fit into the budget, so that its schedule ends
+there. Schedules depend on the length of the run, so each share of the budget is a separate run; what `auto` reaches in
+a share of the seconds can then be compared with what a peer reaches in all of them.
+
+Every model is scored by the same code (`model_scores.py`): the loss on the same held-out rows with the same masks
+(15 %, 80/10/10), next to that of a unigram and a bigram model, and the accuracy of logistic regression on its frozen
+mean vectors with 1,000 rows of SST-2 and of TREC (with --data).
+
+Each run appends a line to results/NAME.jsonl. Runs that are already there are skipped, so an interrupted benchmark
+resumes. The table, the plot and the summary are rewritten after each run.
+"""
+
+import argparse
+import contextlib
+import inspect
+import itertools
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
+
+import torch
+from harness import RESULTS, machine, machine_label
+from learning_speed_report import OF_ALL, append_line, read_lines, report
+from model_scores import HeldOutRows, ProbeTask, probe_tasks
+from peer_pretraining import RECIPES, GroupedTexts, pretrain_peer
+
+from bertsmith.checkpoints.assembly import save_pretrained, untrained
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.corpus.build import build_corpus
+from bertsmith.corpus.docstrings import docstring_documents
+from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.words import count_files
+from bertsmith.files import atomic_file, digest_file
+from bertsmith.library.training import pretrain
+from bertsmith.model.config import BertConfig
+from bertsmith.progress import quiet
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.training.trainer import Trainer
+from bertsmith.vocabularies.learn import learn_vocabulary
+
+VOCABULARY_SIZE = 8000
+HELD_OUT = {"docstrings": 0.04, "gutenberg": 0.02}  # of the documents
+OURS = ("2018", "auto")
+ARMS = (*RECIPES, *OURS)
+TRIAL_SHARE, LEAST_TRIAL_SECONDS = 0.03, 2.0  # of the budget
+FIRST_GUESS = 1000  # steps
+TOLERANCE = 0.1  # of the budget
+
+
+class EnoughSeconds(BaseException):
+    """Ends a trial; not an Exception, so that no code in between treats it as a failure."""
+
+
+class Clock:
+    """Processor seconds when training is called, before its first step and after each step, without evaluations.
+
+    Args:
+        limit: the seconds of steps after which a trial ends.
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
+        self.limit, self.stamps, self._aside = limit, list[float](), 0.0
+
+    def mark(self) -> None:
+        """Notes the time; raises EnoughSeconds if the limit is reached after at least two steps."""
+        self.stamps.append(time.process_time() - self._aside)
+        if self.limit is not None and len(self.stamps) > 3 and self.stamps[-1] - self.stamps[1] > self.limit:
+            raise EnoughSeconds
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Does not count the block."""
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            self._aside += time.process_time() - start
+
+    @property
+    def seconds(self) -> float:
+        """The preparation of the model and all steps."""
+        return self.stamps[-1] - self.stamps[0]
+
+    def steps_in(self, budget: float) -> int:
+        """The number of steps that fit into a budget; the first one also prepares what later ones use."""
+        first, others = self.stamps[2] - self.stamps[0], self.stamps[-1] - self.stamps[2]
+        return max(2, 1 + round((budget - first) / (others / (len(self.stamps) - 3))))
+
+
+class Bench:
+    """Corpus, rows and tasks of a benchmark, and one run at a time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        folder = options.work / f"{options.corpus}"
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder / "corpus"
+        if not self.folder.exists():
+            make_corpus(options, folder)
+        self.corpus = Corpus.open(self.folder)
+        self.digest = digest_file(self.folder / "corpus.json")
+        self.held_out = HeldOutRows.of(self.corpus, length=options.length, rows=options.rows)
+        self.tasks: dict[str, ProbeTask] = {} if options.data is None else probe_tasks(options.data)
+        self.config = BertConfig.named(options.size, vocab_size=len(self.corpus.vocabulary))
+        self._grouped: GroupedTexts | None = None
+        self._planned: dict[tuple[str, Fraction], int] = {}
+
+    def run(self, arm: str, share: Fraction, seed: int, steps: int | None) -> dict[str, Any]:
+        """The line of one run.
+
+        Args:
+            steps: their number, if another seed has already determined it.
+        """
+        budget = float(share) * self.options.minutes * 60
+        steps = steps or self._planned.get((arm, share)) or self._plan(arm, budget)
+        self._planned[arm, share] = steps
+        with tempfile.TemporaryDirectory() as place:
+            clock, started = Clock(), time.perf_counter()
+            model = self.train(arm, steps, seed, Path(place), clock)
+            wall = time.perf_counter() - started
+            found = self.scores(model)
+        if abs(clock.seconds / budget - 1) > TOLERANCE:
+            print(f"  note: the steps took {clock.seconds:.1f} s of a budget of {budget:.1f} s")
+        return {
+            **self.key(arm, share, seed),
+            "steps": steps,
+            "budget_seconds": round(budget, 2),
+            "seconds": round(clock.seconds, 2),
+            "wall_seconds": round(wall, 2),
+            "load_average": round(os.getloadavg()[0], 2),
+            **found,
+        }
+
+    def key(self, arm: str, share: Fraction, seed: int) -> dict[str, Any]:
+        """What distinguishes a run from all others in the file."""
+        values = vars(self.options)
+        fixed = {name: values[name] for name in ("corpus", "size", "minutes", "length", "rows", "precision")}
+        recipe = arm if arm in RECIPES or takes_recipe() else None
+        return {**fixed, "corpus_digest": self.digest, "arm": arm, "recipe": recipe, "share": str(share), "seed": seed}
+
+    def scores(self, model: Path) -> dict[str, Any]:
+        """All scores of a model."""
+        with quiet():
+            probes = {name: task.accuracy(model) for name, task in self.tasks.items()}
+            return {**self.held_out.scores(model), "probes": probes}
+
+    def untrained_scores(self) -> dict[str, Any]:
+        """The scores of a model with random parameters."""
+        with tempfile.TemporaryDirectory() as place:
+            return self.scores(self._base(Path(place)))
+
+    def train(self, arm: str, steps: int, seed: int, place: Path, clock: Clock) -> Path:
+        """The folder of the model of an arm after some steps."""
+        if arm in RECIPES:
+            if self._grouped is None:
+                self._grouped = GroupedTexts(self.corpus, self.options.length)
+            base, out = self._base(place / "base"), place / "model"
+            pretrain_peer(self._grouped, base, out, RECIPES[arm], steps=steps, seed=seed, mark=clock.mark)
+            return out
+        settings: dict[str, Any] = {
+            "size": self.options.size,
+            "steps": steps,
+            "seed": seed,
+            "device": "cpu",
+            "precision": self.options.precision,
+            "evaluate_every": steps + 1,
+            "evaluate_at_start": False,
+            "evaluation_rows": 1,
+            "save_minutes": None,
+        }
+        if takes_recipe():
+            settings["recipe"] = arm
+        with quiet(), timed_steps(clock):
+            pretrain(self.folder, place / "run", **settings)
+        return place / "run" / "model"
+
+    def _plan(self, arm: str, budget: float) -> int:
+        """The number of steps that fit into a budget, from the beginnings of two runs.
+
+        The second run is planned with the number that the first one found, because a recipe may depend on it.
+        """
+        steps, limit = FIRST_GUESS, max(LEAST_TRIAL_SECONDS, TRIAL_SHARE * budget)
+        for _ in range(2):
+            clock = Clock(limit)
+            with tempfile.TemporaryDirectory() as place, contextlib.suppress(EnoughSeconds):
+                self.train(arm, steps, 0, Path(place), clock)
+            steps = clock.steps_in(budget)
+        return steps
+
+    def _base(self, place: Path) -> Path:
+        """A folder with the shape of the models and the tokenizer."""
+        save_pretrained(
+            place,
+            untrained(self.config, 0),
+            self.corpus.tokenizer,
+            ModelMetadata.from_dict({"task": "none"}),
+            replace=True,
+        )
+        return place
+
+
+@contextlib.contextmanager
+def timed_steps(clock: Clock) -> Iterator[None]:
+    """Marks the start and the steps of a training of bertsmith on the clock, and sets its evaluations aside."""
+    plans, evaluate = Trainer.plans, Trainer.evaluate
+
+    def marked(trainer: Trainer, steps: Any) -> Iterator[Any]:
+        with contextlib.closing(plans(trainer, steps)) as inner:
+            clock.mark()
+            for item in inner:
+                yield item
+                clock.mark()
+
+    def uncounted(trainer: Trainer) -> dict[str, float]:
+        with clock.aside():
+            return evaluate(trainer)
+
+    clock.mark()
+    with mock.patch.object(Trainer, "plans", marked), mock.patch.object(Trainer, "evaluate", uncounted):
+        yield
+
+
+def takes_recipe() -> bool:
+    """Whether `pretrain` has recipes by name; without them both of our arms are the recipe of 2018."""
+    return "recipe" in inspect.signature(pretrain).parameters
+
+
+def make_corpus(options: argparse.Namespace, folder: Path) -> None:
+    """Builds the corpus in FOLDER/corpus, with a vocabulary of its own."""
+    if options.corpus == "gutenberg":
+        if options.data is None:
+            sys.exit(
+                "expected --data with the folder pretrain_gutenberg100 for --corpus gutenberg; found none; name it"
+            )
+        texts = [
+            path
+            for path in sorted((options.data / "pretrain_gutenberg100").glob("*.txt"))
+            if not path.name.startswith("README")
+        ]
+    else:
+        texts = [folder / "docstrings.txt"]
+        if not texts[0].exists():
+            with atomic_file(texts[0]) as file, contextlib.closing(docstring_documents(workers=1)) as documents:
+                for document in documents:
+                    file.write("\n".join([*document.sentences, "", ""]).encode("utf-8"))
+    rules = TextRules()
+    tokenizer = WordPieceTokenizer(learn_vocabulary(count_files(texts, rules).total, VOCABULARY_SIZE), rules)
+    build_corpus(texts, tokenizer, folder / "corpus", held_out=HELD_OUT[options.corpus], workers=1)
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """The parsed options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpus", choices=sorted(HELD_OUT), default="docstrings")
+    parser.add_argument("--size", default="tiny", help="model size [tiny]")
+    parser.add_argument("--minutes", type=float, default=10.0, help="the full budget, in processor minutes [10]")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), help=f"[{','.join(ARMS)}]")
+    parser.add_argument("--shares", type=_shares, default=_shares("1/12,1/6,1/3,1/2,1"), help="of the budget, for auto")
+    parser.add_argument("--other-shares", type=_shares, default=_shares("1"), help="the same for all other arms [1]")
+    parser.add_argument("--length", type=int, default=128, help="tokens of held-out rows and of the peer's rows [128]")
+    parser.add_argument("--rows", type=int, default=512, help="held-out rows, at most [512]")
+    parser.add_argument("--precision", default="fp32", help="of our arms; the peer trains in fp32 [fp32]")
+    parser.add_argument("--data", type=Path, help="folder with glue/SST-2, cls/nltk/qc and pretrain_gutenberg100")
+    parser.add_argument(
+        "--work",
+        type=Path,
+        default=Path(tempfile.gettempdir()) / "bertsmith_learning_speed",
+        help="folder that keeps the corpus from one call to the next",
+    )
+    options = parser.parse_args(arguments)
+    if unknown := set(options.arms) - set(ARMS):
+        parser.error(f"expected arms out of {', '.join(ARMS)}; found {', '.join(sorted(unknown))}; correct --arms")
+    return options
+
+
+def _shares(text: str) -> list[Fraction]:
+    return sorted(Fraction(part) for part in text.split(","))
+
+
+def main() -> None:
+    """Runs what is missing, and writes table, plot and summary."""
+    options = parse()
+    torch.set_num_threads(1)
+    described, bench = machine(), Bench(options)
+    name = f"learning_speed_{options.corpus}_{options.size}_{options.minutes:g}-minutes_{machine_label(described)}"
+    name += f"_torch-{torch.__version__}"
+    path = RESULTS / f"{name}.jsonl"
+    fixed = {key: value for key, value in bench.key("", Fraction(1), 0).items() if key in OF_ALL}
+    lines = read_lines(path)
+    if any({key: line[key] for key in fixed} != fixed for line in lines):
+        sys.exit(f"expected runs on the same corpus and rows in {path.name}; found others; move that file away")
+    if not any("references" in line for line in lines):
+        found = {**bench.held_out.baselines(bench.corpus), "untrained": bench.untrained_scores()}
+        append_line(path, {**fixed, "machine": described, "references": found})
+    cells = [
+        (arm, share, seed)
+        for seed, arm in itertools.product(range(1, options.seeds + 1), options.arms)
+        for share in (options.shares if arm == "auto" else options.other_shares)
+    ]
+    for arm, share, seed in cells:
+        key, lines = bench.key(arm, share, seed), read_lines(path)
+        if any(key.items() <= line.items() for line in lines):
+            continue
+        same = (line["steps"] for line in lines if {**key, "seed": line.get("seed")}.items() <= line.items())
+        line = bench.run(arm, share, seed, next(same, None))
+        print({name: value for name, value in line.items() if name not in fixed}, flush=True)
+        append_line(path, line)
+        report(name, path, ARMS)
+    report(name, path, ARMS)
+
+
+if __name__ == "__main__":
+    main()
