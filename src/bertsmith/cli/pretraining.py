@@ -27,7 +27,7 @@ def demo(
     Without --text it reads the documentation on this machine: the docstrings of Python and of installed packages.
     Nothing is downloaded, and no code of theirs is run.
     """
-    from bertsmith.demo import run_demo
+    from bertsmith.demo.run import run_demo
 
     for line in run_demo(out, minutes=minutes, texts=texts or ()).lines():
         say(line)
