@@ -69,7 +69,7 @@ SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
 
 def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
-    """The result of learning a vocabulary, building a corpus, pre-training, fine-tuning and reporting in about `minutes`.
+    """The result of the whole pipeline, from learning a vocabulary to the report, in about `minutes`.
 
     On a machine that is busy or becomes busy, less documentation is read and fewer steps are made, so that the demo
     ends within 1.25 times the minutes; the user's own text is always read as a whole. The text that was read and the

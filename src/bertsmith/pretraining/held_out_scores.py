@@ -1,4 +1,4 @@
-"""Scores of models at fixed masked positions of held-out text: loss, and how often the piece is among the first guesses.
+"""Scores of models at fixed masked positions of held-out text: loss, and hits among the first guesses.
 
 A pre-trained model and the counting models of `ngram_baseline` are scored at the same positions of the same rows, with
 15 % of the pieces masked as in the paper, whatever share the model was trained with.
