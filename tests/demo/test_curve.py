@@ -2,9 +2,15 @@
 
 import pytest
 
+from bertsmith import progress
 from bertsmith.demo.curve import RELOAD_SECONDS, WIDTH, LiveCurve, bar
 from bertsmith.progress import quiet
 from reports.page import Page
+
+
+@pytest.fixture(autouse=True)
+def _progress_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_silent", 0)
 
 
 def values(loss: float) -> dict[str, float]:

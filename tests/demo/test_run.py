@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertsmith import progress
 from bertsmith.corpus.readers import Document
 from bertsmith.demo import run as demo
 from bertsmith.errors import ConfigError, InputError, RunError
@@ -45,8 +46,9 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
 
 
-def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp_path, hurried, capsys):
+def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp_path, hurried, monkeypatch, capsys):
     """The whole pipeline in one call."""
+    monkeypatch.setattr(progress, "_silent", 0)
     other = write_text(tmp_path / "royal tales.txt", ["the king", "a queen", "her prince"])
     out = tmp_path / "my demo"
     result = demo.run_demo(out, minutes=0.1, texts=[text, other])
@@ -95,6 +97,7 @@ def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp
 
 
 def test_a_single_file_gets_no_classifier_and_one_line_says_why(text, tmp_path, hurried, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_silent", 0)
     seen = {}
 
     class TrainedError(Exception):

@@ -9,6 +9,7 @@ import pytest
 import safetensors
 import torch
 
+from bertsmith import progress
 from bertsmith.errors import ConfigError, TrainingError
 from bertsmith.progress import tell
 from bertsmith.settings import to_dict
@@ -369,7 +370,8 @@ def test_sigterm_ends_a_step_with_its_micro_batch_and_the_resumed_run_is_the_str
     assert models[0] == models[1]
 
 
-def test_each_evaluation_is_passed_on_after_its_log_line_and_changes_nothing(tmp_path, capsys):
+def test_each_evaluation_is_passed_on_after_its_log_line_and_changes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_silent", 0)
     plain = ToyWorkload()
     toy_run(tmp_path / "plain", plain)
     seen = []

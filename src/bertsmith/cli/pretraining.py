@@ -22,7 +22,7 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all outputs")] = Path("demo"),
 ) -> None:
-    """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, report.html.
+    """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, a classifier on top, report.html.
 
     Without --text it reads the documentation on this machine: the docstrings of Python and of installed packages.
     Nothing is downloaded, and no code of theirs is run.
