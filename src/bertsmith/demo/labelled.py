@@ -80,7 +80,7 @@ def write_labelled(documents: Mapping[str, Documents], folder: Path, seed: int) 
         rng = generator(seed, f"demo sentences of {label}")
         for lines, (sentences, most) in zip((train, dev), _split(usable[label], rng), strict=True):
             chosen = np.sort(rng.permutation(len(sentences))[:most])
-            lines += [f"{sentences[number]}\t{label}" for number in chosen.tolist()]
+            lines += [f"{sentences[number]}\t{_cell(label)}" for number in chosen.tolist()]
     write_text(folder / TRAIN_FILE, "\n".join(train) + "\n")
     write_text(folder / DEV_FILE, "\n".join(dev) + "\n")
     return ""
@@ -121,8 +121,8 @@ def _names(places: Sequence[Path]) -> list[str]:
     """Short names of files and folders: without endings, unless two would be equal."""
     for names in ([_stem(place) for place in places], [place.name for place in places]):
         if all(names) and _distinct(names):
-            return [_cell(shown(name)) for name in names]
-    return [_cell(shown(str(place))) for place in places]
+            return [shown(name) for name in names]
+    return [shown(str(place)) for place in places]
 
 
 def _stem(place: Path) -> str:
