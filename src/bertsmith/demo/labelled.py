@@ -102,8 +102,9 @@ def _split(
         for number in sorted(order, key=lambda one: len(filled[one]) > wanted):
             (dev if len(dev) < wanted and len(filled[number]) <= wanted else train).extend(filled[number])
         if not dev:  # two documents, say, each larger than the share
-            dev = list(min(filled, key=len))
-            train = [text for part in filled for text in part if text not in set(dev)]
+            shortest = min(range(len(filled)), key=lambda number: len(filled[number]))
+            dev = list(filled[shortest])
+            train = [text for number, part in enumerate(filled) if number != shortest for text in part]
     return (train, MOST_TRAIN), (dev, MOST_DEV)
 
 
