@@ -43,7 +43,7 @@ os.environ.update({"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
 import torch
 from harness import RESULTS, machine, machine_label
 from learning_speed_report import OF_ALL, append_line, read_lines, report
-from model_scores import HeldOutRows, ProbeTask, probe_tasks
+from model_scores import HeldOutRows, ProbeTask, baseline_scores, folder_scores, probe_tasks
 from peer_pretraining import RECIPES, GroupedTexts, pretrain_peer
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
@@ -165,7 +165,7 @@ class Bench:
         """All scores of a model."""
         with quiet():
             probes = {name: task.accuracy(model) for name, task in self.tasks.items()}
-            return {**self.held_out.scores(model), "probes": probes}
+            return {**folder_scores(self.held_out, model), "probes": probes}
 
     def untrained_scores(self) -> dict[str, Any]:
         """The scores of a model with random parameters."""
@@ -321,7 +321,7 @@ def main() -> None:
     if any({key: line[key] for key in fixed} != fixed for line in lines):
         sys.exit(f"expected runs on the same corpus and rows in {path.name}; found others; move that file away")
     if not any("references" in line for line in lines):
-        found = {**bench.held_out.baselines(bench.corpus), "untrained": bench.untrained_scores()}
+        found = {**baseline_scores(bench.held_out, bench.corpus), "untrained": bench.untrained_scores()}
         append_line(path, {**fixed, "machine": described, "references": found})
     cells = [
         (arm, share, seed)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from bertsmith.corpus.build import build_corpus
     from bertsmith.corpus.checks import check_corpus
     from bertsmith.corpus.shards import Corpus
-    from bertsmith.demo import run_demo
+    from bertsmith.demo.run import run_demo
     from bertsmith.library.component import WordEncoder
     from bertsmith.library.documents import ask_document, rank_sentences
     from bertsmith.library.estimators import BertsmithClassifier, BertsmithVectorizer
@@ -77,7 +77,7 @@ _LAZY = {
     "quantize": "bertsmith.library.labelled",
     "quiet": "bertsmith.progress",
     "rank_sentences": "bertsmith.library.documents",
-    "run_demo": "bertsmith.demo",
+    "run_demo": "bertsmith.demo.run",
     "score_searches": "bertsmith.library.retrieval",
     "search_passages": "bertsmith.library.retrieval",
     "write_report": "bertsmith.library.training",

@@ -72,6 +72,12 @@ def tell(text: str) -> None:
         _say(" ".join(text.split()))
 
 
+def tell_row(text: str) -> None:
+    """As `tell`, but keeps the spaces of the line, which align it with others: a row of a table or chart."""
+    if not _silent:
+        _say(text)
+
+
 def _say(line: str) -> None:
     with _lock:
         if any(line in said for said in _said):

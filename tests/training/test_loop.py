@@ -9,7 +9,9 @@ import pytest
 import safetensors
 import torch
 
+from bertsmith import progress
 from bertsmith.errors import ConfigError, TrainingError
+from bertsmith.progress import tell
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, train
 from bertsmith.training.checkpoint import checkpoint_steps, model_tensors
@@ -366,3 +368,28 @@ def test_sigterm_ends_a_step_with_its_micro_batch_and_the_resumed_run_is_the_str
         for name in ("straight", "run")
     ]
     assert models[0] == models[1]
+
+
+def test_each_evaluation_is_passed_on_after_its_log_line_and_changes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_silent", 0)
+    plain = ToyWorkload()
+    toy_run(tmp_path / "plain", plain)
+    seen = []
+
+    def note(step, values):
+        line = RunFolder.open(tmp_path / "watched").metrics("evaluation")[-1]
+        assert line["step"] == step
+        assert values.items() <= line.items()
+        seen.append(step)
+        tell(f"evaluated at {step}")  # not silenced, unlike the evaluation itself
+
+    watched, settings = ToyWorkload(), toy_settings()
+    run = RunFolder.create(tmp_path / "watched", {"train": to_dict(settings)})
+    train(watched, settings, run, on_evaluation=note)
+    lines = [RunFolder.open(tmp_path / name).metrics() for name in ("plain", "watched")]
+    assert seen == [line["step"] for line in lines[0] if line["kind"] == "evaluation"]
+    assert len(seen) > 2
+    assert untimed(lines[0]) == untimed(lines[1])
+    assert same_parameters(plain, watched)
+    said = capsys.readouterr().err
+    assert all(f"evaluated at {step}\n" in said for step in seen)

@@ -22,12 +22,12 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option(metavar="DIR", help="a new folder for all outputs")] = Path("demo"),
 ) -> None:
-    """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, report.html.
+    """Run the whole pipeline: vocabulary, corpus, pre-training, filled masks, a classifier on top, report.html.
 
     Without --text it reads the documentation on this machine: the docstrings of Python and of installed packages.
     Nothing is downloaded, and no code of theirs is run.
     """
-    from bertsmith.demo import run_demo
+    from bertsmith.demo.run import run_demo
 
     for line in run_demo(out, minutes=minutes, texts=texts or ()).lines():
         say(line)

@@ -34,7 +34,7 @@ from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.training.distributed import on_first_rank, process_group
-from bertsmith.training.loop import TrainResult, train
+from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
@@ -53,6 +53,7 @@ def pretrain(
     training: TrainSettings,
     *,
     resume: bool = False,
+    on_evaluation: OnEvaluation | None = None,
 ) -> TrainResult:
     """Pre-trains a model on a corpus and writes RUN/model and RUN/report.html.
 
@@ -60,6 +61,7 @@ def pretrain(
         corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
         resume: resume the run in `out`, which must have the same settings and inputs.
+        on_evaluation: see `train`.
 
     Raises:
         BertsmithError: the corpus, initial model, settings or run folder do not fit; the message says which.
@@ -131,7 +133,9 @@ def pretrain(
             save_pretrained(folder, model, tokenizer, metadata, trained=parts, replace=True)
 
         spent = time.monotonic() - started
-        result = train(workload, training, run, rank=rank, write_model=write_model, spent=spent)
+        result = train(
+            workload, training, run, rank=rank, write_model=write_model, on_evaluation=on_evaluation, spent=spent
+        )
         if rank.index == 0:
             from bertsmith.pretraining.report import write_report  # loads matplotlib
 

@@ -36,11 +36,16 @@ class Key(NamedTuple):
     text: str
 
 
-def page(title: str, body_html: str) -> str:
-    """A complete page with its heading."""
+def page(title: str, body_html: str, *, reload_seconds: int | None = None) -> str:
+    """A complete page with its heading.
+
+    Args:
+        reload_seconds: how often a browser loads the page again, if its content still changes.
+    """
+    reload = "" if reload_seconds is None else f'<meta http-equiv="refresh" content="{reload_seconds}">'
     return (
         "<!doctype html>\n"
-        '<html lang="en"><head><meta charset="utf-8">'
+        f'<html lang="en"><head><meta charset="utf-8">{reload}'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>\n"
         f"<body><main><h1>{escape(title)}</h1>\n{body_html}\n</main></body></html>\n"
@@ -56,6 +61,11 @@ def summary(parts: Sequence[str], *, name: str = "", color: str = "") -> str:
 def note(text: str) -> str:
     """A paragraph in a muted colour."""
     return f'<p class="summary">{escape(text)}</p>\n'
+
+
+def lines(texts: Sequence[str]) -> str:
+    """Lines of text as they are, in letters of one width."""
+    return f"<pre>{escape(chr(10).join(texts))}</pre>\n"
 
 
 def heading(text: str) -> str:
@@ -184,6 +194,7 @@ figure { margin: 0; color: var(--dim); }
 section { margin: 0 0 16px; overflow-x: auto; }
 section table + .summary, section table + table { margin-top: 12px; }
 figcaption { font-weight: 600; color: var(--ink); margin-bottom: 4px; }
+pre { margin: 0; font: 13px/1.4 ui-monospace, monospace; }
 svg { width: 100%; height: auto; display: block; }
 svg text { font-family: inherit !important; }
 ul { list-style: none; display: flex; flex-wrap: wrap; gap: 2px 18px; margin: 6px 0 0; padding: 0; font-size: 13px; }

@@ -28,7 +28,7 @@ from bertsmith.training.settings import TrainSettings
 from bertsmith.training.trainer import StepOutcome, Trainer
 from bertsmith.training.workload import StepPlan, Workload
 
-__all__ = ["TIMES", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
+__all__ = ["TIMES", "OnEvaluation", "StepPlan", "TrainResult", "Workload", "WriteModel", "train"]
 
 # Sums that the loop keeps in addition to those of the workload; no workload may use these names.
 _LOSS, _NORM, _STEPS, _TOKENS, _SECONDS = "loop.loss", "loop.norm", "loop.steps", "loop.tokens", "loop.seconds"
@@ -71,6 +71,7 @@ class TrainResult:
 
 
 WriteModel = Callable[[Path, TrainResult], None]
+OnEvaluation = Callable[[int, Mapping[str, float]], None]
 
 
 def train(
@@ -80,6 +81,7 @@ def train(
     *,
     rank: Rank | None = None,
     write_model: WriteModel | None = None,
+    on_evaluation: OnEvaluation | None = None,
     spent: float = 0.0,
 ) -> TrainResult:
     """Starts or resumes the run in `run`, trains until its budget is used up, and returns the result.
@@ -90,6 +92,8 @@ def train(
         run: the run folder; only rank 0 writes to it.
         rank: this process among those that train together (see `distributed.process_group`).
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
+        on_evaluation: called by rank 0 after each evaluation, once its line is in the log, with the completed steps and
+            the values, named held_out_...; its time counts towards a budget in minutes.
         spent: seconds that the caller has used to prepare the run; they count towards a budget in minutes.
 
     Raises:
@@ -108,7 +112,7 @@ def train(
         trainer = Trainer(workload, settings, rank, stop)
         try:
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
-                return _Course(trainer, run, log, spent).go(write_model)
+                return _Course(trainer, run, log, spent, on_evaluation).go(write_model)
         except ConfigError:
             # A folder without a trained step would only block the next attempt.
             if rank.index == 0 and not (run.last_step() or run.metrics("train")):
@@ -125,8 +129,10 @@ def train(
 class _Course:
     """A run in progress: its position, and the work between its steps."""
 
-    def __init__(self, trainer: Trainer, run: RunFolder, log: MetricsLog, spent: float) -> None:
-        self.trainer, self.run, self.log = trainer, run, log
+    def __init__(
+        self, trainer: Trainer, run: RunFolder, log: MetricsLog, spent: float, on_evaluation: OnEvaluation | None
+    ) -> None:
+        self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
         self.last_saved = time.monotonic()
@@ -214,8 +220,7 @@ class _Course:
                     self._save()
                 if outcome.stop:
                     raise KeyboardInterrupt
-                with quiet():
-                    self._evaluate_if_due()
+                self._evaluate_if_due(silently=True)
                 if self._out_of_patience():
                     self._save()
                     return
@@ -347,17 +352,18 @@ class _Course:
         self.run.forget_best(but=self.evaluations.best_step())
         self.saved_step, self.last_saved = self.position.step, time.monotonic()
 
-    def _evaluate_if_due(self) -> None:
+    def _evaluate_if_due(self, *, silently: bool = False) -> None:
         step = self.position.step
         if step in (0, self.total) or step % self.evaluate_every == 0:
-            self._evaluate()
+            self._evaluate(silently=silently)
 
-    def _evaluate(self) -> None:
-        """Evaluates and writes a log line, unless this step already has one."""
+    def _evaluate(self, *, silently: bool = False) -> None:
+        """Evaluates and writes a log line, unless this step already has one; `silently` without its own progress."""
         position = self.position
         if not self.first or position.step in self.evaluations:
             return
-        values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
+        with quiet() if silently else contextlib.nullcontext():
+            values = {f"{PREFIX}{name}": value for name, value in self.trainer.evaluate().items()}
         self.evaluations.add(position.step, position.tokens, values)
         # Before the log line: if a line exists, the parameters of that step have already been considered.
         if position.step and self.evaluations.best_step() == position.step:
@@ -366,6 +372,8 @@ class _Course:
             self.log.write(
                 "evaluation", position.step, {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
             )
+        if self.on_evaluation is not None:
+            self.on_evaluation(position.step, values)
 
     def _out_of_patience(self) -> bool:
         """Whether `patience` evaluations have passed since the best one; rank 0 decides for all."""

@@ -1,24 +1,33 @@
 """The demo on a small text produces everything it promises."""
 
+import dataclasses
 import re
+import shlex
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bertsmith import demo
+from bertsmith import progress
 from bertsmith.corpus.readers import Document
+from bertsmith.demo import run as demo
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import read_json
+from bertsmith.server.process import load_models
+from reports.page import Page
 from training.toy import Clock
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
     """Documents of simple sentences, one sentence a line."""
+    return write_text(tmp_path / "text.txt", ["the man", "a woman", "my dog"])
+
+
+def write_text(path: Path, who: list[str]) -> Path:
     rng = np.random.default_rng(0)
-    who, did, what = ["the man", "a woman", "my dog"], ["saw", "bought", "found"], ["the milk", "a house", "some bread"]
+    did, what = ["saw", "bought", "found"], ["the milk", "a house", "some bread"]
     documents = [
         "\n".join(
             f"on day {number} {rng.choice(who)} {rng.choice(did)} {rng.choice(what)} and went home ."
@@ -26,30 +35,90 @@ def text(tmp_path: Path) -> Path:
         )
         for _ in range(80)
     ]
-    path = tmp_path / "text.txt"
     path.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
     return path
 
 
-def test_the_demo_goes_from_text_to_a_report(text, tmp_path, monkeypatch):
-    """The whole pipeline in one call."""
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo of a few small steps, however slow the machine is."""
+
+    def pretrain(corpus, out, run, data, training, **more):
+        few = dataclasses.replace(training, minutes=None, steps=12)
+        return whole(corpus, out, dataclasses.replace(run, rows_per_step=8), data, few, **more)
+
+    whole = demo.pretrain
+    monkeypatch.setattr(demo, "pretrain", pretrain)
     monkeypatch.setattr(demo, "SHORTEST_MINUTES", 0.0)
-    monkeypatch.setattr(demo, "LEAST_TRAINING_SHARE", 1.0)  # also on a machine that is slow
     monkeypatch.setattr(demo, "VOCABULARY_SIZE", 100)
-    out = tmp_path / "demo"
-    result = demo.run_demo(out, minutes=0.2, texts=[text])
-    assert {"vocab.txt", "corpus", "run", "report.html"} == {path.name for path in out.iterdir()}
-    page = result.report.read_text(encoding="utf-8")
-    assert "Held-out sentences with one word masked" in page
-    assert "Does B follow A?" in page
+
+
+def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp_path, hurried, monkeypatch, capsys):
+    """The whole pipeline in one call."""
+    monkeypatch.setattr(progress, "_silent", 0)
+    other = write_text(tmp_path / "royal tales.txt", ["the king", "a queen", "her prince"])
+    out = tmp_path / "my demo"
+    result = demo.run_demo(out, minutes=0.1, texts=[text, other])
+    assert {path.name for path in out.iterdir()} == {
+        "vocab.txt",
+        "corpus",
+        "run",
+        "labelled",
+        "classifier",
+        "report.html",
+    }
+    said = capsys.readouterr().err
+    assert re.search(
+        r"^  step       0 \|  ?\d\.\d\d nats \| [#|-]{40} \| frequencies alone \d\.\d\d$", said, re.MULTILINE
+    )
+    page = Page(result.report.read_text(encoding="utf-8"))
+    assert "refresh" not in {value for _, value in page.attributes}, "the page is complete"
+    for shown in (
+        "Held-out sentences with one word masked",
+        f"{result.num_masked:,} masked pieces of held-out text",
+        "bigram model of neighboring pieces",
+        f"{result.bigram_top_five:.1%}",
+        "Which of royal tales, text a sentence is from",
+        "most frequent label",
+    ):
+        assert shown in page.text
+    assert "Does B follow A?" not in page.text
     assert len(result.gaps) > 0
     for gap in result.gaps:
         assert gap.text.count("[MASK]") == 1
         assert len(gap.guesses) == 5
-    assert 0 < result.unigram_entropy < np.log(100)
-    assert result.lines()[-1] == f"report: {out / 'report.html'}"
+    assert 0 < result.bigram_loss < result.unigram_entropy < np.log(100)
+    assert 0 <= result.unigram_top_five < result.bigram_top_five <= 1
+    assert 0 <= result.top_five <= 1
+    assert result.classifier.labels == ("royal tales", "text")
+    assert 0.3 < result.classifier.most_frequent < 0.7
+    lines = result.lines()
+    assert lines[-2] == f"report: {out / 'report.html'}"
+    served = shlex.split(lines[-1].split(": ", 1)[1])
+    assert served == ["bertsmith", "serve", "--model", str(result.model), "--model", str(result.classifier.model)]
+    models = load_models(served[3::2], device="cpu")
+    assert len(models) == 2, "the command can load both, under different names"
+    assert {label for one in models.values() if one.labels for label in one.labels} == {"royal tales", "text"}
     resolved = read_json(out / "run" / "settings.json")["resolved"]
     assert resolved["steps"] >= 1, "the resolved number of steps must be recorded"
+
+
+def test_a_single_file_gets_no_classifier_and_one_line_says_why(text, tmp_path, hurried, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_silent", 0)
+    seen = {}
+
+    class TrainedError(Exception):
+        pass
+
+    def train(out, minutes, seed):
+        seen["folder"] = {path.name for path in out.iterdir()}
+        raise TrainedError
+
+    monkeypatch.setattr(demo, "_train", train)
+    with pytest.raises(TrainedError):
+        demo.run_demo(tmp_path / "demo", minutes=0.1, texts=[text])
+    assert "labelled" not in seen["folder"]
+    assert capsys.readouterr().err.count("no classifier: there is a single source of text") == 1
 
 
 def test_the_demo_refuses_invalid_arguments(text, tmp_path):
@@ -93,11 +162,13 @@ def test_the_demo_stops_reading_documentation_after_a_part_of_its_minutes(tmp_pa
     def endless():
         while True:
             clock.now += 10.0
-            yield Document("module", ["one sentence"])
+            yield Document("package.module", ["one sentence"])
 
     monkeypatch.setattr(demo, "docstring_documents", endless)
-    path = demo._write_docstrings(tmp_path / "docstrings.txt", until=75.0)
+    path = tmp_path / "docstrings.txt"
+    by_package = demo._write_docstrings(path, until=75.0)
     assert path.read_text(encoding="utf-8").count("one sentence") == 8
+    assert by_package == {"package": [["one sentence"]] * 8}
     assert "the part of the documentation read so far" in capsys.readouterr().err
 
 

@@ -1,0 +1,110 @@
+"""A small classifier on top of the demo's model: which source a sentence comes from."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import TextExample
+from bertsmith.demo.labelled import DEV_FILE, TRAIN_FILE
+from bertsmith.finetuning.run import finetune
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.tasks.named_tasks import read_task
+from bertsmith.tasks.settings import TaskSettings
+
+MAX_LENGTH = 64  # tokens, as in the demo's pre-training
+MOST_EPOCHS = 8
+LEAST_EPOCHS = 0.5
+METRIC = "accuracy"
+
+Interval = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierResult:
+    """The result of training the classifier.
+
+    Attributes:
+        model: the model folder.
+        labels: the names of the sources.
+        accuracy: the fraction of the dev sentences that got the right label.
+        interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
+        num_dev: the number of dev sentences.
+        most_frequent: the accuracy of always answering the most frequent label of the training sentences.
+        baselines: name, accuracy and interval of the cheap systems on the same sentences.
+    """
+
+    model: Path
+    labels: Sequence[str]
+    accuracy: float
+    interval: Interval | None
+    num_dev: int
+    most_frequent: float
+    baselines: Sequence[tuple[str, float, Interval | None]] = ()
+
+    def systems(self) -> list[tuple[str, str]]:
+        """Each system with its accuracy as text: the model, the most frequent label, the cheap systems."""
+        return [
+            ("fine-tuned model", _shown(self.accuracy, self.interval)),
+            ("most frequent label", _shown(self.most_frequent, None)),
+            *((name, _shown(accuracy, interval)) for name, accuracy, interval in self.baselines),
+        ]
+
+    def line(self) -> str:
+        """One line with all of it."""
+        (_, model), *others = self.systems()
+        against = "; ".join(f"{name} {shown}" for name, shown in others)
+        return f"which of {', '.join(self.labels)} a sentence is from: accuracy {model} on {self.num_dev:,}; {against}"
+
+
+def train_classifier(
+    base: Path, labelled: Path, out: Path, *, seconds: float, tokens_per_second: float, seed: int
+) -> ClassifierResult:
+    """The result of fine-tuning a model on labelled sentences for about `seconds`.
+
+    Args:
+        base: the folder of the pre-trained model.
+        labelled: the folder with TRAIN_FILE and DEV_FILE.
+        out: a new run folder.
+        tokens_per_second: how fast the model was pre-trained, from which the number of steps follows.
+    """
+    settings = TaskSettings(max_length=MAX_LENGTH)
+    spec, data = read_task("classification", labelled / TRAIN_FILE, labelled / DEV_FILE, settings=settings)
+    train = [example for example in data.train if isinstance(example, TextExample)]
+    dev = [example for example in data.dev if isinstance(example, TextExample)]
+    tokenizer = load_any(base).tokenizer
+    assert tokenizer is not None, "the demo's model has its vocabulary"
+    lengths = tokenizer.encode_batch([example.first for example in train]).lengths + 2
+    epochs = seconds * tokens_per_second / float(lengths.clip(max=MAX_LENGTH).sum())
+    result = finetune(
+        base,
+        spec,
+        data,
+        out,
+        FinetuningSettings(batch_size=16, epochs=round(min(MOST_EPOCHS, max(LEAST_EPOCHS, epochs)), 3)),
+        RecipeSettings(learning_rate=3e-4, schedule="hf_linear", bias_correction=True, seed=seed, save_minutes=None),
+        seeds=1,
+    )
+    report = result.report
+    most_frequent = Counter(example.label for example in train).most_common(1)[0][0]
+    return ClassifierResult(
+        model=out / "model",
+        labels=spec.labels,
+        accuracy=result.runs[result.best].scores[METRIC],
+        interval=_interval(report["intervals"].get(METRIC)),
+        num_dev=len(dev),
+        most_frequent=sum(example.label == most_frequent for example in dev) / len(dev),
+        baselines=[
+            (one["name"], one["scores"][METRIC], _interval(one["intervals"].get(METRIC)))
+            for one in report.get("baselines", ())
+        ],
+    )
+
+
+def _interval(ends: Sequence[float] | None) -> Interval | None:
+    return None if ends is None else (ends[0], ends[1])
+
+
+def _shown(accuracy: float, interval: Interval | None) -> str:
+    return f"{accuracy:.1%}" + ("" if interval is None else f" ({interval[0]:.1%} to {interval[1]:.1%})")

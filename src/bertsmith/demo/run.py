@@ -1,0 +1,312 @@
+"""The whole pipeline on text that is already on the machine, from documentation to a model that predicts masked words.
+
+The default text is the docstrings of the Python standard library and of the installed packages, which are read but
+never executed: 10 to 20 MB of real English. The demo folder contains what the individual commands would write::
+
+    DEMO/text/docstrings.txt   one sentence per line, a blank line between modules (absent if the user provides text)
+    DEMO/vocab.txt             the learned vocabulary
+    DEMO/corpus/               token shards, with some documents held out
+    DEMO/run/                  settings, log, checkpoints, model
+    DEMO/labelled/*.tsv        sentences labelled with their source, for training and dev (if there are several)
+    DEMO/classifier/           the fine-tuning on them: report, predictions, model
+    DEMO/report.html           the curve while the model trains; at the end curves, predictions, scores
+"""
+
+import contextlib
+import dataclasses
+import math
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from bertsmith.corpus.build import CorpusSettings, build_corpus
+from bertsmith.corpus.docstrings import docstring_documents
+from bertsmith.corpus.shards import Corpus
+from bertsmith.corpus.words import count_files
+from bertsmith.demo.classifier import ClassifierResult, train_classifier
+from bertsmith.demo.curve import LiveCurve
+from bertsmith.demo.labelled import Documents, documents_by_source, write_labelled
+from bertsmith.demo.result import DemoResult, Gap, tables
+from bertsmith.errors import ConfigError, InputError
+from bertsmith.files import atomic_file
+from bertsmith.inference.loading import load_pretraining_heads
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
+from bertsmith.locks import LOCK_FILE, locked_folder, require_unused
+from bertsmith.pretraining.held_out_scores import HeldOutRows
+from bertsmith.pretraining.ngram_baseline import CountedScores, NgramBaseline
+from bertsmith.pretraining.report import write_report
+from bertsmith.pretraining.run import pretrain
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.progress import Progress, tell, warn
+from bertsmith.randomness import generator
+from bertsmith.settings import require_number
+from bertsmith.text.normalize import TextRules
+from bertsmith.text.vocabulary import MASK
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.training.budget import BudgetError
+from bertsmith.training.loop import TrainResult
+from bertsmith.training.settings import TrainSettings
+from bertsmith.vocabularies.learn import learn_vocabulary
+
+VOCABULARY_SIZE = 8000
+ROW_LENGTH = 64  # tokens
+SCORED_ROWS = 512  # held-out rows whose masked pieces are scored at the end: some thousands of pieces
+TITLE = "Bertsmith demo"
+
+# Shares of the minutes. Training gets what the others leave, about 0.65 on two idle cores.
+READING_SHARE = 0.1  # reading the documentation on this machine stops there
+CLASSIFIER_SHARE = 0.1  # the classifier at the end
+FINETUNING_SHARE = 0.6  # of the classifier's time, for its steps; the rest is loading and scoring
+LEAST_CLASSIFIER_SHARE = 0.02  # the classifier, if the minutes are nearly used up
+TRAINING_SHARE = 0.5  # training, if what comes before takes so long that less is left
+LEAST_TRAINING_SHARE = 0.1  # training, however long that takes
+LATEST_SHARE = 1.1  # training that was given more time than is left is planned to end there
+CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
+SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
+
+
+def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
+    """The result of the whole pipeline, from learning a vocabulary to the report, in about `minutes`.
+
+    On a machine that is busy or becomes busy, less documentation is read and fewer steps are made, so that the demo
+    ends within 1.25 times the minutes; the user's own text is always read as a whole. The text that was read and the
+    steps are in the folder, to repeat the run. If the minutes are too few for a single step, or the texts are too
+    short, nothing is left in the folder.
+
+    Args:
+        out: a new folder.
+        texts: files or folders of the user's own text; if empty, the documentation on this machine is used.
+
+    Raises:
+        RunError: the folder exists and is not empty.
+        ConfigError: the time is too short or infinite.
+        InputError: the texts cannot be read or are too short.
+    """
+    started = time.monotonic()
+    if not SHORTEST_MINUTES <= minutes < math.inf:
+        raise ConfigError(
+            expected=f"a finite number of minutes, at least {SHORTEST_MINUTES}",
+            found=f"{minutes:g}",
+            fix="change --minutes",
+        )
+    require_number("minutes", minutes, most=LONGEST_MINUTES)
+    require_unused(out, "choose another with --out")
+    with locked_folder(out):
+        with _nothing_left(out):
+            prepared = _prepare(out, texts, minutes, started, seed)
+            trained = _train_in_time(out, minutes, time.monotonic() - started, prepared, seed)
+        classifier = None
+        if not prepared.no_classifier:
+            classifier = _classifier(out, minutes, time.monotonic() - started, trained, seed)
+        return _finish(out, prepared, classifier, started, seed)
+
+
+@contextlib.contextmanager
+def _nothing_left(out: Path) -> Iterator[None]:
+    """Removes what the block wrote to a new or empty folder, if it raises an error about the user's input."""
+    try:
+        yield
+    except (ConfigError, InputError):
+        for path in out.iterdir() if out.exists() else ():
+            if path.name == LOCK_FILE:
+                continue
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        raise
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Prepared:
+    """What exists before training.
+
+    Attributes:
+        rows: the held-out rows that are scored.
+        counted: the scores of the unigram and of the bigram model on them.
+        no_classifier: why there are no labelled sentences; empty if there are.
+    """
+
+    rows: HeldOutRows
+    counted: tuple[CountedScores, CountedScores]
+    no_classifier: str
+
+
+def _prepare(out: Path, texts: Sequence[Path], minutes: float, started: float, seed: int) -> _Prepared:
+    """Vocabulary, corpus, labelled sentences and the scores of the counting models."""
+    if texts:
+        sources, by_label = list(texts), documents_by_source(texts)
+    else:
+        sources = [out / "text" / "docstrings.txt"]
+        by_label = _write_docstrings(sources[0], until=started + READING_SHARE * minutes * 60)
+    counts = count_files(sources, TextRules())
+    tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
+    tokenizer.vocabulary.save(out / "vocab.txt")
+    build_corpus(sources, tokenizer, out / "corpus", settings=CorpusSettings(held_out=0.02))
+    corpus = Corpus.open(out / "corpus")
+    if corpus.held_out() is None:
+        raise InputError(
+            expected="texts with several sentences, so that some can be held out for evaluation",
+            found="a single sentence",
+            fix="give more text",
+        )
+    if reason := write_labelled(by_label, out / "labelled", seed):
+        tell(f"no classifier: {reason}")
+    rows = HeldOutRows.of(corpus, length=ROW_LENGTH, rows=SCORED_ROWS)
+    counted = rows.counted_scores(NgramBaseline.of(corpus, len(corpus.vocabulary)))
+    return _Prepared(rows=rows, counted=counted, no_classifier=reason)
+
+
+def _write_docstrings(path: Path, until: float) -> dict[str, Documents]:
+    """Writes the documentation on this machine, one sentence per line and a blank line between documents.
+
+    Args:
+        until: the time on the monotonic clock at which reading stops.
+
+    Returns:
+        The documents of each package, by its name.
+    """
+    by_package: dict[str, list[Sequence[str]]] = {}
+    with (
+        atomic_file(path) as file,
+        Progress("reading docstrings", unit="modules") as progress,
+        contextlib.closing(docstring_documents()) as documents,
+    ):
+        for document in documents:
+            file.write("\n".join([*document.sentences, "", ""]).encode("utf-8"))
+            by_package.setdefault(document.source.split(".")[0], []).append(document.sentences)
+            progress.advance()
+            if time.monotonic() >= until:
+                warn("reading took longer than planned, so the demo uses the part of the documentation read so far")
+                break
+    return dict(by_package)
+
+
+def _train_in_time(out: Path, minutes: float, elapsed: float, prepared: _Prepared, seed: int) -> TrainResult:
+    """The result of training for the part of the minutes that is left to it.
+
+    Args:
+        elapsed: seconds since the demo started.
+    """
+    used = (elapsed + CLOSING_SECONDS) / 60
+    after = 0.0 if prepared.no_classifier else CLASSIFIER_SHARE * minutes
+    left = max(
+        minutes - used - after,
+        min(TRAINING_SHARE * minutes, LATEST_SHARE * minutes - used),
+        LEAST_TRAINING_SHARE * minutes,
+    )
+    try:
+        return _train(out, left, seed)
+    except BudgetError as error:
+        raise ConfigError(
+            expected=f"a demo of {minutes:g} minutes to leave time for training",
+            found=error.found,
+            fix=f"set --minutes to more than {math.ceil((error.minutes + used + after) * 10) / 10:g}",
+        ) from None
+
+
+def _train(out: Path, minutes: float, seed: int) -> TrainResult:
+    """The result of training for some minutes, with settings that suit a small model and a short time.
+
+    They are not the recipe of 2018: masks only, more of them, an initialization from the corpus, another optimizer, a
+    high learning rate, short rows, no dropout, a lower beta2.
+    """
+    return pretrain(
+        out / "corpus",
+        out / "run",
+        PretrainingRunSettings(
+            size="tiny", initialization="corpus", dropout=0.0, rows_per_step=32, evaluation_rows=256
+        ),
+        PretrainingDataSettings(objective="mlm", max_length=ROW_LENGTH, masked_share=0.3, dynamic=True, seed=seed),
+        TrainSettings(
+            minutes=minutes,
+            optimizer="muon",
+            learning_rate=3e-3,
+            beta2=0.98,
+            bias_correction=True,
+            warmup_share=0.1,
+            schedule="hf_linear",
+            seed=seed,
+            save_minutes=None,
+        ),
+        on_evaluation=LiveCurve(out / "report.html", TITLE),
+    )
+
+
+def _classifier(out: Path, minutes: float, elapsed: float, trained: TrainResult, seed: int) -> ClassifierResult:
+    """The classifier, trained in its share of the minutes, or in less if they are nearly used up."""
+    left = LATEST_SHARE * minutes * 60 - elapsed - CLOSING_SECONDS
+    seconds = max(LEAST_CLASSIFIER_SHARE * minutes * 60, min(CLASSIFIER_SHARE * minutes * 60, left))
+    return train_classifier(
+        out / "run" / "model",
+        out / "labelled",
+        out / "classifier",
+        seconds=seconds * FINETUNING_SHARE,
+        tokens_per_second=trained.tokens / trained.seconds,
+        seed=seed,
+    )
+
+
+def _finish(
+    out: Path, prepared: _Prepared, classifier: ClassifierResult | None, started: float, seed: int
+) -> DemoResult:
+    """The scores of the model, and the report with all results."""
+    model = out / "run" / "model"
+    predictor = load_pretraining_heads(str(model), device="cpu")
+    held_out = Corpus.open(out / "corpus").held_out()
+    assert held_out is not None, "checked before training"
+    gaps = [_gap(predictor, ids, place) for ids, place in _hidden_words(held_out, seed, 20)]
+    scores, (unigram, bigram) = prepared.rows.scores(predictor.model), prepared.counted
+    num_masked, no_classifier = prepared.rows.num_masked, prepared.no_classifier
+    shown = tables(scores, prepared.counted, num_masked, gaps, classifier, no_classifier)
+    return DemoResult(
+        report=write_report(out / "run", out=out / "report.html", title=TITLE, samples=shown),
+        model=model,
+        num_masked=num_masked,
+        held_out_loss=scores.loss,
+        unigram_entropy=unigram.loss,
+        bigram_loss=bigram.loss,
+        top_five=scores.top,
+        unigram_top_five=unigram.top,
+        bigram_top_five=bigram.top,
+        gaps=gaps,
+        classifier=classifier,
+        no_classifier=no_classifier,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _hidden_words(corpus: Corpus, seed: int, count: int) -> list[tuple[np.ndarray, int]]:
+    """Sentences of 8 to 30 pieces, as ids, each with the position of a word that is one alphabetic piece."""
+    pieces = corpus.vocabulary.pieces
+    rng = generator(seed, "demo gaps")
+    found: list[tuple[np.ndarray, int]] = []
+    for document in rng.permutation(corpus.num_documents).tolist():
+        edges = corpus.document_sentences(document)
+        for sentence in rng.permutation(len(edges) - 1).tolist()[:2]:
+            ids = np.asarray(corpus.document_tokens(document)[edges[sentence] : edges[sentence + 1]], dtype=np.int64)
+            words = [pieces[id] for id in ids.tolist()] + [""]
+            places = [
+                place
+                for place in range(len(ids))
+                if len(words[place]) > 2 and words[place].isalpha() and not words[place + 1].startswith("##")
+            ]
+            if 8 <= len(ids) <= 30 and places:
+                found.append((ids, int(rng.choice(places))))
+        if len(found) >= count:
+            break
+    return found[:count]
+
+
+def _gap(predictor: PretrainedPredictor, ids: np.ndarray, place: int) -> Gap:
+    tokenizer = predictor.tokenizer
+    hidden = tokenizer.vocabulary.pieces[ids[place]]
+    masked = ids.copy()
+    masked[place] = tokenizer.vocabulary.mask_id
+    before, after = tokenizer.decode(masked[:place]), tokenizer.decode(masked[place + 1 :])
+    text = f"{before} {MASK} {after}".strip()
+    guesses = tuple((guess.piece, guess.probability) for guess in predictor.fill(text, top=5)[0])
+    return Gap(text=text, hidden=hidden, guesses=guesses)
