@@ -6,7 +6,7 @@ A field's help is written next to the field and nowhere else. Unknown keys are r
 import dataclasses
 import math
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from bertsmith.errors import ConfigError, nearest
@@ -91,6 +91,20 @@ def from_dict(cls: type[Settings], values: Mapping[str, Any], where: str) -> Set
     if missing:
         raise ConfigError(expected=f"{', '.join(missing)} in {where}", found="no such key", fix="add it")
     return cls(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
+    """The values for each settings class, by its field names.
+
+    Raises:
+        ConfigError: no class has a field of that name.
+    """
+    names = {cls: help_lines(cls) for cls in classes}
+    known = {name for fields in names.values() for name in fields}
+    for name in values:
+        if name not in known:
+            raise ConfigError(expected="a known setting", found=repr(name), fix=nearest(name, known))
+    return {cls: {name: values[name] for name in fields if name in values} for cls, fields in names.items()}
 
 
 def require(condition: bool, *, expected: str, found: object, fix: str) -> None:

@@ -13,10 +13,10 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
-from bertsmith.finetuning.finished_run import table_cells
+from bertsmith.finetuning.finished_run import SeedResult, table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import FinetuningJob, SeedResult
+from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.tuning import GRID, search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor

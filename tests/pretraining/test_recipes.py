@@ -4,25 +4,21 @@ import pytest
 import torch
 
 from bertsmith.errors import ConfigError
-from bertsmith.library.training import split_settings
-from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, size_for, with_recipe
+from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.settings import TrainSettings
 
-CLASSES = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
-
 
 def built(**given):
-    parts = split_settings(with_recipe(given), CLASSES)
-    return [cls(**parts[cls]) for cls in CLASSES]
+    return settings_from_recipe(given)
 
 
 def test_the_recipe_of_2018_is_that_of_the_settings_classes():
-    assert built(recipe="2018", size="base", steps=9) == [
+    assert built(recipe="2018", size="base", steps=9) == (
         PretrainingRunSettings(recipe="2018", size="base"),
         PretrainingDataSettings(),
         TrainSettings(steps=9),
-    ]
+    )
 
 
 def test_auto_is_the_default_and_starts_from_the_corpus():

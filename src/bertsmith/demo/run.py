@@ -37,9 +37,9 @@ from bertsmith.inference.pretraining_heads import PretrainedPredictor
 from bertsmith.locks import LOCK_FILE, locked_folder, require_unused
 from bertsmith.pretraining.held_out_scores import HeldOutRows
 from bertsmith.pretraining.ngram_baseline import CountedScores, NgramBaseline
+from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.report import write_report
 from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import Progress, tell, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require_number
@@ -48,7 +48,6 @@ from bertsmith.text.vocabulary import MASK
 from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.budget import BudgetError
 from bertsmith.training.loop import TrainResult
-from bertsmith.training.settings import TrainSettings
 from bertsmith.vocabularies.learn import learn_vocabulary
 
 VOCABULARY_SIZE = 8000
@@ -209,31 +208,18 @@ def _train_in_time(out: Path, minutes: float, elapsed: float, prepared: _Prepare
 
 
 def _train(out: Path, minutes: float, seed: int) -> TrainResult:
-    """The result of training for some minutes, with settings that suit a small model and a short time.
-
-    They are not the recipe of 2018: masks only, more of them, an initialization from the corpus, another optimizer, a
-    high learning rate, short rows, no dropout, a lower beta2.
-    """
-    return pretrain(
-        out / "corpus",
-        out / "run",
-        PretrainingRunSettings(
-            size="tiny", initialization="corpus", dropout=0.0, rows_per_step=32, evaluation_rows=256
-        ),
-        PretrainingDataSettings(objective="mlm", max_length=ROW_LENGTH, masked_share=0.3, dynamic=True, seed=seed),
-        TrainSettings(
-            minutes=minutes,
-            optimizer="muon",
-            learning_rate=3e-3,
-            beta2=0.98,
-            bias_correction=True,
-            warmup_share=0.1,
-            schedule="hf_linear",
-            seed=seed,
-            save_minutes=None,
-        ),
-        on_evaluation=LiveCurve(out / "report.html", TITLE),
+    """The result of training for some minutes by the default recipe, with short rows."""
+    settings = settings_from_recipe(
+        {
+            "size": "tiny",
+            "max_length": ROW_LENGTH,
+            "minutes": minutes,
+            "evaluation_rows": 256,
+            "save_minutes": None,
+            "seed": seed,
+        }
     )
+    return pretrain(out / "corpus", out / "run", *settings, on_evaluation=LiveCurve(out / "report.html", TITLE))
 
 
 def _classifier(out: Path, minutes: float, elapsed: float, trained: TrainResult, seed: int) -> ClassifierResult:

@@ -15,6 +15,31 @@ TABLE_FILE = "trials.json"  # of a search for settings
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeedResult:
+    """The result of one training.
+
+    Attributes:
+        seed: the seed.
+        scores: the scores of the best epoch on the dev examples.
+        collapsed: whether the model gives the same answer to every dev example.
+        best_step: the step whose model was kept.
+        steps: the number of steps.
+        seconds: the training time, including evaluations.
+        tokens: tokens trained on.
+        learning_rate: the peak rate; None in reports of older versions.
+    """
+
+    seed: int
+    scores: Mapping[str, float]
+    collapsed: bool
+    best_step: int
+    steps: int
+    seconds: float
+    tokens: int
+    learning_rate: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FinishedRun:
     """A run with everything that its page needs.
 

@@ -20,10 +20,10 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.finetuning.baseline_lines import lines_of_baselines
-from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
+from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import WITHOUT_EFFECT, FinetuningJob, SeedResult
+from bertsmith.finetuning.training import WITHOUT_EFFECT, FinetuningJob
 from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead

@@ -27,7 +27,7 @@ from bertsmith.encoding.forward import task_logits
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
-from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE
+from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.linear import LinearModel
 from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.predictions import example_lines
@@ -46,31 +46,6 @@ from bertsmith.training.settings import TrainSettings
 
 WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
 _JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SeedResult:
-    """The result of one training.
-
-    Attributes:
-        seed: the seed.
-        scores: the scores of the best epoch on the dev examples.
-        collapsed: whether the model gives the same answer to every dev example.
-        best_step: the step whose model was kept.
-        steps: the number of steps.
-        seconds: the training time, including evaluations.
-        tokens: tokens trained on.
-        learning_rate: the peak rate; None in reports of older versions.
-    """
-
-    seed: int
-    scores: Mapping[str, float]
-    collapsed: bool
-    best_step: int
-    steps: int
-    seconds: float
-    tokens: int
-    learning_rate: float | None = None
 
 
 class FinetuningJob:

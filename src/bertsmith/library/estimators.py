@@ -27,8 +27,7 @@ from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.inputs import Text, checked_texts, cut_counts, silently, text_examples, texts_or_pairs, warn_cut
-from bertsmith.library.training import split_settings
-from bertsmith.settings import require
+from bertsmith.settings import require, split_settings
 from bertsmith.tasks.classification import LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.settings import TaskSettings

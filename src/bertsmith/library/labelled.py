@@ -15,9 +15,9 @@ from bertsmith.inference import quantization
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
-from bertsmith.library.training import split_settings
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import counted
+from bertsmith.settings import split_settings
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.tasks.spec_of_model import read_labelled

@@ -1,13 +1,13 @@
 """The commands `finetune`, `pretrain` and `report` as functions with paths and keyword settings."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.label_map import LabelMap
-from bertsmith.errors import ConfigError, RunError, nearest
+from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.recipes import Situation, recipe_of_run, require_recipe, resolved, search_grid
@@ -21,13 +21,13 @@ from bertsmith.library.adaptation import TaskText, continue_pretraining
 from bertsmith.locks import require_unused
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
-from bertsmith.pretraining.recipes import with_recipe
+from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
-from bertsmith.settings import help_lines, require
+from bertsmith.settings import require, split_settings
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
@@ -174,34 +174,18 @@ def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **set
     Raises:
         BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
-    classes = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
-    split_settings(settings, classes)  # a name that does not exist is refused as it was given
-    parts = split_settings(settings if resume else with_recipe(settings), classes)
-    run, data, train = parts[PretrainingRunSettings], parts[PretrainingDataSettings], parts[TrainSettings]
-    if resume:
-        _, run_before, data_before, train_before = settings_of_run(out)
-        chosen = (
-            dataclasses.replace(run_before, **run),
-            dataclasses.replace(data_before, **data),
-            dataclasses.replace(train_before, **train),
-        )
-    else:
-        chosen = PretrainingRunSettings(**run), PretrainingDataSettings(**data), TrainSettings(**train)
-    return run_pretraining(corpus, out, *chosen, resume=resume)
-
-
-def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[type, dict[str, Any]]:
-    """The values for each settings class, by its field names.
-
-    Raises:
-        ConfigError: no class has a field of that name.
-    """
-    names = {cls: help_lines(cls) for cls in classes}
-    known = {name for fields in names.values() for name in fields}
-    for name in values:
-        if name not in known:
-            raise ConfigError(expected="a known setting", found=repr(name), fix=nearest(name, known))
-    return {cls: {name: values[name] for name in fields if name in values} for cls, fields in names.items()}
+    if not resume:
+        return run_pretraining(corpus, out, *settings_from_recipe(settings))
+    parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
+    _, run, data, train = settings_of_run(out)
+    return run_pretraining(
+        corpus,
+        out,
+        dataclasses.replace(run, **parts[PretrainingRunSettings]),
+        dataclasses.replace(data, **parts[PretrainingDataSettings]),
+        dataclasses.replace(train, **parts[TrainSettings]),
+        resume=True,
+    )
 
 
 def write_report(

@@ -13,7 +13,9 @@ import torch
 from bertsmith.errors import nearest
 from bertsmith.files import read_json
 from bertsmith.model.config import NAMED_SIZES
-from bertsmith.settings import require
+from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
+from bertsmith.settings import require, split_settings
+from bertsmith.training.settings import TrainSettings
 
 AUTO, PAPER = "auto", "2018"
 RECIPES = (AUTO, PAPER)
@@ -49,6 +51,24 @@ _CONTINUED: Mapping[str, Any] = {
     "warmup_share": 0.1,
     "schedule": "hf_linear",
 }
+
+
+def settings_from_recipe(
+    given: Mapping[str, Any],
+) -> tuple[PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
+    """The settings of a run, from those that were given by name and, for the others, their recipe.
+
+    Raises:
+        ConfigError: a name, a value or the recipe is unknown.
+    """
+    classes = [PretrainingRunSettings, PretrainingDataSettings, TrainSettings]
+    split_settings(given, classes)  # a name that does not exist is refused as it was given
+    parts = split_settings(with_recipe(given), classes)
+    return (
+        PretrainingRunSettings(**parts[PretrainingRunSettings]),
+        PretrainingDataSettings(**parts[PretrainingDataSettings]),
+        TrainSettings(**parts[TrainSettings]),
+    )
 
 
 def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
