@@ -7,8 +7,7 @@ from typing import Any
 from bertsmith.checkpoints.load import kind_of
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.export.conversion import export
-from bertsmith.library.training import split_settings
-from bertsmith.settings import require
+from bertsmith.settings import require, split_settings
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.text.normalize import TextRules
 

@@ -335,7 +335,8 @@ def orthogonal(matrix: Tensor) -> Tensor:
     for _ in range(5):
         square = x @ x.T
         x = first * x + (third * square + fifth * square @ square) @ x
-    return (x.T if is_tall else x).to(matrix.dtype)
+    found: Tensor = (x.T if is_tall else x).to(matrix.dtype)
+    return found
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": BertAdam, "lamb": Lamb, "muon": Muon}
