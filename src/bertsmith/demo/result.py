@@ -9,7 +9,6 @@ from bertsmith.pretraining.held_out_scores import TOP, MaskedScores
 from bertsmith.pretraining.ngram_baseline import CountedScores
 from bertsmith.pretraining.report import Samples
 
-
 Interval = tuple[float, float]
 
 
