@@ -155,9 +155,12 @@ def test_training_gets_the_minutes_that_the_steps_before_it_left(text, tmp_path,
     assert share * 300 + 1.1 * given[0] + demo.CLOSING_SECONDS <= 1.25 * 300
 
 
-def test_the_demo_stops_reading_documentation_after_a_part_of_its_minutes(tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(("enough", "read"), [(50, 8), (10**6, 20)])
+def test_the_demo_stops_reading_documentation_after_a_part_of_its_minutes(tmp_path, monkeypatch, capsys, enough, read):
+    """After the first time if enough was read, and after the second in any case."""
     clock = Clock()
     monkeypatch.setattr(time, "monotonic", clock)
+    monkeypatch.setattr(demo, "ENOUGH_CHARACTERS", enough)
 
     def endless():
         while True:
@@ -166,9 +169,9 @@ def test_the_demo_stops_reading_documentation_after_a_part_of_its_minutes(tmp_pa
 
     monkeypatch.setattr(demo, "docstring_documents", endless)
     path = tmp_path / "docstrings.txt"
-    by_package = demo._write_docstrings(path, until=75.0)
-    assert path.read_text(encoding="utf-8").count("one sentence") == 8
-    assert by_package == {"package": [["one sentence"]] * 8}
+    by_package = demo._write_docstrings(path, until=75.0, latest=200.0)
+    assert path.read_text(encoding="utf-8").count("one sentence") == read
+    assert by_package == {"package": [["one sentence"]] * read}
     assert "the part of the documentation read so far" in capsys.readouterr().err
 
 

@@ -1,6 +1,5 @@
 """A small classifier on top of the demo's model: which source a sentence comes from."""
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.demo.labelled import DEV_FILE, TRAIN_FILE
+from bertsmith.demo.result import ClassifierResult, Interval
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.tasks.named_tasks import read_task
@@ -17,45 +17,6 @@ MAX_LENGTH = 64  # tokens, as in the demo's pre-training
 MOST_EPOCHS = 8
 LEAST_EPOCHS = 0.5
 METRIC = "accuracy"
-
-Interval = tuple[float, float]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class ClassifierResult:
-    """The result of training the classifier.
-
-    Attributes:
-        model: the model folder.
-        labels: the names of the sources.
-        accuracy: the fraction of the dev sentences that got the right label.
-        interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
-        num_dev: the number of dev sentences.
-        most_frequent: the accuracy of always answering the most frequent label of the training sentences.
-        baselines: name, accuracy and interval of the cheap systems on the same sentences.
-    """
-
-    model: Path
-    labels: Sequence[str]
-    accuracy: float
-    interval: Interval | None
-    num_dev: int
-    most_frequent: float
-    baselines: Sequence[tuple[str, float, Interval | None]] = ()
-
-    def systems(self) -> list[tuple[str, str]]:
-        """Each system with its accuracy as text: the model, the most frequent label, the cheap systems."""
-        return [
-            ("fine-tuned model", _shown(self.accuracy, self.interval)),
-            ("most frequent label", _shown(self.most_frequent, None)),
-            *((name, _shown(accuracy, interval)) for name, accuracy, interval in self.baselines),
-        ]
-
-    def line(self) -> str:
-        """One line with all of it."""
-        (_, model), *others = self.systems()
-        against = "; ".join(f"{name} {shown}" for name, shown in others)
-        return f"which of {', '.join(self.labels)} a sentence is from: accuracy {model} on {self.num_dev:,}; {against}"
 
 
 def train_classifier(
@@ -104,7 +65,3 @@ def train_classifier(
 
 def _interval(ends: Sequence[float] | None) -> Interval | None:
     return None if ends is None else (ends[0], ends[1])
-
-
-def _shown(accuracy: float, interval: Interval | None) -> str:
-    return f"{accuracy:.1%}" + ("" if interval is None else f" ({interval[0]:.1%} to {interval[1]:.1%})")

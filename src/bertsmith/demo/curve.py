@@ -14,6 +14,7 @@ from bertsmith.training.evaluations import PREFIX
 
 LOSS, LEVEL = f"{PREFIX}mlm_loss", f"{PREFIX}unigram_entropy"
 WIDTH = 40  # characters of a bar
+SCALE = 1.1  # the loss of a full bar, as a multiple of the first loss
 RELOAD_SECONDS = 5
 
 _EXPLAINED = "loss of masked pieces on held-out text; | marks the best possible with token frequencies alone"
@@ -41,7 +42,7 @@ class LiveCurve:
         """
         loss, level = values[LOSS], values[LEVEL]
         if self._scale is None:
-            self._scale = max(level, loss if math.isfinite(loss) else level)
+            self._scale = SCALE * max(level, loss if math.isfinite(loss) else level)
             tell_row(_EXPLAINED)
         row = f"  step {step:>7,} | {loss:5.2f} nats | {bar(loss, level, self._scale)} | frequencies alone {level:.2f}"
         self.rows.append(row)

@@ -5,10 +5,48 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertsmith.demo.classifier import ClassifierResult
 from bertsmith.pretraining.held_out_scores import TOP, MaskedScores
 from bertsmith.pretraining.ngram_baseline import CountedScores
 from bertsmith.pretraining.report import Samples
+
+Interval = tuple[float, float]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ClassifierResult:
+    """The result of training the classifier.
+
+    Attributes:
+        model: the model folder.
+        labels: the names of the sources.
+        accuracy: the fraction of the dev sentences that got the right label.
+        interval: its 95% confidence interval over the dev sentences; None if all draws are equal.
+        num_dev: the number of dev sentences.
+        most_frequent: the accuracy of always answering the most frequent label of the training sentences.
+        baselines: name, accuracy and interval of the cheap systems on the same sentences.
+    """
+
+    model: Path
+    labels: Sequence[str]
+    accuracy: float
+    interval: Interval | None
+    num_dev: int
+    most_frequent: float
+    baselines: Sequence[tuple[str, float, Interval | None]] = ()
+
+    def systems(self) -> list[tuple[str, str]]:
+        """Each system with its accuracy as text: the model, the most frequent label, the cheap systems."""
+        return [
+            ("fine-tuned model", _shown(self.accuracy, self.interval)),
+            ("most frequent label", _shown(self.most_frequent, None)),
+            *((name, _shown(accuracy, interval)) for name, accuracy, interval in self.baselines),
+        ]
+
+    def line(self) -> str:
+        """One line with all of it."""
+        (_, model), *others = self.systems()
+        against = "; ".join(f"{name} {shown}" for name, shown in others)
+        return f"which of {', '.join(self.labels)} a sentence is from: accuracy {model} on {self.num_dev:,}; {against}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,3 +159,7 @@ def tables(
             rows=classifier.systems(),
         ),
     ]
+
+
+def _shown(accuracy: float, interval: Interval | None) -> str:
+    return f"{accuracy:.1%}" + ("" if interval is None else f" ({interval[0]:.1%} to {interval[1]:.1%})")

@@ -26,10 +26,10 @@ from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.docstrings import docstring_documents
 from bertsmith.corpus.shards import Corpus
 from bertsmith.corpus.words import count_files
-from bertsmith.demo.classifier import ClassifierResult, train_classifier
+from bertsmith.demo.classifier import train_classifier
 from bertsmith.demo.curve import LiveCurve
 from bertsmith.demo.labelled import Documents, documents_by_source, write_labelled
-from bertsmith.demo.result import DemoResult, Gap, tables
+from bertsmith.demo.result import ClassifierResult, DemoResult, Gap, tables
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import atomic_file
 from bertsmith.inference.loading import load_pretraining_heads
@@ -56,13 +56,15 @@ SCORED_ROWS = 512  # held-out rows whose masked pieces are scored at the end: so
 TITLE = "Bertsmith demo"
 
 # Shares of the minutes. Training gets what the others leave, about 0.65 on two idle cores.
-READING_SHARE = 0.1  # reading the documentation on this machine stops there
+READING_SHARE = 0.1  # reading the documentation on this machine stops there, if enough was read
+LATEST_READING_SHARE = 0.25  # it stops there, however little was read
 CLASSIFIER_SHARE = 0.1  # the classifier at the end
 FINETUNING_SHARE = 0.6  # of the classifier's time, for its steps; the rest is loading and scoring
 LEAST_CLASSIFIER_SHARE = 0.02  # the classifier, if the minutes are nearly used up
 TRAINING_SHARE = 0.5  # training, if what comes before takes so long that less is left
 LEAST_TRAINING_SHARE = 0.1  # training, however long that takes
 LATEST_SHARE = 1.1  # training that was given more time than is left is planned to end there
+ENOUGH_CHARACTERS = 2_000_000  # of documentation
 CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
 SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 
@@ -140,7 +142,8 @@ def _prepare(out: Path, texts: Sequence[Path], minutes: float, started: float, s
         sources, by_label = list(texts), documents_by_source(texts)
     else:
         sources = [out / "text" / "docstrings.txt"]
-        by_label = _write_docstrings(sources[0], until=started + READING_SHARE * minutes * 60)
+        ends = [started + share * minutes * 60 for share in (READING_SHARE, LATEST_READING_SHARE)]
+        by_label = _write_docstrings(sources[0], until=ends[0], latest=ends[1])
     counts = count_files(sources, TextRules())
     tokenizer = WordPieceTokenizer(learn_vocabulary(counts.total, VOCABULARY_SIZE), TextRules())
     tokenizer.vocabulary.save(out / "vocab.txt")
@@ -159,16 +162,18 @@ def _prepare(out: Path, texts: Sequence[Path], minutes: float, started: float, s
     return _Prepared(rows=rows, counted=counted, no_classifier=reason)
 
 
-def _write_docstrings(path: Path, until: float) -> dict[str, Documents]:
+def _write_docstrings(path: Path, until: float, latest: float) -> dict[str, Documents]:
     """Writes the documentation on this machine, one sentence per line and a blank line between documents.
 
     Args:
-        until: the time on the monotonic clock at which reading stops.
+        until: the time on the monotonic clock at which reading stops, if ENOUGH_CHARACTERS were read.
+        latest: the time at which it stops.
 
     Returns:
         The documents of each package, by its name.
     """
     by_package: dict[str, list[Sequence[str]]] = {}
+    characters = 0
     with (
         atomic_file(path) as file,
         Progress("reading docstrings", unit="modules") as progress,
@@ -178,7 +183,8 @@ def _write_docstrings(path: Path, until: float) -> dict[str, Documents]:
             file.write("\n".join([*document.sentences, "", ""]).encode("utf-8"))
             by_package.setdefault(document.source.split(".")[0], []).append(document.sentences)
             progress.advance()
-            if time.monotonic() >= until:
+            characters += sum(map(len, document.sentences))
+            if time.monotonic() >= (until if characters >= ENOUGH_CHARACTERS else latest):
                 warn("reading took longer than planned, so the demo uses the part of the documentation read so far")
                 break
     return dict(by_package)

@@ -92,8 +92,7 @@ def train(
         run: the run folder; only rank 0 writes to it.
         rank: this process among those that train together (see `distributed.process_group`).
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
-        on_evaluation: called by rank 0 after each evaluation, once its line is in the log, with the completed steps and
-            the values, named held_out_...; its time counts towards a budget in minutes.
+        on_evaluation: called by rank 0 after each evaluation, with the completed steps and the values, as logged.
         spent: seconds that the caller has used to prepare the run; they count towards a budget in minutes.
 
     Raises:
@@ -369,9 +368,8 @@ class _Course:
         if position.step and self.evaluations.best_step() == position.step:
             self.run.save_best(self.trainer.workload.model, position.step)
         if values:
-            self.log.write(
-                "evaluation", position.step, {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
-            )
+            line = {"tokens": position.tokens, **values, "seconds": round(self.seconds(), 3)}
+            self.log.write("evaluation", position.step, line)
         if self.on_evaluation is not None:
             self.on_evaluation(position.step, values)
 
