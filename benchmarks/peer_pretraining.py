@@ -23,6 +23,7 @@ from transformers import (
     get_linear_schedule_with_warmup,
     set_seed,
 )
+from transformers.utils import logging
 
 from bertsmith.corpus.shards import Corpus
 
@@ -119,6 +120,7 @@ def pretrain_peer(
         schedule.step()
         model.zero_grad()
         mark()
+    logging.disable_progress_bar()  # of writing
     model.save_pretrained(out)
     tokenizer.save_pretrained(out)
 
