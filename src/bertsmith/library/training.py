@@ -161,19 +161,25 @@ def _require_no_continuation(out: Path, minutes: float | None, steps: int | None
         )
 
 
-def pretrain(corpus: str | Path, out: str | Path, *, resume: bool = False, **settings: Any) -> TrainResult:
+def pretrain(
+    corpus: str | Path, out: str | Path, *, recipe: str | None = None, resume: bool = False, **settings: Any
+) -> TrainResult:
     """The result of pre-training a model on a corpus folder; OUT/model is the model, and `load(out)` loads it.
 
     Args:
         corpus: a folder that `build_corpus` wrote.
         out: the run folder; new, unless `resume`.
+        recipe: where the settings that are not given come from: "auto" (the default) or "2018", the paper's. A resumed
+            run keeps its own.
         resume: resume the run in `out`; settings that are not given keep their values.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
-            size="tiny", steps=20_000, rows_per_step=32, max_length=64. What is not given comes from the recipe.
+            size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 
     Raises:
         BertsmithError: the corpus, a setting or the run folder is invalid; the message says which.
     """
+    if recipe is not None:
+        settings["recipe"] = recipe
     if not resume:
         return run_pretraining(corpus, out, *settings_from_recipe(settings))
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
