@@ -8,8 +8,10 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.demo.labelled import DEV_FILE, TRAIN_FILE
 from bertsmith.demo.result import ClassifierResult, Interval
+from bertsmith.finetuning.recipes import Situation, resolved
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.settings import split_settings
 from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.settings import TaskSettings
 
@@ -34,18 +36,28 @@ def train_classifier(
     spec, data = read_task("classification", labelled / TRAIN_FILE, labelled / DEV_FILE, settings=settings)
     train = [example for example in data.train if isinstance(example, TextExample)]
     dev = [example for example in data.dev if isinstance(example, TextExample)]
-    tokenizer = load_any(base).tokenizer
+    folder = load_any(base)
+    tokenizer = folder.tokenizer
     assert tokenizer is not None, "the demo's model has its vocabulary"
     lengths = tokenizer.encode_batch([example.first for example in train]).lengths + 2
     epochs = seconds * tokens_per_second / float(lengths.clip(max=MAX_LENGTH).sum())
+    given = {
+        "epochs": round(min(MOST_EPOCHS, max(LEAST_EPOCHS, epochs)), 3),
+        "seed": seed,
+        "save_minutes": None,
+    }
+    situation = Situation(task=spec.name, kind=spec.kind, examples=len(train), config=folder.config)
+    parts = split_settings(resolved("auto", situation, given), [FinetuningSettings, RecipeSettings])
     result = finetune(
-        base,
+        folder,
         spec,
         data,
         out,
-        FinetuningSettings(batch_size=16, epochs=round(min(MOST_EPOCHS, max(LEAST_EPOCHS, epochs)), 3)),
-        RecipeSettings(learning_rate=3e-4, schedule="hf_linear", bias_correction=True, seed=seed, save_minutes=None),
+        FinetuningSettings(**parts[FinetuningSettings]),
+        RecipeSettings(**parts[RecipeSettings]),
         seeds=1,
+        recipe_name="auto",
+        source_name=str(base),
     )
     report = result.report
     most_frequent = Counter(example.label for example in train).most_common(1)[0][0]
