@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, of_the_paper
-from bertsmith.finetuning.tuning import GRID
+from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
@@ -87,7 +86,7 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
 
 
 def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
-    """The grid of a search: the paper's and other common lists, or values around those of the automatic recipe.
+    """The grid of a search: `GRID`, or values around those of the automatic recipe.
 
     Args:
         values: the resolved settings.
