@@ -29,7 +29,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.baselines import baselines_of
-from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -86,9 +86,7 @@ class Cells:
         rows = drawn(self.pool, size, [seed, size])
         aside = max(1, round(HELD_OUT * len(rows)))
         data = TaskData(train=rows[aside:], dev=rows[:aside], held_out=True)
-        situation = Situation(
-            task=self.spec.name, kind=self.spec.kind, examples=len(data.train), config=self.folder.config
-        )
+        situation = situation_of(self.spec.name, self.spec.kind, len(data.train), self.folder)
         values = resolved(name, situation, {"seed": seed, "baselines": False, **changes})
         parts = split_settings(values, [FinetuningSettings, RecipeSettings])
         began, wall = time.process_time(), time.perf_counter()
