@@ -29,13 +29,13 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.baselines import baselines_of
-from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
-from bertsmith.library.training import split_settings
 from bertsmith.progress import quiet
+from bertsmith.settings import split_settings
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import default_settings, read_examples, spec_for
 from bertsmith.tasks.task import TaskSpec
@@ -86,9 +86,7 @@ class Cells:
         rows = drawn(self.pool, size, [seed, size])
         aside = max(1, round(HELD_OUT * len(rows)))
         data = TaskData(train=rows[aside:], dev=rows[:aside], held_out=True)
-        situation = Situation(
-            task=self.spec.name, kind=self.spec.kind, examples=len(data.train), config=self.folder.config
-        )
+        situation = situation_of(self.spec.name, self.spec.kind, len(data.train), self.folder)
         values = resolved(name, situation, {"seed": seed, "baselines": False, **changes})
         parts = split_settings(values, [FinetuningSettings, RecipeSettings])
         began, wall = time.process_time(), time.perf_counter()

@@ -41,7 +41,7 @@ OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxrun
 # Slow to import and rarely needed: imported inside the functions that use them.
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
-    "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper",
+    "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
 }  # fmt: skip
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 

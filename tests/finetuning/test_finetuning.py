@@ -15,9 +15,9 @@ from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import SeedResult, table_cells
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
+from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.finetuning.tuning import GRID, search_settings
+from bertsmith.finetuning.tuning import search_settings
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library import training as library_training
@@ -27,7 +27,9 @@ from bertsmith.runtime import choose
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.named_tasks import kind_of, task_name
 from bertsmith.tasks.regression import NumberPrediction
+from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.optimizer import BertAdam
 from bertsmith.training.run_folder import RunFolder
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of, write_base_model
@@ -443,7 +445,7 @@ def test_the_steps_of_questions_are_counted_by_examples_as_in_the_original(tmp_p
     [("SQuAD2", (48, 2.0, 5e-5)), ("swag", (16, 3.0, 2e-5)), ("squad", (32, 3.0, 5e-5)), ("cola", (32, 3.0, 5e-5))],
 )
 def test_a_task_of_the_paper_has_the_recipe_of_the_paper_unless_another_is_given(
-    task: str, wanted: tuple[float, ...], monkeypatch: pytest.MonkeyPatch
+    task: str, wanted: tuple[float, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = []
 
@@ -451,10 +453,14 @@ def test_a_task_of_the_paper_has_the_recipe_of_the_paper_unless_another_is_given
         *_, settings, recipe = arguments
         found.append((settings.batch_size, settings.epochs, recipe.learning_rate))
 
-    monkeypatch.setattr(library_training, "read_task", lambda *_, **__: (None, None))
+    def read(name: str, *_, **__):
+        return TaskSpec(kind=kind_of(task_name(name)), name=task_name(name)), TaskData(train=[], dev=[])
+
+    monkeypatch.setattr(library_training, "read_task", read)
     monkeypatch.setattr(library_training, "run_finetuning", taken)
-    library_training.finetune("model", task, "out")
-    library_training.finetune("model", task, "out", batch_size=8, learning_rate=1e-4, epochs=1.0)
+    model = write_base_model(tmp_path / "base")
+    library_training.finetune(model, task, "out", recipe="2018")
+    library_training.finetune(model, task, "out", recipe="2018", batch_size=8, learning_rate=1e-4, epochs=1.0)
     assert found == [wanted, (8, 1.0, 1e-4)]
 
 

@@ -18,7 +18,7 @@ from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import ConfigError
 from bertsmith.files import read_json
 from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
-from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.recipes import Situation, resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
@@ -88,6 +88,21 @@ def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
     assert "reads" not in own
 
 
+def test_embeddings_are_trained_where_the_model_read_few_tokens(base: str) -> None:
+    folder = load_any(base)
+    for tokens, task, frozen in (
+        (None, "pretraining", False),
+        (10**6, "pretraining", False),
+        (10**10, "pretraining", True),
+        (10**6, "classification", False),
+        (None, None, True),
+        (None, "classification", True),
+    ):
+        metadata = dataclasses.replace(folder.metadata, tokens=tokens, task=task)
+        situation = situation_of("spam", "classification", 900, dataclasses.replace(folder, metadata=metadata))
+        assert ("freeze" in resolved("auto", situation, {})) == frozen
+
+
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
     found = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
     assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")
@@ -137,7 +152,7 @@ def test_the_resolved_settings_are_recorded_and_a_resumed_run_keeps_its_recipe(
     with quiet():
         run_command(base, "classification", tmp_path / "run", **common)
         record = read_json(tmp_path / "run" / "settings.json")["settings"]
-        assert (record["recipe"], record["run"]["start"], record["run"]["freeze"]) == ("auto", "linear", "embeddings")
+        assert (record["recipe"], record["run"]["start"], record["run"]["freeze"]) == ("auto", "linear", "nothing")
         assert record["run"].get("reads") == record["spec"].get("reads")  # the pooler is not recorded
         assert record["train"]["learning_rate"] == 3e-4
         before = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()

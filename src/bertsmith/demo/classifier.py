@@ -8,7 +8,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.demo.labelled import DEV_FILE, TRAIN_FILE
 from bertsmith.demo.result import ClassifierResult, Interval
-from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.settings import split_settings
@@ -46,7 +46,7 @@ def train_classifier(
         "seed": seed,
         "save_minutes": None,
     }
-    situation = Situation(task=spec.name, kind=spec.kind, examples=len(train), config=folder.config)
+    situation = situation_of(spec.name, spec.kind, len(train), folder)
     parts = split_settings(resolved("auto", situation, given), [FinetuningSettings, RecipeSettings])
     result = finetune(
         folder,

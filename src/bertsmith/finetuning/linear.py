@@ -18,7 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+import torch
 from scipy.linalg import solve
+from torch import nn
 
 from bertsmith.randomness import generator
 
@@ -56,6 +58,12 @@ class LinearModel:
     weight: Vectors
     bias: Vectors
     penalty: float
+
+    def copy_to(self, layer: nn.Module) -> None:
+        """Copies weight and bias into a layer of the same shape."""
+        with torch.no_grad():
+            layer.get_parameter("weight").copy_(torch.from_numpy(self.weight))
+            layer.get_parameter("bias").copy_(torch.from_numpy(self.bias))
 
     def outputs(self, vectors: Inputs) -> Vectors:
         """float32 [E, K]: log-probabilities plus a constant per example, log-odds of multi-label tasks, or numbers."""

@@ -20,10 +20,13 @@ from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedExamples, Ints
 from bertsmith.finetuning.linear import LinearModel, fit_linear
+from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.model.batch import rows_index
-from bertsmith.model.heads import Head
+from bertsmith.model.heads import Head, OwnHead
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
+from bertsmith.settings import require
+from bertsmith.tasks.task import Task
 from bertsmith.tasks.whole_texts import pooled_logits
 from bertsmith.text.pack import PackedRows
 
@@ -90,6 +93,38 @@ class LinearStart:
         with quiet():
             vectors = frozen.row_vectors(features.rows, frozen.choice("last"), reads)
         return pooled_logits(vectors, features, "mean")
+
+
+def read_by_head(asked: str, folder: ModelFolder, task: Task, features: EncodedExamples, device: str) -> str:
+    """What the head of a task on whole rows reads: as asked, or what a probe finds.
+
+    Args:
+        asked: one of `our_names.READS`, or "probe"; where no linear model fits the task, that means the pooler if it
+            was trained, and else the mean.
+        features: the encoded training examples, with targets.
+        device: where the base model runs.
+    """
+    if asked != PROBE:
+        return asked
+    if task.spec.kind in LINEAR_KINDS:
+        return LinearStart(folder, features, task.head.outputs, device).best_reads()
+    return "pooler" if pooler_was_trained(folder) else "mean"
+
+
+def require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnHead] | None) -> None:
+    """Checks that the new layer can start from a linear model.
+
+    Raises:
+        ConfigError: the head is the user's, layers are re-initialized, or the task has no such model.
+    """
+    for wrong, found in (
+        (own_head is not None, "a head of your own"),
+        (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
+        (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
+    ):
+        require(
+            not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random"
+        )
 
 
 def pooler_was_trained(folder: ModelFolder) -> bool:

@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, of_the_paper
-from bertsmith.finetuning.tuning import GRID
+from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
@@ -25,6 +25,7 @@ RECIPES = ("auto", "2018")
 
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
+_MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
 _RATE_TIMES_WIDTH = 0.0384  # peak learning rate times hidden size: 1e-4 for a width of 384, 5e-5 for 768
 _LOWEST_RATE, _HIGHEST_RATE = 2e-5, 3e-4
 _EPOCHS = 3.0
@@ -41,6 +42,7 @@ class Situation:
         examples: the number of training examples.
         config: the shape of the model.
         own_head: whether the layer on top is the user's.
+        is_well_trained: whether the model was pre-trained for so long that its embeddings need no more training.
     """
 
     task: str
@@ -48,6 +50,22 @@ class Situation:
     examples: int
     config: EncoderConfig
     own_head: bool = False
+    is_well_trained: bool = True
+
+
+def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, own_head: bool = False) -> Situation:
+    """What the automatic recipe depends on, from a model folder.
+
+    Args:
+        task, kind, examples, own_head: see `Situation`.
+        folder: the base model. One from another tool does not say how long it was trained, and counts as well trained.
+    """
+    metadata = folder.metadata
+    counted = isinstance(metadata.tokens, int)
+    well = int(metadata.tokens or 0) >= _MANY_TOKENS if counted else metadata.task != "pretraining"
+    return Situation(
+        task=task, kind=kind, examples=examples, config=folder.config, own_head=own_head, is_well_trained=well
+    )
 
 
 def require_recipe(name: str) -> str:
@@ -87,7 +105,7 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
 
 
 def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[float, ...]]:
-    """The grid of a search: the paper's and other common lists, or values around those of the automatic recipe.
+    """The grid of a search: `GRID`, or values around those of the automatic recipe.
 
     Args:
         values: the resolved settings.
@@ -115,7 +133,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         "bias_correction": True,
         "keep": "last" if small and given.get("patience") is None else "best",
     }
-    if small and not given.get("reinit_layers"):
+    if small and situation.is_well_trained and not given.get("reinit_layers"):
         values["freeze"] = "embeddings"
     if not situation.own_head:
         values["reads"] = PROBE

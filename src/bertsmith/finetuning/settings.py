@@ -18,6 +18,12 @@ STARTS = ("random", "linear")
 CLASS_WEIGHTS = ("none", "balanced")
 KEEPS = ("best", "last")
 PROBE = "probe"
+# What a search tries: the lists of the paper (appendix A.3) and other common ones.
+GRID: Mapping[str, tuple[float, ...]] = {
+    "learning_rate": (3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
+    "batch_size": (16, 32),
+    "epochs": (2, 3, 4),
+}
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
 _NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none", "keep": "best"}

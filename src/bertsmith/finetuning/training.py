@@ -14,9 +14,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
@@ -28,21 +26,22 @@ from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
-from bertsmith.finetuning.linear import LinearModel
-from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings, RecipeSettings, unless_new
+from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
 from bertsmith.runtime import Runtime, choose
-from bertsmith.settings import require, to_dict
+from bertsmith.settings import to_dict
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
+
+if TYPE_CHECKING:
+    from bertsmith.finetuning.linear import LinearModel
 
 WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
 _JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
@@ -109,18 +108,19 @@ class FinetuningJob:
             )
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
         if task.head.pooled and settings.reads is not None:
-            reads = settings.reads
-            if reads == PROBE and task.spec.kind in LINEAR_KINDS:
-                reads = LinearStart(folder, train_features, task.head.outputs, runtime.device).best_reads()
-            elif reads == PROBE:
-                reads = "pooler" if pooler_was_trained(folder) else "mean"
+            from bertsmith.finetuning.linear_start import read_by_head
+
+            reads = read_by_head(settings.reads, folder, task, train_features, runtime.device)
             settings = dataclasses.replace(settings, reads=reads)
             task = task_for(dataclasses.replace(task.spec, reads=reads))
         head = dataclasses.replace(task.head, own=own_head)
         if settings.class_weights == "balanced":
             assert train_features.targets is not None, "training examples have labels"
             task = task.weighted(train_features.targets)
-        _require_linear(task, settings, own_head)
+        if settings.start == "linear":
+            from bertsmith.finetuning.linear_start import require_linear
+
+            require_linear(task, settings, own_head)
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
@@ -199,8 +199,10 @@ class FinetuningJob:
         return found
 
     @functools.cached_property
-    def linear_start(self) -> LinearModel:
+    def linear_start(self) -> "LinearModel":
         """The linear model that the new layer starts from, fitted once for all seeds."""
+        from bertsmith.finetuning.linear_start import LinearStart
+
         start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device)
         return start.layer(self.head)
 
@@ -250,9 +252,7 @@ class FinetuningJob:
         run = RunFolder.prepare(path, record, self.digests(), resume=begun, may_change=WITHOUT_EFFECT)
         model = _load(self.folder, self.head, self.settings, seed=seed).model
         if self.settings.start == "linear":
-            with torch.no_grad():
-                model.output_layer.get_parameter("weight").copy_(torch.from_numpy(self.linear_start.weight))
-                model.output_layer.get_parameter("bias").copy_(torch.from_numpy(self.linear_start.bias))
+            self.linear_start.copy_to(model.output_layer)
         workload = Finetuning(
             model,
             self.task,
@@ -342,24 +342,6 @@ class FinetuningJob:
     def _write_predictions(self, path: Path, predictions: Sequence[Prediction]) -> None:
         lines = example_lines(self.task, self.data.dev, predictions)
         write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
-
-
-def _require_linear(task: Task, settings: FinetuningSettings, own_head: type[OwnHead] | None) -> None:
-    """Checks that the new layer can start from a linear model, if it is to.
-
-    Raises:
-        ConfigError: the head is the user's, layers are re-initialized, or the task has no such model.
-    """
-    if settings.start == "random":
-        return
-    for wrong, found in (
-        (own_head is not None, "a head of your own"),
-        (settings.reinit_layers > 0, "re-initialized layers, whose vectors mean nothing"),
-        (task.spec.kind not in LINEAR_KINDS, f"a task of the kind {task.spec.kind}"),
-    ):
-        require(
-            not wrong, expected="a linear layer on vectors of the base model", found=found, fix="use --start random"
-        )
 
 
 def _fitted(spec: TaskSpec, folder: ModelFolder) -> TaskSpec:

@@ -17,7 +17,7 @@ from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse, unless_new
+from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.heads import OwnHead
@@ -27,11 +27,6 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
 from bertsmith.training.run_folder import CONTINUED, RunFolder
 
-GRID: Mapping[str, tuple[float, ...]] = {
-    "learning_rate": (3e-6, 1e-5, 2e-5, 3e-5, 4e-5, 5e-5),
-    "batch_size": (16, 32),
-    "epochs": (2, 3, 4),
-}
 JOURNAL_FILE, SEARCH_FILE = "journal.log", "search.json"
 
 

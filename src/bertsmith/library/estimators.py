@@ -22,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import InputError
-from bertsmith.finetuning.recipes import Situation, resolved
+from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.inference.loading import load_predictor
@@ -208,7 +208,7 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
         parts = split_settings({**given, **(self.settings or {})}, [FinetuningSettings, RecipeSettings, TaskSettings])
         with silently(not self.verbose):
             model = load_any(self.model)
-        situation = Situation(task="classification", kind="classification", examples=len(train), config=model.config)
+        situation = situation_of("classification", "classification", len(train), model)
         values = resolved(self.recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
         parts |= split_settings(values, [FinetuningSettings, RecipeSettings])
         spec = TaskSpec(
@@ -245,25 +245,21 @@ class BertsmithClassifier(ClassifierMixin, _OfTexts):  # type: ignore[misc]
             NotFittedError: `fit` was not called.
             InputError: X holds something else than texts.
         """
-        answers = self._answers(X)
-        number = {label: index for index, label in enumerate(_names(self.classes_))}
-        chosen = [number[answer.label] for answer in answers]
-        return np.asarray(self.classes_[np.array(chosen, dtype=np.int64)])
+        chances = self.predict_proba(X)
+        threshold = self.predictor_.task.spec.threshold
+        chosen = chances.argmax(axis=1) if threshold is None else (chances[:, 1] >= threshold).astype(np.int64)
+        return np.asarray(self.classes_[chosen])
 
     def predict_proba(self, X: Texts) -> npt.NDArray[np.float64]:
         """The probability of each class, float64 [E, K], in the order of `classes_`; raises like `predict`."""
-        rows = [answer.probabilities for answer in self._answers(X)]
-        return np.array(rows, dtype=np.float64).reshape(len(rows), len(self.classes_))
-
-    def _answers(self, X: Texts) -> list[LabelPrediction]:
-        """The model's answers, with a warning about texts that were cut."""
         check_is_fitted(self)
         examples = text_examples(X)
         with silently():
             found = self.predictor_.predict(examples)
         answers = [prediction for prediction in found if isinstance(prediction, LabelPrediction)]
         warn_cut(*cut_counts(answer.cut_tokens for answer in answers))
-        return answers
+        rows = [answer.probabilities for answer in answers]
+        return np.array(rows, dtype=np.float64).reshape(len(examples), len(self.classes_))
 
     def _numbers(self, y: Sequence[Any], count: int) -> npt.NDArray[np.int64]:
         """The index of each label in `classes_`, int64 [E]."""

@@ -10,7 +10,7 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.recipes import Situation, recipe_of_run, require_recipe, resolved, search_grid
+from bertsmith.finetuning.recipes import recipe_of_run, require_recipe, resolved, search_grid, situation_of
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
@@ -99,9 +99,7 @@ def finetune(
     )
     spec = spec if metric is None else with_metric(spec, metric)
     folder = load_any(source)
-    situation = Situation(
-        task=spec.name, kind=spec.kind, examples=len(data.train), config=folder.config, own_head=head is not None
-    )
+    situation = situation_of(spec.name, spec.kind, len(data.train), folder, own_head=head is not None)
     values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])

@@ -1,10 +1,11 @@
-"""How well probabilities are calibrated, and the temperature that calibrates them.
+"""How well probabilities are calibrated, the temperature that calibrates them, and the threshold between two classes.
 
 Letters: E examples, K classes. The confidence of an example is its highest probability.
 
 Source: Guo et al., "On Calibration of Modern Neural Networks" (2017), sections 2 and 4.2.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy.typing as npt
 from bertsmith.errors import InputError
 
 LOWEST_TEMPERATURE, HIGHEST_TEMPERATURE = 0.05, 20.0
+_MOST_TRIED = 200  # thresholds; of more different probabilities, their quantiles
+_USUAL = 0.5
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -134,3 +137,31 @@ def _examples(values: npt.ArrayLike, gold: npt.ArrayLike) -> tuple[Floats, Ints]
             fix="find its cause before scoring",
         )
     return table, classes
+
+
+def best_threshold(
+    gold: npt.NDArray[np.integer],
+    chances: npt.NDArray[np.floating],
+    metric: Callable[[npt.ArrayLike, npt.ArrayLike], float],
+) -> float:
+    """The probability from which class 1 is predicted that gives the highest score, from 0 to 1.
+
+    Thresholds lie in the middle between neighbouring probabilities. Of equally good ones, the closest to 0.5.
+
+    Args:
+        gold: the class of each example, int64 [E].
+        chances: the probability of class 1, [E].
+        metric: a score of gold and predicted classes; higher is better.
+
+    >>> from bertsmith.metrics.labels import accuracy
+    >>> best_threshold(np.array([0, 0, 1, 1]), np.array([0.1, 0.2, 0.3, 0.9]), accuracy)
+    0.25
+    """
+    values = np.unique(chances)
+    tried = (values[1:] + values[:-1]) / 2
+    if len(tried) > _MOST_TRIED:
+        tried = np.unique(np.quantile(tried, np.linspace(0, 1, _MOST_TRIED)))
+    tried = np.append(tried, _USUAL)
+    tried = tried[np.argsort(np.abs(tried - _USUAL), kind="stable")]
+    scores = [metric(gold, (chances >= threshold).astype(np.int64)) for threshold in tried.tolist()]
+    return float(tried[int(np.argmax(scores))])

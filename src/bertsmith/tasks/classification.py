@@ -21,8 +21,7 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import InputError
-from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, fit_temperature
-from bertsmith.metrics.cutoffs import best_threshold
+from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, best_threshold, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
 from bertsmith.model.heads import Head
 from bertsmith.progress import warn
