@@ -2,6 +2,8 @@
 
     python benchmarks/finetuning_recipes.py --data DIR --model DIR [--tasks cola,trec] [--sizes 100,1000]
         [--seeds 1,2,3] [--arms 2018,auto,cheap] [--set learning_rate=2e-4 --name faster]
+    python benchmarks/finetuning_recipes.py --data DIR --model starter --arms auto,cheap --out results/starter.jsonl
+    python benchmarks/finetuning_recipes.py --data DIR --model starter --untrained --arms auto --name scratch --out ...
 
 DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
 seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
@@ -14,6 +16,7 @@ JSON line each, and are not run again; `--table` prints the means. With one thre
 
 import argparse
 import ast
+import dataclasses
 import json
 import statistics
 import tempfile
@@ -25,7 +28,9 @@ from typing import Any
 import numpy as np
 from harness import RESULTS, machine, machine_label
 
+from bertsmith.checkpoints.assembly import untrained
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.files import read_json_lines
 from bertsmith.finetuning.baselines import baselines_of
@@ -71,11 +76,20 @@ def drawn(examples: Sequence[Example], count: int, seed: Sequence[int]) -> list[
     return [examples[number] for number in np.random.default_rng(seed).permutation(len(examples))[:count].tolist()]
 
 
+def untrained_copy(folder: ModelFolder) -> ModelFolder:
+    """The same model with random parameters."""
+    fresh = untrained(folder.config, seed=0).state_dict()
+    tensors = {name: fresh[name] for name in folder.tensors}
+    return dataclasses.replace(folder, tensors=tensors, metadata=dataclasses.replace(folder.metadata, tokens=0))
+
+
 class Cells:
     """The cells of one task, and their result file."""
 
-    def __init__(self, data: Path, model: Path, task: str) -> None:
+    def __init__(self, data: Path, model: str, task: str, *, is_untrained: bool = False) -> None:
         self.task, self.folder = task, load_any(model)
+        if is_untrained:
+            self.folder = untrained_copy(self.folder)
         train, dev = FILES[task]
         self.pool, self.scored = examples_of(task, data / train), drawn(examples_of(task, data / dev), MOST_SCORED, [0])
         kind = KINDS.get(task, task)
@@ -137,7 +151,8 @@ def main() -> None:
     """Runs the cells that are not in the result file yet."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--model", type=Path)
+    parser.add_argument("--model", help="a model folder, or starter")
+    parser.add_argument("--untrained", action="store_true", help="with random parameters in place of those of --model")
     parser.add_argument("--tasks", default=",".join(FILES))
     parser.add_argument("--sizes", default="100,1000")
     parser.add_argument("--seeds", default="1,2,3")
@@ -164,7 +179,7 @@ def main() -> None:
                     name = given.name if given.name and arm != CHEAP else arm
                     if (task, size, seed, name) in done:
                         continue
-                    cells = cells or Cells(given.data, given.model, task)
+                    cells = cells or Cells(given.data, given.model, task, is_untrained=given.untrained)
                     cell = {"task": task, "size": size, "seed": seed, "asked": name, "metric": cells.spec.metric}
                     if arm == CHEAP:
                         found = list(cells.cheap(size, seed))
@@ -172,7 +187,7 @@ def main() -> None:
                         found = [{"arm": name, **cells.recipe(arm, size, seed, changes)}]
                     with out.open("a", encoding="utf-8") as file:
                         for one in found:
-                            line = {**cell, **one, "model": given.model.name, "day": time.strftime("%Y-%m-%d")}
+                            line = {**cell, **one, "model": Path(given.model).name, "day": time.strftime("%Y-%m-%d")}
                             file.write(json.dumps(line) + "\n")
                             print(json.dumps(line), flush=True)
 
