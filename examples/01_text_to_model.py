@@ -41,14 +41,11 @@ def main(folder: Path, steps: int = 600, documents: int = 1500) -> tuple[dict[st
         folder / "corpus",
         folder / "run",
         config=str(folder / "config.json"),
-        dropout=0.0,
+        objective="mlm+nsp",
         rows_per_step=64,
         precision="fp32",
         max_length=24,
-        dynamic=True,
         steps=steps,
-        learning_rate=1e-3,
-        warmup_share=0.1,
         evaluate_every=steps,
     )
     scores = {name: value for name, value in result.metrics.items() if name.startswith("held_out_")}

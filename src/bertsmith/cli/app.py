@@ -84,7 +84,7 @@ COMMANDS = (
     Command(
         inference.next_sentence,
         "next",
-        "bertsmith next --model my-run/model 'The man went to the store.' 'He bought milk.'",
+        "bertsmith next --model my-pairs-run/model 'The man went to the store.' 'He bought milk.'",
     ),
     Command(
         finetuning.finetune,

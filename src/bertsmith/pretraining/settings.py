@@ -134,8 +134,7 @@ class PretrainingRunSettings:
     config: str | None = help_field(None, "a config.json that defines the architecture instead")
     init: str | None = help_field(
         None,
-        "a model to continue from instead: folder, Google checkpoint or hub id; give it a lower --learning-rate, such "
-        "as 2e-5",
+        "a model to continue from instead: folder, Google checkpoint, hub id or starter",
     )
     positions: str | None = help_field(
         None, "position embeddings of a new model: absolute (learned), sinusoidal or none [absolute]"
