@@ -1,0 +1,86 @@
+"""The model in the package: small, complete, readable by others, and found by its name without a network."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+import bertsmith
+from bertsmith.checkpoints.hub import resolve
+from bertsmith.errors import VocabularyError
+from bertsmith.library.training import pretrain
+
+FOLDER = Path(bertsmith.__file__).parent / "starter"
+MOST_BYTES = 16 * 10**6
+
+
+@pytest.fixture(scope="module")
+def model():
+    return bertsmith.load("starter", device="cpu")
+
+
+def test_the_folder_is_complete_and_small():
+    assert {"config.json", "model.safetensors", "vocab.txt", "tokenizer.json", "bertsmith.json", "README.md"} <= {
+        path.name for path in FOLDER.iterdir()
+    }
+    assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= MOST_BYTES
+
+
+def test_every_file_is_as_it_was_when_it_was_made():
+    report = bertsmith.inspect_model("starter")
+    assert (report.digests, report.altered) == ("verified", ())
+
+
+def test_it_has_learned_english(model):
+    guesses = [guess.piece for guess in model.fill("he took her by the [MASK] and led her away .", top=5)[0][0]]
+    assert "hand" in guesses or "arm" in guesses
+
+
+def test_its_vectors_know_which_sentences_are_alike(model):
+    vectors = model.embed(["The ship sailed at dawn.", "At sunrise the vessel left.", "She baked a loaf of bread."])
+    vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2]
+
+
+def test_transformers_computes_the_same_logits():
+    text = "It was the best of times, it was the worst of times."
+    theirs = AutoModelForMaskedLM.from_pretrained(FOLDER, dtype=torch.float32).eval()
+    batch = AutoTokenizer.from_pretrained(FOLDER)(text, return_tensors="pt")
+    ours = bertsmith.load("starter", device="cpu")
+    assert ours.tokenizer.encode(text).ids == batch["input_ids"][0].tolist()[1:-1]
+    ids = batch["input_ids"].clone()
+    ids[0, 4] = ours.tokenizer.vocabulary.mask_id
+    with torch.no_grad():
+        expected = theirs(input_ids=ids).logits[0, 4].softmax(-1)
+    masked = ours.tokenizer.decode(ids[0, 1:4].numpy()) + " [MASK] " + ours.tokenizer.decode(ids[0, 5:-1].numpy())
+    for guess in ours.fill(masked, top=5)[0][0]:
+        assert guess.probability == pytest.approx(
+            float(expected[ours.tokenizer.vocabulary.pieces.index(guess.piece)]), abs=1e-5
+        )
+
+
+def test_a_folder_of_that_name_comes_first(tmp_path, monkeypatch):
+    (tmp_path / "starter").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert resolve("starter") == Path("starter")
+
+
+def test_a_corpus_of_another_casing_is_refused_in_one_line(tmp_path):
+    (tmp_path / "text.txt").write_text("The judge painted the map.\n" * 20, encoding="utf-8")
+    tokenizer = bertsmith.load("starter", device="cpu").tokenizer
+    cased = type(tokenizer)(tokenizer.vocabulary, bertsmith.TextRules(lowercase=False, strips_accents=False))
+    bertsmith.build_corpus([tmp_path / "text.txt"], cased, tmp_path / "corpus", workers=1)
+    with pytest.raises((VocabularyError, bertsmith.ConfigError), match="text rules of 'starter'"):
+        pretrain(tmp_path / "corpus", tmp_path / "run", init="starter", steps=1)
+
+
+def test_the_command_line_finds_it_without_a_network(tmp_path):
+    command = [sys.executable, "-m", "bertsmith", "fill", "--model", "starter", "the [MASK] of england ."]
+    environment = {"PYTHONPATH": str(FOLDER.parent.parent), "HF_HUB_OFFLINE": "1", "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "%" in done.stdout or "0." in done.stdout
