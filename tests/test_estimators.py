@@ -81,7 +81,8 @@ class ClassifierOfTables(OfTables, BertsmithClassifier):
 
 
 def checks():
-    for estimator in (VectorizerOfTables("", **ON_PROCESSOR), ClassifierOfTables("", **QUICK)):
+    """Those of scikit-learn; the classifier with the recipe of 2018, since one of them allows hardly any rounding."""
+    for estimator in (VectorizerOfTables("", **ON_PROCESSOR), ClassifierOfTables("", **QUICK, recipe="2018")):
         for _, check in estimator_checks_generator(estimator, legacy=True):
             name = check.func.__name__
             marks = []

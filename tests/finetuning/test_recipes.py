@@ -108,6 +108,7 @@ def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
     assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")
     assert found["keep"] == "best"  # patience needs it
     assert "start" not in found
+    assert not {"start", "freeze"} & resolved("auto", SMALL, {"reinit_layers": 1}).keys()
     assert found["epochs"] * 900 / 32 >= 200
     settings = FinetuningSettings(batch_size=32, epochs=found["epochs"])
     assert settings.steps(900) == 200

@@ -137,7 +137,7 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
         values["freeze"] = "embeddings"
     if not situation.own_head:
         values["reads"] = PROBE
-    if fitted and given.get("freeze") != "body":
+    if fitted and given.get("freeze") != "body" and not given.get("reinit_layers"):
         values["start"] = "linear"
     return values
 
