@@ -31,7 +31,7 @@ DATA = PretrainingDataSettings(objective="mlm", max_length=16, short_sequence_pr
 
 
 def animals(rng: np.random.Generator) -> str:
-    """Order matters: four animals, each followed by its sound, so the neighbour of a missing word determines it.
+    """Order matters: four animals, each followed by its sound, so the neighbor of a missing word determines it.
 
     In a bag of words, two words without a partner show which two are missing, but not which one is where.
     """

@@ -1,4 +1,4 @@
-"""Which bank? The vector of a word depends on its sentence, and its nearest labelled neighbour gives the sense.
+"""Which bank? The vector of a word depends on its sentence, and its nearest labelled neighbor gives the sense.
 
 Three notions are easily confused, because in each of them words and meanings do not match one to one:
 

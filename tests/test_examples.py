@@ -144,7 +144,7 @@ def test_what_goes_together_is_learned_better_than_what_comes_first(example, tmp
 
 
 @pytest.mark.parametrize("example", ["08_word_sense"], indirect=True)
-def test_every_layer_has_a_vector_of_a_word_and_a_nearest_neighbour(example, tmp_path):
+def test_every_layer_has_a_vector_of_a_word_and_a_nearest_neighbor(example, tmp_path):
     texts = ("The bank of the river.", "The bank of the river.")
     by_layer, cosines, by_gloss = example.main(tmp_path, compared=("bank", *texts), steps=20, epochs=0.1)
     assert cosines == pytest.approx([1, 1, 1], abs=1e-5)

@@ -5,7 +5,7 @@
 The texts must be free to redistribute. The starter in the package was made from 100 English novels of Project
 Gutenberg, the State of the Union addresses and the inaugural addresses of presidents of the United States, and two
 English translations of Genesis, all in the public domain. The work folder keeps the corpus and the run; what is there
-already is used, and an interrupted run resumes. `benchmarks/starter.py` measures the result.
+already is used, and an interrupted run resumes. `benchmarks/finetuning_recipes.py --model starter` measures it.
 """
 
 import argparse

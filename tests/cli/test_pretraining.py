@@ -40,6 +40,8 @@ def test_a_resumed_run_needs_no_options_and_equals_an_uninterrupted_one(
     assert "4 steps" in straight.out
     again = run("pretrain", corpus, "--out", tmp_path / "straight", "--resume")
     assert again.code == 0, again.err
+    automatic = run("pretrain", corpus, "--out", tmp_path / "straight", "--resume", "--size", "auto")
+    assert automatic.code == 0, automatic.err
     settings = json.loads((tmp_path / "straight" / "settings.json").read_text(encoding="utf-8"))["settings"]
     assert settings["train"]["learning_rate"] == 1e-3
     assert settings["data"]["max_length"] == 16

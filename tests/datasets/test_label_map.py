@@ -73,7 +73,7 @@ def test_types_of_entities_are_renamed_and_o_stays() -> None:
         ("IOBES", "B-PER I-ORG E-ORG O"),
     ],
 )
-def test_neighbours_with_one_new_name_stay_two_entities(scheme: str, tags: str) -> None:
+def test_neighbors_with_one_new_name_stay_two_entities(scheme: str, tags: str) -> None:
     """Also where the tags violate their scheme, as conlleval reads them."""
     before = entity_spans(tags.split(), scheme)
     after = entity_spans(rename_types(tags.split(), {"PER": "Name", "ORG": "Name"}), scheme)

@@ -80,7 +80,7 @@ def test_a_pair_without_a_gold_label_is_skipped_and_listed(tmp_path: Path) -> No
     copy.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     found = read_nli("snli", copy)
     assert [one.label for one in found.examples] == ["entailment", "contradiction"]
-    assert found.skipped == ((f"line 1 of '{copy}'", "the label '-1', which stands for none"),)
+    assert found.skipped == ((f"line 1 of '{copy}'", "the label '-1', which means none"),)
     with pytest.raises(InputError, match=r"pairs with a gold label in .*; found 3 rows without"):
         read_nli("snli", official(tmp_path / "test.txt", ["-", "-", "-"]))
 

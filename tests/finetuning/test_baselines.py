@@ -264,6 +264,17 @@ def test_damaged_weights_of_the_linear_model_are_refused(tmp_path: Path) -> None
         Baselines.read(tmp_path / "run")
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [("baselines.json", '{"name": 3}'), ("baselines.json", "[{}]"), ("baselines.jsonl", '{"id": "0"}\n')],
+)
+def test_damaged_results_are_refused(tmp_path: Path, file: str, content: str) -> None:
+    computed(tmp_path, "single")
+    (tmp_path / "run" / file).write_text(content, encoding="utf-8")
+    with pytest.raises(InputError, match=f"cheap systems in '.*{file}'.*remove the file baselines.json"):
+        Baselines.read(tmp_path / "run")
+
+
 def test_without_dev_examples_there_are_no_cheap_systems(tmp_path: Path) -> None:
     found = computed(tmp_path, "single", TaskData(train=examples_of("single", 8), dev=()))
     assert not found.results

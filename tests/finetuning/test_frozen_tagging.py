@@ -183,7 +183,7 @@ def test_training_on_its_vectors_changes_no_bit_of_the_encoder(layers: str, tmp_
 
 
 def test_a_tagger_learns_from_the_word_next_to_a_word(tmp_path: Path) -> None:
-    """Embedding vectors contain nothing about neighbouring words, so the BiLSTM must read them."""
+    """Embedding vectors contain nothing about neighboring words, so the BiLSTM must read them."""
     settings = dataclasses.replace(SETTINGS, layers="embeddings", batch_size=20, epochs=20, dropout=0.0)
     result = train_tagger(encoder(), tagging(), data(60), tmp_path / "run", settings, RECIPE)
     lines = RunFolder.open(tmp_path / "run").metrics("train")
@@ -278,7 +278,7 @@ def test_the_split_into_micro_batches_and_ranks_changes_only_rounding() -> None:
             torch.testing.assert_close(other[name], gradient, rtol=1e-4, atol=1e-6)
 
 
-def test_a_sentence_is_read_from_both_ends_and_independently_of_its_neighbours() -> None:
+def test_a_sentence_is_read_from_both_ends_and_independently_of_its_neighbors() -> None:
     choice = layer_choice("concat-last-4", 4)
     tagger = BiLSTMTagger(choice, 8, 5, width=6, dropout=0.5, seed=1).eval()
     lengths = [3, 1, 6, 2]

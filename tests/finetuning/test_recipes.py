@@ -112,12 +112,23 @@ def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
     assert found["epochs"] * 900 / 32 >= 200
     settings = FinetuningSettings(batch_size=32, epochs=found["epochs"])
     assert settings.steps(900) == 200
+    changed = resolved("auto", SMALL, {"reinit_layers": 1})  # a linear model knows nothing of new layers
+    assert {"start", "freeze"}.isdisjoint(changed)
 
 
 def test_an_unknown_recipe_is_one_line_with_the_nearest_name(base: str, mails: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"expected a recipe: auto or 2018; found '2019'; did you mean '?2018"):
         run_command(base, "classification", tmp_path / "run", train=mails, recipe="2019")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_a_batch_size_that_cannot_be_is_refused_as_in_other_recipes(
+    base: str, mails: Path, tmp_path: Path, size: int
+) -> None:
+    for recipe in ("auto", "2018"):
+        with pytest.raises(ConfigError, match=f"batch_size.*found {size}"):
+            run_command(base, "classification", tmp_path / "run", train=mails, recipe=recipe, batch_size=size)
 
 
 def test_2018_is_bit_identical_to_the_old_defaults(base: str, mails: Path, tmp_path: Path) -> None:

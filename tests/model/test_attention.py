@@ -78,7 +78,7 @@ def test_attention_with_dropout_averages_to_attention_without():
     assert torch.allclose(total / 2000, attention(q, k, v, batch.runs, heads=HEADS), atol=0.08)
 
 
-def test_runs_join_only_neighbours_of_equal_length():
+def test_runs_join_only_neighbors_of_equal_length():
     batch, *_ = flat([2, 2, 3, 2])
     assert [(run.row, run.rows, run.token, run.length) for run in batch.runs] == [
         (0, 2, 0, 2),

@@ -40,8 +40,8 @@ def test_counted_heads_equal_single_coin_tosses() -> None:
     assert count_heads(keys, "front of A", tosses).tolist() == expected
 
 
-def test_every_bit_of_the_draws_is_fair_and_neighbours_are_independent() -> None:
-    """Neighbouring instances, positions and purposes are the inputs that differ least."""
+def test_every_bit_of_the_draws_is_fair_and_neighbors_are_independent() -> None:
+    """Neighboring instances, positions and purposes are the inputs that differ least."""
     keys = instance_keys(0, 0, np.repeat(np.arange(100), 10), np.tile(np.arange(10), 100))
     draws = fold(np.repeat(purpose_keys(keys, "mask order"), 100), np.tile(np.arange(100), 1000))
     other = fold(np.repeat(purpose_keys(keys, "mask way"), 100), np.tile(np.arange(100), 1000))

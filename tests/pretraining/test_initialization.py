@@ -99,6 +99,14 @@ def test_without_learned_positions_queries_and_keys_stay_as_they_were(corpus, ch
         assert torch.equal(new, old) == ("word" not in name and name != "mlm.bias"), name
 
 
+def test_heads_of_an_odd_width_look_at_their_neighbors_too(corpus):
+    model = untrained(config(hidden_size=8 * 15), 1).eval()
+    initialize_from_corpus(model, corpus, 1)
+    trace = Trace(with_attentions=True)
+    model.encoder(batch_of(range(5, 35)), trace=trace)
+    assert [int(trace.attentions[0][0][head, 15].argmax()) - 15 for head in range(8)] == list(NEIGHBORS)
+
+
 @pytest.mark.parametrize("heads", [1, 2, 64, 128])
 def test_any_number_of_heads_gives_finite_parameters(corpus, heads):
     model = untrained(config(num_attention_heads=heads), 1)

@@ -26,7 +26,7 @@ def text(count: int, seed: int, pieces: int = 40) -> list[int]:
 
 
 def by_the_formula(model: NgramBaseline, left: int | None, right: int | None) -> np.ndarray:
-    """The probability of every piece between two neighbours, from dense counts."""
+    """The probability of every piece between two neighbors, from dense counts."""
     pairs, unigram = model.pairs.toarray(), model.unigram
     chances = unigram.copy()
     for counts in ([] if left is None else [pairs[left]]) + ([] if right is None else [pairs[:, right]]):
@@ -65,7 +65,7 @@ def test_losses_and_ranks_are_those_of_sums_over_the_vocabulary(exponent: float,
     tokens = np.array([2, *text(600, 2), 3])
     positions = np.sort(rng.choice(np.arange(1, 600), 90, replace=False))
     targets, seen = tokens[positions], tokens.copy()
-    seen[positions[::2]] = MASK  # so some neighbours are masked too
+    seen[positions[::2]] = MASK  # so some neighbors are masked too
     chances = np.array([by_the_formula(model, seen[place - 1], seen[place + 1]) for place in positions])
     gold = chances[np.arange(90), targets]
     ahead = (chances >= gold[:, None] * (1 - 1e-12)).sum(axis=1) - 1
@@ -76,7 +76,7 @@ def test_losses_and_ranks_are_those_of_sums_over_the_vocabulary(exponent: float,
         assert 0 < scores.top < 1
 
 
-def test_neighbours_help_on_text() -> None:
+def test_neighbors_help_on_text() -> None:
     model = NgramBaseline.of(corpus(*(text(500, seed) for seed in range(20))), 45)
     tokens = np.array(text(1000, 99), dtype=np.uint16)
     positions = np.arange(1, 999, 3)
@@ -104,7 +104,7 @@ def test_pieces_and_pairs_that_never_occur_have_a_finite_loss() -> None:
     assert scores.top == 0
 
 
-def test_without_neighbours_the_bigram_model_is_the_unigram_model() -> None:
+def test_without_neighbors_the_bigram_model_is_the_unigram_model() -> None:
     model = NgramBaseline.of(corpus(text(400, 0), text(400, 1)), 45)
     tokens, targets = np.full(7, MASK), np.array([5, 6, 44])
     scores = model.bigram_scores(tokens, np.array([0, 3, 6]), targets)

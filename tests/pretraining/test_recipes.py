@@ -67,6 +67,8 @@ def test_the_size_follows_from_minutes_and_cores():
     assert sizes == ["tiny", "mini", "small", "medium"]
     assert [most for most, _ in SIZE_FOR_MINUTES] == sorted(most for most, _ in SIZE_FOR_MINUTES)
     assert built(size="auto", minutes=0.5)[0].size == "tiny"
+    with pytest.raises(ConfigError, match="minutes"):
+        built(size="auto", minutes=float("nan"))
 
 
 @pytest.mark.parametrize(

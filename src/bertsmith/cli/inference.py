@@ -54,7 +54,7 @@ def next_sentence(
     """Print the probability that each B follows A, in order.
 
     For a model that was trained on sentence order, which never saw a random B, it is the probability that A and B,
-    taken as neighbours, are in order rather than swapped.
+    taken as neighbors, are in order rather than swapped.
     """
     from bertsmith.library.lines import judge_continuations
 

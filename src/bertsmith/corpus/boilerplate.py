@@ -1,4 +1,4 @@
-"""Sentences that repeat in many documents, such as licence headers and menus.
+"""Sentences that repeat in many documents, such as license headers and menus.
 
 Two sentences are equal if they have the same tokens, so case, accents and spaces are compared as the model sees them.
 Only sentences of at least `SHORTEST` tokens count, because shorter ones, such as "Yes, of course.", occur everywhere by

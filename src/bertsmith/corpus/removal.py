@@ -47,7 +47,7 @@ class RemovalSettings(ReadingSettings):
         f"{duplicates.SHINGLE} words agree by {100 * duplicates.SIMILARITY:.0f} % or more",
     )
     remove_boilerplate: bool = help_field(
-        False, f"remove sentences of at least {SHORTEST} tokens that repeat in many documents, such as licence headers"
+        False, f"remove sentences of at least {SHORTEST} tokens that repeat in many documents, such as license headers"
     )
     boilerplate_documents: int | None = help_field(
         None,

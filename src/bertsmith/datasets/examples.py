@@ -61,10 +61,10 @@ class TaggedExample:
         id: the number of the sentence in the file, from 0.
         words: its words.
         tags: one per word; None if there is no gold.
-        document: the number of its document; neighbouring sentences of the same document may serve as context.
+        document: the number of its document; neighboring sentences of the same document may serve as context.
         place: file and line.
         offsets: (start, end) of each word in the original text, in characters; None if the input was already words.
-        surroundings: the document in the file, if the sentence may be used without its neighbours; else None.
+        surroundings: the document in the file, if the sentence may be used without its neighbors; else None.
     """
 
     id: str

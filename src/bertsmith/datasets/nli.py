@@ -32,7 +32,7 @@ _COLUMNS = (
 )
 _NUMBERS = {"0": "entailment", "1": "neutral", "2": "contradiction"}  # as the copies on the hub number them
 _NAMES = {**{label: label for label in LABELS}, "contradictory": "contradiction"}
-_WITHOUT = {NO_GOLD: "on which the annotators did not agree", "-1": "which stands for none"}
+_WITHOUT = {NO_GOLD: "on which the annotators did not agree", "-1": "which means none"}
 _IDS = ("pairID", "id", "idx")
 
 

@@ -2,7 +2,7 @@
 
 Letters: E examples, V terms, D columns.
 
-The terms of a text are its words and pairs of neighbouring words, and the runs of two to five letters inside its words.
+The terms of a text are its words and pairs of neighboring words, and the runs of two to five letters inside its words.
 The weight of a term is (1 + ln of its count in the text) times its smoothed inverse document frequency; the words of a
 text have length 1 together, as have its runs of letters. The formulas are those of scikit-learn's `TfidfVectorizer`
 with `sublinear_tf=True`.

@@ -28,7 +28,7 @@ from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import Ints, Logits
 from bertsmith.errors import InputError
-from bertsmith.files import atomic_file, read_json, read_json_lines, write_json, write_text
+from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
 from bertsmith.finetuning.bag_of_words import BagOfWords
 from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
 from bertsmith.finetuning.linear import PENALTIES, LinearModel, Vectors, fit_linear
@@ -46,6 +46,8 @@ from bertsmith.tasks.task import Prediction, Task
 RESULTS_FILE, LINES_FILE, WEIGHTS_FILE = "baselines.json", "baselines.jsonl", "baselines.safetensors"
 MOST_EXAMPLES = 5_000  # training examples of a system; of more, a random sample
 
+_RESULTS = [{"name": str, "scores": {"*": float}, "intervals": dict, "seconds": float, "train_examples": int}]
+_FIX = f"remove the file {RESULTS_FILE} of the run, and resume"
 # For sparse rows of length 1, which need less of a penalty than standardized vectors.
 _PENALTIES_OF_BAGS = (30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 
@@ -73,11 +75,15 @@ class Baselines:
         """
         if not (run / RESULTS_FILE).is_file():
             return None
+        results, every = read_json(run / RESULTS_FILE), list(read_json_lines(run / LINES_FILE))
+        for name, content, shape in ((RESULTS_FILE, results, _RESULTS), (LINES_FILE, every, [{"baseline": str}])):
+            if found := misfit(content, shape):
+                raise InputError(expected=f"cheap systems in '{run / name}'", found=found, fix=_FIX)
         lines: dict[str, list[Line]] = {}
-        for line in read_json_lines(run / LINES_FILE):
+        for line in every:
             lines.setdefault(line.pop("baseline"), []).append(line)
         linear = _read_linear(run / WEIGHTS_FILE) if (run / WEIGHTS_FILE).is_file() else None
-        return Baselines(results=read_json(run / RESULTS_FILE), lines=lines, linear=linear)
+        return Baselines(results=results, lines=lines, linear=linear)
 
     def write(self, run: Path) -> None:
         """Writes the files; baselines.json comes last, so that all are complete once it exists."""
@@ -249,8 +255,7 @@ def _read_linear(path: Path) -> LinearModel:
         found = safetensors.numpy.load_file(path)
         return LinearModel(weight=found["weight"], bias=found["bias"], penalty=float(found["penalty"]))
     except (safetensors.SafetensorError, KeyError) as error:
-        fix = "remove the file baselines.json next to it, and resume"
-        raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=fix) from error
+        raise InputError(expected=f"weight, bias and penalty in '{path}'", found=str(error)[:80], fix=_FIX) from error
 
 
 def _compared(first: Vectors, second: Vectors) -> Vectors:

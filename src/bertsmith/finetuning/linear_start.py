@@ -11,6 +11,7 @@ section 4 (linear probing, then fine-tuning).
 """
 
 import dataclasses
+import functools
 
 import numpy as np
 import numpy.typing as npt
@@ -82,7 +83,7 @@ class LinearStart:
             vectors = frozen.token_vectors(self.features.rows, frozen.choice("last"), read)
         return fit_linear(vectors[chosen], targets[chosen], num_outputs=self.outputs, seed=seed)
 
-    @property
+    @functools.cached_property
     def _encoder(self) -> FrozenEncoder:
         with quiet():
             return load_frozen_encoder(self.folder, device=self.device, precision="fp32")
@@ -138,7 +139,7 @@ def pooler_was_trained(folder: ModelFolder) -> bool:
 
 
 def _units(features: EncodedExamples, units: Ints) -> EncodedExamples:
-    """Some units by themselves, without targets."""
+    """Some of the units, without targets."""
     rows = rows_index(features.rows_per_unit, units)
     tokens = rows_index(features.lengths, rows)
     packed = PackedRows(

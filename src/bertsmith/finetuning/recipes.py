@@ -122,8 +122,10 @@ def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[fl
 
 def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
     small = situation.examples < _SMALL
-    batch = min(int(given.get("batch_size", _BATCH if small else 2 * _BATCH)), max(1, situation.examples))
-    fitted = situation.kind in LINEAR_KINDS and not situation.own_head
+    asked = given.get("batch_size", _BATCH if small else 2 * _BATCH)
+    # A size that is no positive number is refused by the settings class; until then, one counts in its place.
+    batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
+    fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
     rate = min(_HIGHEST_RATE, max(_LOWEST_RATE, _RATE_TIMES_WIDTH / situation.config.hidden_size))
     values: dict[str, Any] = {
         "batch_size": batch,

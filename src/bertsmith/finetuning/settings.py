@@ -26,7 +26,13 @@ GRID: Mapping[str, tuple[float, ...]] = {
 }
 LINEAR_KINDS = ("classification", "regression", "tagging")  # kinds of task whose new layer can be fitted to vectors
 # Fields that the first release did not have and did not record; they are recorded where they differ from these.
-_NEW: Mapping[str, object] = {"reads": "pooler", "start": "random", "class_weights": "none", "keep": "best"}
+_NEW: Mapping[str, object] = {
+    "reads": "pooler",
+    "start": "random",
+    "class_weights": "none",
+    "keep": "best",
+    "baselines": True,
+}
 _NEW_OF_TASKS: Mapping[str, object] = {"tune_threshold": False}
 _OF_THE_PAPER: Mapping[str, Mapping[str, float]] = {
     "squad2": {"batch_size": 48, "epochs": 2.0},
@@ -128,7 +134,7 @@ class FinetuningSettings:
 def unless_new(values: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by name, without those that the first release did not have and that do not change what it did.
 
-    A run that it wrote is so resumed by comparing records.
+    The records of runs that it wrote can then be compared with those of today.
     """
     kept = {name: value for name, value in values.items() if name not in _NEW or value not in (None, _NEW[name])}
     if "settings" in kept:  # of a task

@@ -69,7 +69,7 @@ class Continuation:
         cut_tokens: tokens of the pair that were truncated.
         first: the first text.
         relation: what is probable: that the second text `follows` the first rather than being a random one, or, for a
-            model of sentence order, that two neighbours are `in order` rather than swapped.
+            model of sentence order, that two neighbors are `in order` rather than swapped.
     """
 
     text: str

@@ -260,7 +260,8 @@ def _require_same(path: Path, record: dict[str, Any]) -> None:
     Raises:
         RunError: they are not.
     """
-    before = read_json(path)
+    read = read_json(path)
+    before = read if isinstance(read, dict) else {}
     differing = [name for name in {**before, **record} if before.get(name) != record.get(name)]
     if differing:
         raise RunError(

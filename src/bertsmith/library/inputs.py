@@ -107,7 +107,7 @@ def tagged_sentences(texts: Sequence[str | Sequence[str]]) -> list[TaggedExample
             sentence = words_of(checked_text(text, place), id=place, place=place)
         else:
             sentence = TaggedExample(id=place, words=checked_words(text, place), place=place)
-        # Each text is a document of its own, whatever its neighbours are.
+        # Each text is a document of its own, whatever its neighbors are.
         sentences.append(dataclasses.replace(sentence, document=number))
     return sentences
 

@@ -21,7 +21,7 @@ from bertsmith.library.adaptation import TaskText, continue_pretraining
 from bertsmith.locks import require_unused
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import PAGE, require_output
-from bertsmith.pretraining.recipes import settings_from_recipe
+from bertsmith.pretraining.recipes import AUTO_SIZE, settings_from_recipe
 from bertsmith.pretraining.run import pretrain as run_pretraining
 from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
@@ -180,6 +180,8 @@ def pretrain(
         settings["recipe"] = recipe
     if not resume:
         return run_pretraining(corpus, out, *settings_from_recipe(settings))
+    if settings.get("size") == AUTO_SIZE:
+        del settings["size"]  # the run has the size that was chosen when it started
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
     _, run, data, train = settings_of_run(out)
     return run_pretraining(

@@ -146,7 +146,7 @@ def best_threshold(
 ) -> float:
     """The probability from which class 1 is predicted that gives the highest score, from 0 to 1.
 
-    Thresholds lie in the middle between neighbouring probabilities. Of equally good ones, the closest to 0.5.
+    Tried are the points halfway between neighboring probabilities, and 0.5. Of equally good ones, the closest to 0.5.
 
     Args:
         gold: the class of each example, int64 [E].

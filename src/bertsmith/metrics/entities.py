@@ -128,7 +128,7 @@ def scheme_errors(tags: Sequence[str], scheme: str) -> list[tuple[int, str]]:
 def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_]:
     """Whether a tag may follow another one, bool [K + 1, K + 1]: row and column K are the ends of the sentence.
 
-    A sequence without a forbidden pair has no `scheme_errors`, and the other way round, except that `[` and `]` count
+    A sequence has no forbidden pair if and only if it has no `scheme_errors`, except that `[` and `]` count
     as the S that they are equivalent to.
 
     >>> following_tags(("O", "B-PER", "I-PER"), "IOB2").astype(int).tolist()
@@ -151,8 +151,8 @@ def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_
         return np.array([letter in letters for letter, _ in parts], dtype=np.bool_)
 
     if scheme == "IOBES":
-        is_open, goes_on = are("BI")[:, None], are("IE")[None, :]
-        found = (is_open == goes_on) & (~is_open | is_same)
+        is_open, continues = are("BI")[:, None], are("IE")[None, :]
+        found = (is_open == continues) & (~is_open | is_same)
     else:
         needs_entity = are("B" if scheme == "IOB1" else "I")[None, :]
         found = ~needs_entity | (are("BI")[:, None] & is_same)
@@ -162,7 +162,7 @@ def following_tags(labels: tuple[str, ...], scheme: str) -> npt.NDArray[np.bool_
 
 
 def rename_types(tags: Sequence[str], names: Mapping[str, str]) -> list[str]:
-    """The tags with the types of their entities renamed; the entities stay, even if two neighbours get one name.
+    """The tags with the types of their entities renamed; the entities stay, even if two neighbors get one name.
 
     >>> rename_types("I-PER I-ORG O".split(), {"PER": "Name", "ORG": "Name"})
     ['I-Name', 'B-Name', 'O']

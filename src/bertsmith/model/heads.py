@@ -208,7 +208,7 @@ class Head:
         part: its name, "classifier" or "span".
         outputs: K, the number of logits per position.
         pooled: whether it reads one vector per row instead of the hidden states at chosen positions.
-        reads: what that vector is, one of `our_names.READS`; of no meaning unless `pooled`.
+        reads: what that vector is, one of `our_names.READS`; ignored unless `pooled`.
         own: the class of the user's head.
 
     Raises:

@@ -78,7 +78,8 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
     assert isinstance(encoder, TransformerEncoder)
     config = encoder.config
     width, heads = config.hidden_size, config.num_attention_heads
-    half = width // heads // 2
+    of_head = width // heads
+    half = of_head // 2
     if half == 0:
         return
     directions = _rotation(width, generator(seed, "position directions"))[: 2 * half]  # [2 half, D]
@@ -96,7 +97,7 @@ def _attend_to_neighbors(model: EncoderForPreTraining, seed: int) -> None:
         assert isinstance(layer, Layer)
         for head, offset in enumerate(offsets[: heads if number == 0 else heads // 2]):
             turned_sine, turned_cosine = (rates * offset).sin()[:, None], (rates * offset).cos()[:, None]
-            rows = slice(head * 2 * half, (head + 1) * 2 * half)
+            rows = slice(head * of_head, head * of_head + 2 * half)  # of an odd width, the last row stays
             query = torch.cat(
                 [
                     turned_cosine * of_sines + turned_sine * of_cosines,

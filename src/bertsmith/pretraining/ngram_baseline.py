@@ -7,10 +7,10 @@ with the pieces l and r to the left and right of a masked position,
 
 which for a = 1 is exact if l and r are independent given w. P(w | l) is smoothed as by Witten and Bell (1991), in the
 interpolated form of Chen and Goodman (1999), section 2.5: a piece that has been followed by T different pieces lends
-b * T counts to the unigram model. A neighbour that is masked, or that never occurs in the corpus, has no influence. a
+b * T counts to the unigram model. A neighbor that is masked, or that never occurs in the corpus, has no influence. a
 and b are chosen on documents of the corpus that were not counted; then those are counted as well.
 
-Neighbours are read from the rows as a model sees them, masks and random pieces included, so the baseline has no
+Neighbors are read from the rows as a model sees them, masks and random pieces included, so the baseline has no
 information that the model lacks.
 
 M predictions, T tokens, V vocabulary.
@@ -61,7 +61,7 @@ class NgramBaseline:
     Args:
         pairs: how often each piece is followed by each other piece, float64 [V, V].
         counts: how often each piece occurs, float64 [V].
-        exponent: a, the weight of the neighbours.
+        exponent: a, the weight of the neighbors.
         strength: b, how much is lent to the unigram model.
     """
 
@@ -87,7 +87,7 @@ class NgramBaseline:
         apart = np.sort(order[: max(1, int(FITTING_SHARE * len(order)))])
         rest = np.setdiff1d(order, apart)
         lengths = np.asarray(documents.document_lengths)
-        with Progress("counting neighbours", total=int(lengths.sum()), unit="tokens") as progress:
+        with Progress("counting neighbors", total=int(lengths.sum()), unit="tokens") as progress:
             counted_rest = _count(_tokens(documents, rest, progress), num_pieces)
             counted_apart = _count(_tokens(documents, apart, progress), num_pieces)
         together = [one + other for one, other in zip(counted_rest, counted_apart, strict=True)]
@@ -141,7 +141,7 @@ class NgramBaseline:
         return [total / len(positions) for total in sums]
 
     def _gains(self, token_ids: Ints, positions: Ints) -> sp.csr_array:
-        """The log-probability that each piece gains from the neighbours of each position, before weighting, [M, V]."""
+        """The log-probability that each piece gains from the neighbors of each position, before weighting, [M, V]."""
         none = len(self.unigram)  # the empty row of the tables
         padded = np.concatenate([[none], token_ids, [none]]).astype(np.int64)
         return self._after[padded[positions]] + self._before[padded[positions + 2]]
@@ -151,7 +151,7 @@ class NgramBaseline:
     ) -> tuple[Floats, npt.NDArray[np.bool_]]:
         """The loss in nats of each prediction, float64 [M], and whether it is among the first `top`, bool [M].
 
-        Only pieces that were seen next to a neighbour gain over their unigram probability; all others keep it, up to
+        Only pieces that were seen next to a neighbor gain over their unigram probability; all others keep it, up to
         the normalization. So the work is that of the pairs that were seen.
         """
         rows = np.repeat(np.arange(len(targets)), np.diff(gains.indptr))
@@ -176,9 +176,9 @@ class NgramBaseline:
 
 
 def _log_gains(pairs: sp.csr_array, unigram: Floats, strength: float) -> sp.csr_array:
-    """For each neighbour, log(P(w | neighbour) / P(w)) above what unseen pieces get, float64 [V + 1, V].
+    """For each neighbor, log(P(w | neighbor) / P(w)) above what unseen pieces get, float64 [V + 1, V].
 
-    The empty last row belongs to a position without a neighbour.
+    The empty last row belongs to a position without a neighbor.
     """
     kinds = np.diff(pairs.indptr)
     lent = strength * np.repeat(kinds, kinds) * unigram[pairs.indices]

@@ -106,7 +106,7 @@ def size_for(minutes: float | None) -> str:
     )
     assert minutes is not None
     available = minutes * torch.get_num_threads()
-    return next(size for most, size in SIZE_FOR_MINUTES if available <= most)
+    return next((size for most, size in SIZE_FOR_MINUTES if available <= most), SIZE_FOR_MINUTES[-1][1])
 
 
 def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,10 +23,12 @@ class PretrainingDataSettings:
         ConfigError: a value is invalid.
     """
 
-    objective: str = help_field("mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()))
+    objective: str = help_field(
+        "mlm+nsp", "; ".join(f"{name}: {one.help}" for name, one in OBJECTIVES.items()) + "; auto: mlm"
+    )
     max_length: int = help_field(128, "maximum tokens per row, special tokens included", most=10**6)
     short_sequence_probability: float = help_field(0.1, "fraction of documents with a shorter, random row length")
-    masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict")
+    masked_share: float = help_field(0.15, "fraction of the tokens of a row to predict; auto: 0.3 for a new model")
     max_predictions: int | None = help_field(
         None, "maximum predictions per row [masked share of the longest row, rounded up]"
     )
@@ -34,7 +36,9 @@ class PretrainingDataSettings:
     keep_share: float = help_field(0.1, "fraction of the predicted tokens that stay unchanged")
     random_share: float = help_field(0.1, "fraction of the predicted tokens that become a random piece")
     whole_word: bool = help_field(False, "mask all pieces of a word together")
-    dynamic: bool = help_field(False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates")
+    dynamic: bool = help_field(
+        False, "draw new pairs and masks every epoch, instead of reusing dupe_factor duplicates; auto: yes"
+    )
     dupe_factor: int = help_field(
         10, "duplicates of the data, each with its own pairs and masks, that the epochs cycle through", most=10_000
     )
@@ -120,7 +124,9 @@ class PretrainingRunSettings:
     """
 
     recipe: str | None = help_field(
-        None, "settings that are not given: auto (what learns most in the time) or 2018 (the paper's) [auto]"
+        None,
+        "where settings that are not given come from: auto (what learns most in the time) or 2018 (the paper; the "
+        "defaults below) [auto; with --resume that of RUN]",
     )
     size: str | None = help_field(
         None,
@@ -142,12 +148,14 @@ class PretrainingRunSettings:
     initialization: str | None = help_field(
         None,
         "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts, and "
-        "heads that attend to neighbors [random]",
+        "heads that attend to neighbors [random; auto: corpus]",
     )
     dropout: float | None = help_field(
-        None, "dropout of hidden states and attention [0.1, or that of --config or --init]"
+        None, "dropout of hidden states and attention [0.1, or that of --config or --init; auto: 0 for a new model]"
     )
-    rows_per_step: int = help_field(256, "rows per optimizer step", most=10**6)
+    rows_per_step: int = help_field(
+        256, "rows per optimizer step; auto: 32 for tiny, mini and --init, 64 for small, 128 for medium", most=10**6
+    )
     tokens_per_step: int | None = help_field(None, "tokens per optimizer step, instead of rows", most=10**9)
     long_length: int | None = help_field(None, "row length in the last part of the run; 512 in the paper", most=10**6)
     long_share: float = help_field(0.1, "fraction of the steps with long rows")

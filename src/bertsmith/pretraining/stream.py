@@ -213,7 +213,7 @@ class PretrainingStream:
             second if self.settings.pairs else None,
             template=Template.bert(self.vocabulary.cls_id, self.vocabulary.sep_id),
             max_length=self.settings.max_length,
-            # The plan has already truncated: the random truncation of `pack_rows` would depend on neighbouring rows.
+            # The plan has already truncated: the random truncation of `pack_rows` would depend on neighboring rows.
             truncation="error",
             model_limit=self.settings.max_length,
         )

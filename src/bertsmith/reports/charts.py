@@ -135,7 +135,7 @@ def _svg(draw: Callable[[Axes], None], x_label: str, y_label: str, *, height: fl
 
 
 def thinned(x: Sequence[float], y: Sequence[float], most: int = _MOST_POINTS) -> tuple[list[float], list[float]]:
-    """At most `most` points, each the mean of neighbours, for lines with more values than a screen can show.
+    """At most `most` points, each the mean of neighbors, for lines with more values than a screen can show.
 
     >>> thinned([1, 2, 3, 4], [10, 20, 30, 50], most=2)
     ([1.5, 3.5], [15.0, 40.0])

@@ -38,7 +38,7 @@ class TaskSettings:
         "classification with two labels: fit on the dev examples, for the metric, the probability above which the "
         "second label is predicted",
     )
-    document_context: bool = help_field(False, "tagging: fill each row with the neighbouring sentences")
+    document_context: bool = help_field(False, "tagging: fill each row with the neighboring sentences")
     constrained_tags: bool = help_field(
         True, "tagging: answer only sequences of tags that their scheme allows; otherwise each word's most likely tag"
     )

@@ -1,7 +1,7 @@
 """The documents around drawn sentences: the context of a sentence is that of its file, whichever sentences are used.
 
 Letter: E examples. Training on a sample of a file (`--limit`), or holding part of it out, separates sentences from
-their neighbours. With `document_context` each sentence therefore keeps the words of its whole document, which all
+their neighbors. With `document_context` each sentence therefore keeps the words of its whole document, which all
 sentences of the document share.
 """
 

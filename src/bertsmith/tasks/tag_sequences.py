@@ -44,7 +44,7 @@ def best_sequences(scores: Floats, borders: Ints, follows: Bools) -> tuple[Ints,
 
 
 def _broken(tags: Ints, borders: Ints, follows: Bools) -> Ints:
-    """The sentences with a forbidden pair of neighbours, int64, ascending."""
+    """The sentences with a forbidden pair of neighbors, int64, ascending."""
     lengths = np.diff(borders)
     sentences = np.repeat(np.arange(len(lengths)), lengths)
     end = len(follows) - 1

@@ -40,7 +40,7 @@ class TaskSpec:
         threshold: for multi-label tasks, the probability from which a label is predicted; with two labels of which one
             is predicted, that from which it is the second; for SQuAD 2.0, the null threshold.
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
-        reads: what the head of a task on whole rows reads, one of `our_names.READS`; of no meaning for others.
+        reads: what the head of a task on whole rows reads, one of `our_names.READS`; ignored by others.
         settings: truncation and decoding.
     """
 

@@ -148,7 +148,7 @@ def basic_tokens_with_offsets(text: str, rules: TextRules) -> list[BasicToken]:
             characters.append(kept)
             origins.append(position)
     if rules.lowercase:
-        # The final sigma depends on its neighbours, but they never change how many characters it becomes.
+        # The final sigma depends on its neighbors, but they never change how many characters it becomes.
         origins = [o for c, o in zip(characters, origins, strict=True) for _ in known.lower(c)]
         characters = list(known.lower("".join(characters)))
         assert len(characters) == len(origins)

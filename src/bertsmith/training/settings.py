@@ -35,19 +35,24 @@ class TrainSettings:
     replanned: str | None = help_field(
         None, "repeat a run that --minutes replanned: STEP:STEPS,... from its settings.json, with --steps"
     )
-    learning_rate: float = help_field(1e-4, "highest learning rate")
-    warmup_share: float = help_field(0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1")
+    learning_rate: float = help_field(
+        1e-4, "highest learning rate; auto: 3e-3, or 2e-3 from a width of 512; with --init 1e-4"
+    )
+    warmup_share: float = help_field(
+        0.01, "warm-up as a fraction of the steps; short runs need more, such as 0.1; auto: 0.1"
+    )
     warmup_steps: int | None = help_field(None, "warm-up in steps; overrides warmup_share")
-    schedule: str = help_field("tf_linear", "learning-rate schedule: tf_linear (2018), hf_linear or constant")
+    schedule: str = help_field("tf_linear", "learning-rate schedule: tf_linear (2018), hf_linear (auto) or constant")
     optimizer: str = help_field(
-        "adam", "adam (2018), lamb (for large batches) or muon (for the layers; adam elsewhere)"
+        "adam",
+        "adam (2018), lamb (for large batches) or muon (for the layers, adam elsewhere; auto, but not with --init)",
     )
     muon_rate: float | None = help_field(None, "with muon: highest learning rate of the matrices in the layers [0.02]")
     weight_decay: float = help_field(0.01, "decoupled weight decay; not applied to biases and norms")
     beta1: float = help_field(0.9, "decay rate of the first moment")
-    beta2: float = help_field(0.999, "decay rate of the second moment")
+    beta2: float = help_field(0.999, "decay rate of the second moment; auto: 0.98")
     epsilon: float = help_field(1e-6, "added to the square root of the second moment")
-    bias_correction: bool = help_field(False, "bias correction of the moments (the 2018 code has none)")
+    bias_correction: bool = help_field(False, "bias correction of the moments; the 2018 code has none; auto: yes")
     clip_norm: float = help_field(1.0, "gradient clipping: highest global norm")
     skip_limit: int = help_field(5, "non-finite steps in a row after which training fails")
     log_every: int = help_field(10, "steps between lines in metrics.jsonl")
