@@ -21,6 +21,7 @@ from base_models import base_of_language, options
 
 from bertsmith import quiet
 from bertsmith.datasets.examples import TextExample
+from bertsmith.datasets.words import words_of
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.finetuning.frozen_tagging import word_vectors
@@ -28,7 +29,7 @@ from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.tagging import TaggingTask, words_of
+from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
 
 # The word, a gloss of one of its two senses, and who does what with which things in that sense.

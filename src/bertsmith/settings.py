@@ -13,6 +13,10 @@ from bertsmith.errors import ConfigError, nearest
 
 Settings = TypeVar("Settings")
 
+AUTO, PAPER = "auto", "2018"
+# The recipes of `pretrain` and `finetune`, which set what is not given; see docs/decisions/0020-default-recipes.md.
+RECIPES = (AUTO, PAPER)
+
 
 def help_field(default: Any = dataclasses.MISSING, help: str = "", *, most: float | None = None) -> Any:
     """A dataclass field with a help line; without a default the field is required.
@@ -105,6 +109,17 @@ def split_settings(values: Mapping[str, Any], classes: Sequence[type]) -> dict[t
         if name not in known:
             raise ConfigError(expected="a known setting", found=repr(name), fix=nearest(name, known))
     return {cls: {name: values[name] for name in fields if name in values} for cls, fields in names.items()}
+
+
+def require_recipe(name: str) -> str:
+    """The name of a recipe, checked.
+
+    Raises:
+        ConfigError: there is no such recipe.
+    """
+    if name not in RECIPES:
+        raise ConfigError(expected="a recipe: auto or 2018", found=repr(name), fix=nearest(str(name), RECIPES))
+    return name
 
 
 def require(condition: bool, *, expected: str, found: object, fix: str) -> None:

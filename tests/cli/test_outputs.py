@@ -20,6 +20,7 @@ from cli.test_predicting import write_model
 INPUTS = {
     "texts", "vocab", "evaluation", "corpus", "config", "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
+    "continue_on",
 }  # fmt: skip
 
 

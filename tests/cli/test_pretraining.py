@@ -67,8 +67,9 @@ def test_training_continues_from_a_model(run, corpus: Path, model: Path, tmp_pat
     result = run("pretrain", corpus, "--init", model, "--out", tmp_path / "run", "--learning-rate", 1e-9, *options)
     assert result.code == 0, result.err
     before, after = (load_file(folder / "model.safetensors") for folder in (model, tmp_path / "run" / "model"))
-    assert before.keys() == after.keys()
-    assert all(bool((tensor - after[name]).abs().max() < 1e-6) for name, tensor in before.items())
+    kept = {name for name in before if "seq_relationship" not in name}  # the recipe has no objective of pairs
+    assert kept == after.keys()
+    assert all(bool((before[name] - after[name]).abs().max() < 1e-6) for name in kept)
     sized = run("pretrain", corpus, "--init", tmp_path / "absent", "--out", tmp_path / "other", *options)
     assert (sized.code, sized.err.count("\n")) == (1, 1)
     assert "absent" in sized.err

@@ -58,7 +58,7 @@ def test_the_logits_of_a_left_to_right_model_differ_between_texts(kind: str) -> 
 
 
 @pytest.mark.parametrize("kind", WHOLE_TEXTS)
-def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token(kind: str) -> None:
+def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token_or_on_the_mean(kind: str) -> None:
     features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
     model = causal_task(kind)
     logits = task_logits(model, features, choose("cpu", "fp32"))
@@ -66,7 +66,12 @@ def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token(kind
         ids, segments = features.rows.row(number)
         with torch.inference_mode():
             hidden = model.encoder(Batch.from_flat(ids, segments, [len(ids)]))
-            alone = model.output_layer(model.encoder.pool(hidden[-1:]))[0]
+            row = {
+                "pooler": lambda last, _: model.encoder.pool(last),
+                "cls": lambda last, _: last,
+                "mean": lambda _, mean: mean,
+            }[SPECS[kind].reads](hidden[-1:], hidden.mean(dim=0, keepdim=True))
+            alone = model.output_layer(row)[0]
         np.testing.assert_allclose(found, alone.numpy(), atol=BATCH_TOLERANCE)
 
 

@@ -16,12 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.model_folder import ModelFolder
-from bertsmith.errors import ConfigError, nearest
 from bertsmith.finetuning.settings import GRID, LINEAR_KINDS, PROBE, of_the_paper
 from bertsmith.model.config import EncoderConfig
+from bertsmith.settings import AUTO, PAPER, require_recipe
 from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
-
-RECIPES = ("auto", "2018")
 
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
@@ -68,25 +66,14 @@ def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, ow
     )
 
 
-def require_recipe(name: str) -> str:
-    """The name of a recipe, checked.
-
-    Raises:
-        ConfigError: there is no such recipe.
-    """
-    if name not in RECIPES:
-        raise ConfigError(expected="a recipe: auto or 2018", found=repr(name), fix=nearest(name, RECIPES))
-    return name
-
-
 def recipe_of_run(out: Path | str) -> str:
     """The recipe of the run in a folder: that of its settings.json, "2018" where an older release wrote it.
 
     "auto", if there is no run that can be read; what resumes it says so.
     """
     if not (Path(out) / SETTINGS_FILE).is_file():
-        return "auto"
-    return str(RunFolder.open(Path(out)).record["settings"].get("recipe", "2018"))
+        return AUTO
+    return str(RunFolder.open(Path(out)).record["settings"].get("recipe", PAPER))
 
 
 def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +87,7 @@ def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dic
     Raises:
         ConfigError: there is no such recipe.
     """
-    own = of_the_paper(situation.task) if require_recipe(recipe) == "2018" else _automatic(situation, given)
+    own = of_the_paper(situation.task) if require_recipe(recipe) == PAPER else _automatic(situation, given)
     return {**own, **given}
 
 
@@ -110,7 +97,7 @@ def search_grid(recipe: str, values: Mapping[str, Any]) -> Mapping[str, tuple[fl
     Args:
         values: the resolved settings.
     """
-    if recipe == "2018":
+    if recipe == PAPER:
         return GRID
     rate, epochs = float(values["learning_rate"]), float(values["epochs"])
     return {

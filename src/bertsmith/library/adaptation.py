@@ -29,18 +29,16 @@ from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample,
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import digest_file, read_json, write_json
 from bertsmith.locks import locked_folder, require_unused
+from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.run import pretrain
-from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import counted, tell, warn
 from bertsmith.settings import require, require_number
 from bertsmith.tasks.named_tasks import read_examples
 from bertsmith.tasks.settings import ColumnSettings
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
-from bertsmith.training.settings import TrainSettings
 
 MINUTES = 2.0
-LEARNING_RATE = 1e-4
-ROW_LENGTH, ROWS_PER_STEP = 128, 32
+ROW_LENGTH = 128
 HELD_OUT = 0.02
 UNKNOWN_SHARE = 0.01  # of the tokens, above which a warning says that the vocabulary does not fit
 TEXT_FILE = "text.json"
@@ -198,24 +196,19 @@ def _pretrain(
         tokenizer = folder.require_tokenizer()
         build_corpus(text.texts(), tokenizer, place / "corpus", settings=CorpusSettings(held_out=HELD_OUT))
         _check_text(Corpus.open(place / "corpus"), text.path, longest)
-    pretrain(
-        place / "corpus",
-        place / "run",
-        PretrainingRunSettings(
-            init=source, rows_per_step=ROWS_PER_STEP, evaluation_rows=256, device=device, precision=precision
-        ),
-        PretrainingDataSettings(
-            objective="left-to-right" if config.is_causal else "mlm", max_length=longest, dynamic=True, seed=seed
-        ),
-        TrainSettings(
-            **text.budget,  # type: ignore[arg-type]
-            learning_rate=LEARNING_RATE,
-            warmup_share=0.1,
-            bias_correction=True,
-            seed=seed,
-        ),
-        resume=(place / "run" / SETTINGS_FILE).is_file(),
+    settings = settings_from_recipe(
+        {
+            **text.budget,
+            "init": source,
+            "objective": "left-to-right" if config.is_causal else "mlm",
+            "max_length": longest,
+            "evaluation_rows": 256,
+            "device": device,
+            "precision": precision,
+            "seed": seed,
+        }
     )
+    pretrain(place / "corpus", place / "run", *settings, resume=(place / "run" / SETTINGS_FILE).is_file())
 
 
 def _check_text(corpus: Corpus, path: Path, longest: int) -> None:

@@ -10,7 +10,7 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.recipes import recipe_of_run, require_recipe, resolved, search_grid, situation_of
+from bertsmith.finetuning.recipes import recipe_of_run, resolved, search_grid, situation_of
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
@@ -27,7 +27,7 @@ from bertsmith.pretraining.run import settings_of_run
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.progress import said_once
 from bertsmith.reports.html import page_place
-from bertsmith.settings import require, split_settings
+from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.tasks.metric_choice import with_metric
 from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
@@ -86,7 +86,7 @@ def finetune(
         BertsmithError: the model, a file, a setting or the run folder is invalid; the message says which.
     """
     parts = split_settings(settings, [FinetuningSettings, RecipeSettings, TaskSettings, ColumnSettings])
-    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else "auto"))
+    recipe = require_recipe(recipe or (recipe_of_run(out) if resume else AUTO))
     columns = ColumnSettings(**parts[ColumnSettings])
     spec, data = read_task(
         task,
@@ -98,6 +98,8 @@ def finetune(
         map_labels=map_labels,
     )
     spec = spec if metric is None else with_metric(spec, metric)
+    # What is given is checked before a model is read, which may take minutes or the network.
+    FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     folder = load_any(source)
     situation = situation_of(spec.name, spec.kind, len(data.train), folder, own_head=head is not None)
     values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
@@ -184,6 +186,8 @@ def pretrain(
         del settings["size"]  # the run has the size that was chosen when it started
     parts = split_settings(settings, [PretrainingRunSettings, PretrainingDataSettings, TrainSettings])
     _, run, data, train = settings_of_run(out)
+    if run.recipe is None and parts[PretrainingRunSettings].get("recipe") == PAPER:
+        del parts[PretrainingRunSettings]["recipe"]  # runs of the first release had that recipe without its name
     return run_pretraining(
         corpus,
         out,

@@ -10,21 +10,19 @@ from typing import Any
 
 import torch
 
-from bertsmith.errors import nearest
+from bertsmith.checkpoints.architectures import read_config
 from bertsmith.files import read_json
 from bertsmith.model.config import NAMED_SIZES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
-from bertsmith.settings import require, split_settings
+from bertsmith.settings import AUTO, PAPER, require, require_recipe, split_settings
 from bertsmith.training.settings import TrainSettings
 
-AUTO, PAPER = "auto", "2018"
-RECIPES = (AUTO, PAPER)
 AUTO_SIZE = "auto"  # a model size
 
 # The size that learns most in a budget of processor minutes (minutes times cores), for budgets up to that number.
 SIZE_FOR_MINUTES = ((30.0, "tiny"), (600.0, "mini"), (6000.0, "small"), (float("inf"), "medium"))
-# Rows of up to 128 tokens per step: a short run needs many steps more than it needs exact gradients.
-_ROWS = {"tiny": 32, "mini": 32, "small": 64, "medium": 128, "base": 256, "large": 256, "transformer-2017": 64}
+# Rows per step, by the largest width that they are for: a short run needs many steps more than exact gradients.
+_ROWS_FOR_WIDTH = ((256, 32), (512, 64), (10**9, 256))
 _LEAST_HEADS = 8  # four neighbors on each side
 _WIDE = 512
 
@@ -80,8 +78,7 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ConfigError: the recipe is unknown, or the size "auto" has no budget in minutes to go by.
     """
-    name = given.get("recipe") or AUTO
-    require(name in RECIPES, expected="a known recipe", found=repr(name), fix=nearest(str(name), RECIPES))
+    name = require_recipe(given.get("recipe") or AUTO)
     settings = {**given, "recipe": name}
     if settings.get("size") == AUTO_SIZE:
         settings["size"] = size_for(settings.get("minutes"))
@@ -113,15 +110,16 @@ def _of_a_new_model(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of the recipe for a new model."""
     values = dict(_NEW_MODEL)
     size, config = settings.get("size"), settings.get("config")
-    width = NAMED_SIZES[size][1] if size in NAMED_SIZES else None
-    if config is not None and Path(str(config)).is_file():
-        found = read_json(Path(str(config)))
-        width = found.get("hidden_size") if isinstance(found, dict) else None
     if size in NAMED_SIZES:
-        values["rows_per_step"] = _ROWS[size]
-        values["heads"] = max(NAMED_SIZES[size][2], _LEAST_HEADS)
-    if settings.get("optimizer", values["optimizer"]) != "muon" and isinstance(width, int) and width > 0:
+        _, width, heads, _ = NAMED_SIZES[size]
+        values["heads"] = max(heads, _LEAST_HEADS)
+    elif config is not None:
+        width = read_config(read_json(Path(str(config)))).hidden_size
+    else:
+        return values  # the settings class refuses it
+    values["rows_per_step"] = next(rows for widest, rows in _ROWS_FOR_WIDTH if width <= widest)
+    if settings.get("optimizer", values["optimizer"]) != "muon":
         values["learning_rate"] = round(3e-3 * 128 / width, 6)  # Adam alone: the wider, the lower
-    elif isinstance(width, int) and width >= _WIDE:
+    elif width >= _WIDE:
         values["learning_rate"] = 2e-3
     return values

@@ -47,7 +47,11 @@ class TrainSettings:
         "adam",
         "adam (2018), lamb (for large batches) or muon (for the layers, adam elsewhere; auto, but not with --init)",
     )
-    muon_rate: float | None = help_field(None, "with muon: highest learning rate of the matrices in the layers [0.02]")
+    muon_rate: float | None = help_field(
+        None,
+        "with muon: highest learning rate of the matrices in the layers, whose updates are computed in bf16 where the "
+        "processor has it [0.02]",
+    )
     weight_decay: float = help_field(0.01, "decoupled weight decay; not applied to biases and norms")
     beta1: float = help_field(0.9, "decay rate of the first moment")
     beta2: float = help_field(0.999, "decay rate of the second moment; auto: 0.98")
