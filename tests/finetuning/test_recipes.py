@@ -329,7 +329,7 @@ def test_every_metric_of_a_task_can_be_chosen_and_no_other(base: str, mails: Pat
         with_metric(SPECS["single"], "macro-f1")
     for kind, spec in SPECS.items():
         task, examples = task_for(spec), examples_of(kind, 4)
-        assert set(spec.metrics) <= set(metrics_of(spec))
+        assert spec.unanswerable or set(spec.metrics) <= set(metrics_of(spec))
         for name in metrics_of(spec):
             chosen = task_for(with_metric(spec, name))
             assert chosen.selection_metric == name or spec.kind == "span"

@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from bertsmith.errors import ConfigError
+from bertsmith.errors import BertsmithError, ConfigError
+from bertsmith.files import write_json
+from bertsmith.model.config import BertConfig
 from bertsmith.pretraining.recipes import SIZE_FOR_MINUTES, settings_from_recipe, size_for
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.training.settings import TrainSettings
@@ -57,7 +59,7 @@ def test_a_model_to_continue_from_keeps_its_parameters_and_gets_a_low_rate():
 
 
 def test_the_width_of_a_config_file_counts(tmp_path):
-    (tmp_path / "config.json").write_text('{"hidden_size": 768}', encoding="utf-8")
+    write_json(tmp_path / "config.json", BertConfig(hidden_size=768).to_dict())
     run, _, train = built(config=str(tmp_path / "config.json"), steps=9)
     assert (run.heads, run.initialization, train.learning_rate) == (None, "corpus", 2e-3)
 
@@ -82,10 +84,15 @@ def test_the_size_follows_from_minutes_and_cores():
         ({"size": "auto", "steps": 9}, "expected --minutes with --size auto"),
         ({"size": "small", "heads": 7, "steps": 9, "initialization": "words"}, "expected a known initialization"),
         ({"init": "m", "initialization": "corpus", "steps": 9}, "expected a new model"),
-        ({"config": "c", "heads": 2, "steps": 9}, "expected heads only together with a model size"),
+        ({"config": "absent.json", "steps": 9}, "expected a JSON file at 'absent.json'"),
     ],
 )
 def test_a_recipe_or_setting_that_does_not_fit_is_refused(given, message):
-    with pytest.raises(ConfigError) as error:
+    with pytest.raises(BertsmithError) as error:
         built(**given)
     assert message in str(error.value)
+
+
+def test_heads_belong_to_a_size():
+    with pytest.raises(ConfigError, match="expected heads only together with a model size"):
+        PretrainingRunSettings(config="config.json", heads=2)

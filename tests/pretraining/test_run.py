@@ -310,8 +310,10 @@ def test_two_processes_give_the_losses_of_one(corpus, tmp_path):
     ]
     assert len(lines[0]) == len(lines[1]) == 4
     for alone, together in zip(*lines, strict=True):
-        for name in ("loss", "mlm_loss", "mlm_accuracy", "gradient_norm", "tokens"):
+        for name in ("loss", "mlm_loss", "mlm_accuracy", "tokens"):
             assert together[name] == pytest.approx(alone[name], rel=2e-4), name
+        # Muon rounds the sums of both ranks, which differ in their last digits, to bf16.
+        assert together["gradient_norm"] == pytest.approx(alone["gradient_norm"], rel=1e-3)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="flock of POSIX")
