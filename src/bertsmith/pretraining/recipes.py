@@ -19,7 +19,7 @@ from bertsmith.training.settings import TrainSettings
 
 AUTO_SIZE = "auto"  # a model size
 
-# The size that learns most in a budget of processor minutes (minutes times cores), for budgets up to that number.
+# The size for up to that number of processor minutes (minutes times cores), estimated from the cost of a step.
 SIZE_FOR_MINUTES = ((30.0, "tiny"), (600.0, "mini"), (6000.0, "small"), (float("inf"), "medium"))
 # Rows per step, by the largest width that they are for: a short run needs many steps more than exact gradients.
 _ROWS_FOR_WIDTH = ((256, 32), (512, 64), (10**9, 256))
@@ -90,7 +90,7 @@ def with_recipe(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def size_for(minutes: float | None) -> str:
-    """The size of a new model that learns most in a number of minutes on this machine's cores.
+    """The size of a new model for a number of minutes on this machine's cores.
 
     Raises:
         ConfigError: there is no budget in minutes.

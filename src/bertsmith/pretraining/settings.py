@@ -130,8 +130,7 @@ class PretrainingRunSettings:
     )
     size: str | None = help_field(
         None,
-        "model size: tiny, mini, small, medium, base or large; auto: the one that learns most in --minutes on this "
-        "machine",
+        "model size: tiny, mini, small, medium, base or large; auto: chosen by --minutes and the cores of this machine",
     )
     heads: int | None = help_field(
         None,
