@@ -1,8 +1,8 @@
 """Which pieces occur near each other in a corpus, and vectors made from that without training.
 
 A piece is described by the pieces around it: the matrix of positive pointwise mutual information (PPMI) has a row per
-piece, and a truncated singular value decomposition compresses the rows to vectors. That takes seconds and gives the
-word table of a new encoder what it would otherwise need thousands of steps to learn.
+piece, and a truncated singular value decomposition compresses the rows to vectors, from which the word
+table of a new encoder can start.
 
 V pieces, D width.
 
@@ -22,7 +22,7 @@ from bertsmith.corpus.shards import Corpus
 
 WINDOW = 5  # pieces to each side
 CONTEXT_POWER = 0.75  # of the counts of the contexts: rare ones count less
-MOST_TOKENS = 20_000_000  # of the corpus that are counted; more hardly change the vectors
+MOST_TOKENS = 20_000_000  # of the corpus that are counted at most, to bound the time
 _CHUNK_TOKENS = 2**21
 _EXTRA = 20  # directions that the decomposition follows in addition to those that are kept
 _ROUNDS = 3  # power iterations

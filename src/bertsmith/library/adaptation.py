@@ -8,8 +8,7 @@
 
 The text has no labels. The objective is that of the model: masked LM, or the next piece if it reads left to right.
 
-Source: Gururangan et al. (2020), "Don't stop pretraining", section 4 (task-adaptive pre-training) and table 13, from
-which the learning rate is.
+Source: Gururangan et al. (2020), "Don't stop pretraining", section 4 (task-adaptive pre-training).
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """What a new encoder can know about a corpus before its first step, from counting alone.
 
-A randomly initialized encoder spends most of a short run on three things that counting gives in seconds: how often
-each piece occurs, which pieces occur near each other, and that the words right next to a gap matter most. So
+A randomly initialized encoder has to learn three things in a short run that counting gives in seconds: how often each
+piece occurs, which pieces occur near each other, and that the words right next to a gap matter most. So
 
 * the bias of the masked-LM head is the logarithm of each piece's share of the corpus: the first predictions are those
   of the unigram model instead of uniform ones;
@@ -32,7 +32,7 @@ from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.progress import tell
 from bertsmith.randomness import generator
 
-WORD_SCALE = 0.1  # root mean square of the entries of the word table; learning is faster than from 0.02
+WORD_SCALE = 0.1  # root mean square of the entries of the word table
 POSITION_SCALE = 1.0  # length of a position vector, as a fraction of that of a word vector
 SHARPNESS = 0.8  # of the neighbor heads: the length of each row of their queries and keys
 FASTEST, SLOWEST = math.pi / 2, math.pi / 64  # radians per token of the sines and cosines
