@@ -17,7 +17,7 @@ a share of the seconds can then be compared with what a peer reaches in all of t
 
 Every model is scored by the same code (`model_scores.py`): the loss on the same held-out rows with the same masks
 (15 %, 80/10/10), next to that of a unigram and a bigram model, and the accuracy of logistic regression on its frozen
-mean vectors with 1,000 rows of SST-2 and of TREC (with --data).
+mean vectors with 5,000 rows of SST-2 and of TREC (with --data).
 
 Each run appends a line to results/NAME.jsonl. Runs that are already there are skipped, so an interrupted benchmark
 resumes. The table, the plot and the summary are rewritten after each run.

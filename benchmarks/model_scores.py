@@ -21,7 +21,7 @@ from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import read_examples, spec_for
 from bertsmith.tasks.settings import TaskSettings
 
-PROBE_ROWS = 1000
+PROBE_ROWS = 5000
 PROBE_LENGTH = 128  # tokens
 PROBE_PENALTY = 10.0
 ENCODING = "latin-1"  # of TREC
