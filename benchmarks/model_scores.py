@@ -7,12 +7,12 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+from bertsmith.baselines.probe import FeatureProbe
 from bertsmith.checkpoints.assembly import load_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.corpus.shards import Corpus
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.probe import FeatureProbe
 from bertsmith.pretraining.held_out_scores import HeldOutRows
 from bertsmith.pretraining.ngram_baseline import NgramBaseline
 from bertsmith.randomness import generator

@@ -15,10 +15,10 @@ from base_models import base_of_presets, options
 from sklearn.linear_model import LogisticRegression
 
 from bertsmith import quiet
+from bertsmith.baselines.probe import text_vectors
 from bertsmith.corpus.sentences import split_sentences
 from bertsmith.datasets.examples import TextExample
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor

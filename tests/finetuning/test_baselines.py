@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertsmith.datasets.examples import Answer, ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
+from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning.bag_of_words import BagOfWords
 from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
 from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import write_linear
@@ -20,10 +19,8 @@ from bertsmith.finetuning.report import write_finetuning_report
 from bertsmith.finetuning.run import finetune, summary_lines
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.finetuning.word_overlap import answers, choice_logits, tag_logits
 from bertsmith.inference.loading import load_predictor
 from bertsmith.tasks.data import TaskData
-from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import TaskSpec
 from tasks.task_samples import BAD, GOOD, SPECS, examples_of, write_base_model
 
@@ -99,81 +96,6 @@ def test_the_cosine_of_two_texts_tells_equal_from_different(tmp_path: Path) -> N
     assert scores[COSINE] > 0.8
     assert scores[BAG] > 0.8  # by the columns of the overlap
     assert scores[VECTORS] < scores[COSINE]
-
-
-def test_columns_equal_the_weights_of_scikit_learn() -> None:
-    from sklearn.feature_extraction.text import TfidfVectorizer
-
-    examples = [
-        TextExample(id=str(n), first=text) for n, text in enumerate(["a good, GOOD film", "the film", "bad é x"])
-    ]
-    bag = BagOfWords(examples, TaskSettings(), num_outputs=2)
-    found = bag.columns(examples).toarray()
-    pattern = r"\w+|[^\w\s]"
-    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=pattern).fit_transform(
-        [example.first for example in examples]
-    )
-    letters = TfidfVectorizer(sublinear_tf=True, ngram_range=(2, 5), analyzer="char_wb").fit_transform(
-        [example.first for example in examples]
-    )
-    gram = words @ words.T + letters @ letters.T
-    np.testing.assert_allclose(found @ found.T, gram.toarray(), atol=1e-6)
-
-
-def test_texts_are_cut_like_those_of_the_model() -> None:
-    long = TextExample(id="0", first=" ".join(["one"] * 8 + ["two"] * 8))
-    shares = {}
-    for way in ("head", "tail", "head_tail", "windows", "longest_first"):
-        bag = BagOfWords([long], TaskSettings(max_length=8, long_text=way), num_outputs=30)  # words only
-        shares[way] = len(bag.columns([long]).indices)
-    # One word and its pair with itself, or two words and three pairs.
-    assert shares == {"head": 2, "tail": 2, "head_tail": 5, "windows": 5, "longest_first": 2}
-
-
-def test_unknown_words_get_the_tags_of_words_that_look_alike() -> None:
-    labels = ("O", "B-PER", "B-NUM")
-    train = [
-        TaggedExample(id="0", words=("Anna", "runs", "1895", "in"), tags=("B-PER", "O", "B-NUM", "O")),
-        TaggedExample(id="1", words=("Anna", "sits"), tags=("O", "O")),
-        TaggedExample(id="2", words=("Anna", "sits"), tags=("B-PER", "O")),
-    ]
-    asked = [TaggedExample(id="3", words=("Anna", "Otto", "1900", "unheard", "?", "anna"))]
-    found = tag_logits(train, asked, labels).argmax(axis=1)
-    assert [labels[number] for number in found.tolist()] == ["B-PER", "B-PER", "B-NUM", "O", "O", "B-PER"]
-
-
-def test_the_ending_with_more_rare_words_of_the_context_wins() -> None:
-    train = [ChoiceExample(id=str(n), context="the man", endings=("the end", "the dog"), label=0) for n in range(5)]
-    asked = ChoiceExample(
-        id="9", context="the violin was out of tune", endings=("the the end", "violin music"), label=1
-    )
-    scores = choice_logits(train, [asked])[:, 0]
-    assert scores[1] > scores[0]
-
-
-def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks_for() -> None:
-    context = "Rain fell in May. The old mill was built in 1895 by Jane Carter near the river. Cats sleep."
-
-    def question(text: str, answer: str = "", number: int = 0) -> QuestionExample:
-        given = (Answer(answer, context.index(answer)),) if answer else ()
-        return QuestionExample(id=str(number), question=text, context=context, answers=given, is_impossible=not answer)
-
-    train = [
-        question("When did rain fall?", "1895"),
-        question("Who built the mill?", "Jane Carter"),
-        question("Who sang at the opera with elephants?"),
-    ]
-    asked = [question("When was the old mill built?"), question("Who built the old mill?")]
-    found = answers(train, asked, unanswerable=False)
-    assert [one.text for one in found] == ["1895", "Jane Carter"]
-    for one in found:
-        assert context[one.start : one.end] == one.text
-    assert all(one.null_score_diff is None for one in found)
-    either = answers(train, [asked[0], question("What do penguins eat?")], unanswerable=True)
-    assert [one.has_answer for one in either] == [True, False]
-    assert either[1].text == ""
-    assert either[1].null_score_diff is not None
-    assert either[1].null_score_diff > 0
 
 
 def test_a_worse_model_is_told_and_the_linear_model_is_saved_ready_for_use(tmp_path: Path) -> None:

@@ -1,22 +1,22 @@
-"""A frozen encoder: its vectors equal those of a plain loop, it never changes, and taggers and probes learn on them."""
+"""A frozen encoder: its vectors equal those of a plain loop, it never changes, and taggers learn on them."""
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from baselines.frozen_samples import CONFIG, TOKENIZER, encoder, hidden_states, row
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
-from bertsmith.datasets.examples import TaggedExample, TextExample
+from bertsmith.datasets.examples import TaggedExample
 from bertsmith.encoding import frozen as frozen_encoder
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import CheckpointError, ConfigError, InputError, RunError
+from bertsmith.errors import CheckpointError, ConfigError, RunError
 from bertsmith.finetuning.frozen_tagging import (
     TAGGER_RECIPE,
     BiLSTMTagger,
@@ -25,45 +25,19 @@ from bertsmith.finetuning.frozen_tagging import (
     train_tagger,
     word_vectors,
 )
-from bertsmith.finetuning.probe import FeatureProbe, text_vectors
-from bertsmith.metrics.labels import accuracy, macro_f1
-from bertsmith.model.batch import Batch
-from bertsmith.model.bert import BertModel
-from bertsmith.model.config import BertConfig
-from bertsmith.model.encoder import Trace
 from bertsmith.model.heads import EncoderForPreTraining
 from bertsmith.model.layer_mix import layer_choice
 from bertsmith.runtime import choose
-from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask
 from bertsmith.tasks.task import TaskSettings, TaskSpec
-from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
-from bertsmith.text.wordpiece import WordPieceTokenizer
 from bertsmith.training.loop import TIMES
 from bertsmith.training.run_folder import RunFolder
 from model.examples import shake
 
-LETTERS = "abcdefghij"
-TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
 TAGS = ("O", "B-X", "I-X")
-CONFIG = BertConfig(
-    vocab_size=len(TOKENIZER.vocabulary),
-    hidden_size=32,
-    num_hidden_layers=4,
-    num_attention_heads=4,
-    intermediate_size=64,
-    max_position_embeddings=32,
-)
 SETTINGS = TaggerSettings(layers="sum-all", width=12, dropout=0.2, batch_size=6, epochs=3, micro_words=40)
 RECIPE = dataclasses.replace(TAGGER_RECIPE, learning_rate=1e-2, log_every=1, save_every=2)
-
-
-def encoder(**arguments: int) -> FrozenEncoder:
-    """An encoder with perturbed parameters, in training mode with dropout 0.1."""
-    model = BertModel(CONFIG)
-    shake(model)
-    return FrozenEncoder(model.train(), TOKENIZER, choose("cpu", "fp32"), **arguments)
 
 
 def tagging(**settings: object) -> TaggingTask:
@@ -93,18 +67,6 @@ def sentences(count: int, seed: int = 0) -> list[TaggedExample]:
 
 def data(count: int = 24) -> TaskData:
     return TaskData(train=sentences(count), dev=sentences(10, seed=1), digests={"train": str(count)})
-
-
-def hidden_states(model: BertModel, ids: Sequence[int]) -> list[torch.Tensor]:
-    """The hidden states of one row alone."""
-    trace = Trace()
-    with torch.no_grad():
-        model(Batch.from_flat(np.array(ids), np.zeros(len(ids), np.int64), [len(ids)]), trace=trace)
-    return trace.hidden_states
-
-
-def row(pieces: Sequence[int]) -> list[int]:
-    return [TOKENIZER.vocabulary.cls_id, *pieces, TOKENIZER.vocabulary.sep_id]
 
 
 @pytest.mark.parametrize("layers", ["embeddings", "last", "concat-last-4", "sum-all", "-1,0"])
@@ -138,32 +100,6 @@ def test_a_sentence_that_is_read_in_windows_is_one_sentence_of_the_tagger() -> N
     assert words.vectors.shape == (52, 1, 32)
     alone = word_vectors(frozen, tagging(), [short], frozen.choice("last"))
     np.testing.assert_allclose(words.vectors[50:], alone.vectors, atol=2e-5)
-
-
-@pytest.mark.parametrize("layers", ["last", "sum-last-4", "concat-last-4"])
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_the_vector_of_a_text_is_the_mean_of_its_tokens_or_the_first(layers: str, pooling: str) -> None:
-    frozen = encoder(micro_tokens=30)
-    examples = texts(9)
-    vectors = text_vectors(frozen, classification(), examples, frozen.choice(layers), pooling)
-    for example, vector in zip(examples, vectors, strict=True):
-        states = hidden_states(frozen.model, row(TOKENIZER.encode(example.first).tolist()))
-        mixed = frozen.choice(layers).mix(states).numpy()
-        np.testing.assert_allclose(vector, mixed.mean(axis=0) if pooling == "mean" else mixed[0], atol=5e-5)
-
-
-def test_the_windows_of_a_text_are_averaged() -> None:
-    frozen = encoder()
-    letters = "abcdefghijabcdefgh"
-    task = classification(max_length=8, long_text="windows", stride=6)
-    long = TextExample(id="0", first=" ".join(letters), label="yes")
-    (vector,) = text_vectors(frozen, task, [long], frozen.choice("last"), "cls")
-    starts = [0, 6, 12]
-    firsts = [
-        hidden_states(frozen.model, row(TOKENIZER.encode(" ".join(letters[start : start + 6]))))[-1][0]
-        for start in starts
-    ]
-    np.testing.assert_allclose(vector, torch.stack(firsts).mean(dim=0).numpy(), atol=2e-5)
 
 
 @pytest.mark.parametrize("layers", ["concat-last-4", "sum-all"])
@@ -347,69 +283,3 @@ def test_the_encoder_of_a_model_folder_gives_the_vectors_of_the_model_in_memory(
         (tmp_path / "model" / name).unlink()
     with pytest.raises(CheckpointError, match="vocabulary"):
         load_frozen_encoder(tmp_path / "model", device="cpu")
-
-
-LABELS = ("no", "yes", "never")
-
-
-def classification(**settings: object) -> ClassificationTask:
-    spec = TaskSpec(
-        kind="classification",
-        name="classification",
-        labels=LABELS,
-        metrics=("accuracy", "macro_f1"),
-        settings=TaskSettings(**{"max_length": 32, **settings}),
-    )
-    return ClassificationTask(spec)
-
-
-def texts(count: int, seed: int = 0) -> list[TextExample]:
-    """Texts labelled by whether most of their letters come before `f`; the third label never occurs."""
-    rng = np.random.default_rng(seed)
-    found = []
-    for number in range(count):
-        early = bool(rng.integers(2))
-        letters = rng.choice(list(LETTERS[:5] if early else LETTERS[5:]), rng.integers(1, 8))
-        found.append(
-            TextExample(id=str(number), first=" ".join(letters), label="yes" if early else "no", place=f"row {number}")
-        )
-    return found
-
-
-@pytest.mark.parametrize("classifier", ["logistic", "mlp"])
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_a_probe_learns_and_is_scored_like_the_fine_tuned_task(classifier: str, pooling: str) -> None:
-    train, dev = texts(80), texts(40, seed=1)
-    probe = FeatureProbe(encoder(), classification(), pooling=pooling, classifier=classifier)
-    probe.fit(train)
-    predictions = probe.predict(dev)
-    gold = np.array([LABELS.index(example.label) for example in dev])
-    predicted = np.array([LABELS.index(prediction.label) for prediction in predictions])
-    assert probe.score(dev) == {"accuracy": accuracy(gold, predicted), "macro_f1": macro_f1(gold, predicted)}
-    assert probe.score(dev)["accuracy"] > 0.85
-    for prediction in predictions:
-        assert sum(prediction.probabilities) == pytest.approx(1)
-        assert prediction.probabilities[2] < 1e-20
-    again = FeatureProbe(encoder(), classification(), pooling=pooling, classifier=classifier)
-    again.fit(train)
-    assert again.predict(dev) == predictions
-    assert probe.predict([]) == []
-
-
-def test_a_probe_refuses_what_it_cannot_do() -> None:
-    frozen, task = encoder(), classification()
-    for arguments, message in (
-        ({"classifier": "logistc"}, "did you mean 'logistic'"),
-        ({"penalty": 0.0}, "penalty above 0"),
-        ({"layers": "lst"}, "did you mean 'last'"),
-    ):
-        with pytest.raises(ConfigError, match=message):
-            FeatureProbe(frozen, task, **arguments)
-    with pytest.raises(ConfigError, match="single-label task"):
-        FeatureProbe(frozen, ClassificationTask(dataclasses.replace(task.spec, multi_label=True)))
-    probe = FeatureProbe(frozen, task, pooling="men")
-    with pytest.raises(ConfigError, match="did you mean 'mean'"):
-        probe.fit(texts(4))
-    same = [dataclasses.replace(example, label="yes") for example in texts(4)]
-    with pytest.raises(InputError, match="two labels"):
-        FeatureProbe(frozen, task).fit(same)

@@ -23,20 +23,20 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 
+from bertsmith.baselines.bag_of_words import BagOfWords
+from bertsmith.baselines.linear import PENALTIES, LinearModel, Vectors, fit_linear
+from bertsmith.baselines.probe import text_vectors
+from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
 from bertsmith.datasets.examples import ChoiceExample, Example, QuestionExample, TaggedExample, TextExample
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file, misfit, read_json, read_json_lines, write_json, write_text
-from bertsmith.finetuning.bag_of_words import BagOfWords
 from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
-from bertsmith.finetuning.linear import PENALTIES, LinearModel, Vectors, fit_linear
 from bertsmith.finetuning.predictions import Line, example_lines
-from bertsmith.finetuning.probe import text_vectors
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.training import FinetuningJob
-from bertsmith.finetuning.word_overlap import answers, choice_logits, tag_logits
 from bertsmith.metrics.labels import CLASS_METRICS
 from bertsmith.progress import said_once
 from bertsmith.randomness import generator

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
+from bertsmith.baselines.linear import LinearModel
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.finetuning.baseline_lines import VECTORS
 from bertsmith.finetuning.baselines import Baselines
 from bertsmith.finetuning.comparison import Lines, paired
-from bertsmith.finetuning.linear import LinearModel
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.tasks.kinds import task_for
 

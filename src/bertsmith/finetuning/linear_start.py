@@ -16,11 +16,11 @@ import functools
 import numpy as np
 import numpy.typing as npt
 
+from bertsmith.baselines.linear import LinearModel, fit_linear
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedExamples, Ints
-from bertsmith.finetuning.linear import LinearModel, fit_linear
 from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head, OwnHead

@@ -41,7 +41,7 @@ from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 from bertsmith.training.settings import TrainSettings
 
 if TYPE_CHECKING:
-    from bertsmith.finetuning.linear import LinearModel
+    from bertsmith.baselines.linear import LinearModel
 
 WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
 _JUDGED = 200  # training examples that a collapse must show on, where dev examples are few

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from bertsmith.finetuning.linear import LEAST_CHANCE, PENALTIES, USUAL_PENALTY, fit_linear
+from bertsmith.baselines.linear import LEAST_CHANCE, PENALTIES, USUAL_PENALTY, fit_linear
 
 
 def vectors(count: int, width: int = 12, seed: int = 0) -> npt.NDArray[np.float32]:

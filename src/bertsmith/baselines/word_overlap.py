@@ -15,9 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from bertsmith.baselines.bag_of_words import words_of_text
 from bertsmith.datasets.examples import ChoiceExample, QuestionExample, TaggedExample
 from bertsmith.encoding.units import Logits
-from bertsmith.finetuning.bag_of_words import words_of_text
 from bertsmith.tasks.span import AnswerPrediction
 
 _ENDING = 3  # letters of a word's ending

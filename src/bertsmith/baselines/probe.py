@@ -13,10 +13,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from bertsmith.baselines.linear import LEAST_CHANCE, LinearModel, fit_linear
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.errors import InputError, nearest
-from bertsmith.finetuning.linear import LEAST_CHANCE, LinearModel, fit_linear
 from bertsmith.model.layer_mix import LayerChoice
 from bertsmith.randomness import derive
 from bertsmith.settings import require

@@ -1,0 +1,1 @@
+"""Cheap systems that a fine-tuned model has to beat."""

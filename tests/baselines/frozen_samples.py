@@ -1,0 +1,46 @@
+"""A frozen encoder of single letters, and the hidden states of one row alone."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.model.batch import Batch
+from bertsmith.model.bert import BertModel
+from bertsmith.model.config import BertConfig
+from bertsmith.model.encoder import Trace
+from bertsmith.runtime import choose
+from bertsmith.text.vocabulary import SPECIAL_PIECES, Vocabulary
+from bertsmith.text.wordpiece import WordPieceTokenizer
+from model.examples import shake
+
+LETTERS = "abcdefghij"
+TOKENIZER = WordPieceTokenizer(Vocabulary([*SPECIAL_PIECES, *LETTERS, *(f"##{letter}" for letter in LETTERS)]))
+CONFIG = BertConfig(
+    vocab_size=len(TOKENIZER.vocabulary),
+    hidden_size=32,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    intermediate_size=64,
+    max_position_embeddings=32,
+)
+
+
+def encoder(**arguments: int) -> FrozenEncoder:
+    """An encoder with perturbed parameters, in training mode with dropout 0.1."""
+    model = BertModel(CONFIG)
+    shake(model)
+    return FrozenEncoder(model.train(), TOKENIZER, choose("cpu", "fp32"), **arguments)
+
+
+def hidden_states(model: BertModel, ids: Sequence[int]) -> list[torch.Tensor]:
+    """The hidden states of one row alone."""
+    trace = Trace()
+    with torch.no_grad():
+        model(Batch.from_flat(np.array(ids), np.zeros(len(ids), np.int64), [len(ids)]), trace=trace)
+    return trace.hidden_states
+
+
+def row(pieces: Sequence[int]) -> list[int]:
+    return [TOKENIZER.vocabulary.cls_id, *pieces, TOKENIZER.vocabulary.sep_id]

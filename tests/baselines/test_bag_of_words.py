@@ -1,0 +1,36 @@
+"""Tests of bags of words and letters."""
+
+import numpy as np
+
+from bertsmith.baselines.bag_of_words import BagOfWords
+from bertsmith.datasets.examples import TextExample
+from bertsmith.tasks.settings import TaskSettings
+
+
+def test_columns_equal_the_weights_of_scikit_learn() -> None:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    examples = [
+        TextExample(id=str(n), first=text) for n, text in enumerate(["a good, GOOD film", "the film", "bad é x"])
+    ]
+    bag = BagOfWords(examples, TaskSettings(), num_outputs=2)
+    found = bag.columns(examples).toarray()
+    pattern = r"\w+|[^\w\s]"
+    words = TfidfVectorizer(sublinear_tf=True, ngram_range=(1, 2), token_pattern=pattern).fit_transform(
+        [example.first for example in examples]
+    )
+    letters = TfidfVectorizer(sublinear_tf=True, ngram_range=(2, 5), analyzer="char_wb").fit_transform(
+        [example.first for example in examples]
+    )
+    gram = words @ words.T + letters @ letters.T
+    np.testing.assert_allclose(found @ found.T, gram.toarray(), atol=1e-6)
+
+
+def test_texts_are_cut_like_those_of_the_model() -> None:
+    long = TextExample(id="0", first=" ".join(["one"] * 8 + ["two"] * 8))
+    shares = {}
+    for way in ("head", "tail", "head_tail", "windows", "longest_first"):
+        bag = BagOfWords([long], TaskSettings(max_length=8, long_text=way), num_outputs=30)  # words only
+        shares[way] = len(bag.columns([long]).indices)
+    # One word and its pair with itself, or two words and three pairs.
+    assert shares == {"head": 2, "tail": 2, "head_tail": 5, "windows": 5, "longest_first": 2}

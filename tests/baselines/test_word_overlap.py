@@ -1,0 +1,50 @@
+"""Tests of tags, endings and answers from counts of words."""
+
+from bertsmith.baselines.word_overlap import answers, choice_logits, tag_logits
+from bertsmith.datasets.examples import Answer, ChoiceExample, QuestionExample, TaggedExample
+
+
+def test_unknown_words_get_the_tags_of_words_that_look_alike() -> None:
+    labels = ("O", "B-PER", "B-NUM")
+    train = [
+        TaggedExample(id="0", words=("Anna", "runs", "1895", "in"), tags=("B-PER", "O", "B-NUM", "O")),
+        TaggedExample(id="1", words=("Anna", "sits"), tags=("O", "O")),
+        TaggedExample(id="2", words=("Anna", "sits"), tags=("B-PER", "O")),
+    ]
+    asked = [TaggedExample(id="3", words=("Anna", "Otto", "1900", "unheard", "?", "anna"))]
+    found = tag_logits(train, asked, labels).argmax(axis=1)
+    assert [labels[number] for number in found.tolist()] == ["B-PER", "B-PER", "B-NUM", "O", "O", "B-PER"]
+
+
+def test_the_ending_with_more_rare_words_of_the_context_wins() -> None:
+    train = [ChoiceExample(id=str(n), context="the man", endings=("the end", "the dog"), label=0) for n in range(5)]
+    asked = ChoiceExample(
+        id="9", context="the violin was out of tune", endings=("the the end", "violin music"), label=1
+    )
+    scores = choice_logits(train, [asked])[:, 0]
+    assert scores[1] > scores[0]
+
+
+def test_answers_come_from_the_sentence_and_have_the_kind_that_the_question_asks_for() -> None:
+    context = "Rain fell in May. The old mill was built in 1895 by Jane Carter near the river. Cats sleep."
+
+    def question(text: str, answer: str = "", number: int = 0) -> QuestionExample:
+        given = (Answer(answer, context.index(answer)),) if answer else ()
+        return QuestionExample(id=str(number), question=text, context=context, answers=given, is_impossible=not answer)
+
+    train = [
+        question("When did rain fall?", "1895"),
+        question("Who built the mill?", "Jane Carter"),
+        question("Who sang at the opera with elephants?"),
+    ]
+    asked = [question("When was the old mill built?"), question("Who built the old mill?")]
+    found = answers(train, asked, unanswerable=False)
+    assert [one.text for one in found] == ["1895", "Jane Carter"]
+    for one in found:
+        assert context[one.start : one.end] == one.text
+    assert all(one.null_score_diff is None for one in found)
+    either = answers(train, [asked[0], question("What do penguins eat?")], unanswerable=True)
+    assert [one.has_answer for one in either] == [True, False]
+    assert either[1].text == ""
+    assert either[1].null_score_diff is not None
+    assert either[1].null_score_diff > 0
