@@ -12,9 +12,11 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, InputError, RunError
+from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.library import adaptation, training
 from bertsmith.library.adaptation import documents_of
 from bertsmith.randomness import generator
+from bertsmith.tasks.classification import ClassificationTask
 from tasks.architecture_samples import write_base_model
 from tasks.task_samples import CONFIG, PLAIN, SPECS, TOKENIZER, examples_of
 
@@ -97,6 +99,28 @@ def test_every_kind_of_example_becomes_documents(kind: str) -> None:
         assert all(ending in joined for ending in getattr(example, "endings", ()))
         assert " ".join(getattr(example, "words", ())) in joined
     assert len({tuple(document.sentences) for document in documents}) == len(documents), "each text once"
+
+
+def test_the_examples_are_encoded_once_and_the_probe_reads_the_continued_model(
+    base: Path, text: Path, labelled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded, probed = [], []
+    encode, best_reads = ClassificationTask.encode, LinearStart.best_reads
+
+    def counted_encode(task: ClassificationTask, *arguments: Any, **options: Any) -> Any:
+        encoded.append(options.get("training", False))
+        return encode(task, *arguments, **options)
+
+    def counted_probe(start: LinearStart, *arguments: Any) -> str:
+        probed.append(start.folder.path)
+        return best_reads(start, *arguments)
+
+    monkeypatch.setattr(ClassificationTask, "encode", counted_encode)
+    monkeypatch.setattr(LinearStart, "best_reads", counted_probe)
+    options = {**ONCE, "recipe": "auto", "keep": "best", "baselines": False}
+    finetune(base, "classification", tmp_path / "run", train=labelled, continue_on=text, **options)
+    assert encoded == [True, False], "the training and the dev examples"
+    assert probed == [tmp_path / "run" / "continued" / "run" / "model"]
 
 
 def test_a_run_that_was_killed_anywhere_ends_like_one_that_was_not(

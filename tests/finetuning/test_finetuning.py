@@ -14,6 +14,7 @@ from bertsmith.checkpoints.load import load_any
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import SeedResult, table_cells
+from bertsmith.finetuning.linear_start import LinearStart
 from bertsmith.finetuning.run import RESTARTS, finetune, summary_lines
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse
 from bertsmith.finetuning.training import FinetuningJob
@@ -287,6 +288,35 @@ def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
     assert header == ["trial", "learning rate", "batch size", "epochs", "state", "value", "seconds"]
     assert rows[0][3:] == [2, "complete", 70.0, 0.5]
     assert rows[3][4:] == ["pruned", None, None]
+
+
+def test_a_search_and_its_run_encode_probe_and_fit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def counted(place: type, name: str) -> None:
+        original = getattr(place, name)
+
+        def call(self: object, *arguments: object, **options: object) -> object:
+            calls.append(name)
+            return original(self, *arguments, **options)
+
+        monkeypatch.setattr(place, name, call)
+
+    counted(ClassificationTask, "encode")
+    counted(LinearStart, "best_reads")
+    counted(LinearStart, "layer")
+    path = tmp_path / "a.tsv"
+    path.write_text("text\tlabel\n" + "a\tx\nb\ty\n" * 8, encoding="utf-8")
+    files = {"train": path, "dev": path, "seeds": 1}
+    options = {"max_length": 16, "epochs": 1.0, "device": "cpu", "keep": "best", "baselines": False, "start": "linear"}
+    base = write_base_model(tmp_path / "base")
+    library_training.finetune(
+        base, "classification", tmp_path / "run", search=True, trials=3, reads="probe", **files, **options
+    )
+    assert sorted(calls) == ["best_reads", "encode", "encode", "layer"]
+    trial = read_json(tmp_path / "run-search" / "trial-000" / "settings.json")["settings"]["run"]
+    run = read_json(tmp_path / "run" / "settings.json")["settings"]["run"]
+    assert trial.get("reads") == run.get("reads") != "probe"
 
 
 @pytest.mark.parametrize("collapsed", [True, False])

@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.finetuning.baseline_lines import lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, against_collapse
-from bertsmith.finetuning.training import WITHOUT_EFFECT, FinetuningJob
+from bertsmith.finetuning.training import WITHOUT_EFFECT, BaseModel, FinetuningJob
 from bertsmith.locks import locked_folder
 from bertsmith.metrics.uncertainty import spread
 from bertsmith.model.heads import OwnHead
@@ -65,7 +64,7 @@ class FinetuningResult:
 
 
 def finetune(
-    source: Path | str | ModelFolder,
+    source: BaseModel,
     spec: TaskSpec,
     data: TaskData,
     out: Path | str,
@@ -81,7 +80,8 @@ def finetune(
     """Fine-tunes the model of `source` once per seed and writes RUN/model and RUN/report.json.
 
     Args:
-        source: the base model: folder, Google checkpoint, run folder or hub id, or as it was read.
+        source: the base model: folder, Google checkpoint, run folder or hub id, or as it was read; or a job of the same
+            examples, which is not prepared again.
         spec: the task.
         data: its examples.
         out: the run folder; new, unless `resume`.

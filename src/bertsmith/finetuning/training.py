@@ -14,7 +14,7 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from bertsmith.checkpoints.assembly import TaskModel, load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
@@ -42,6 +42,8 @@ from bertsmith.training.settings import TrainSettings
 
 if TYPE_CHECKING:
     from bertsmith.baselines.linear import LinearModel
+
+BaseModel: TypeAlias = "Path | str | ModelFolder | FinetuningJob"
 
 WITHOUT_EFFECT = ("run.baselines",)  # settings that do not change a training, so a resumed run may have others
 _JUDGED = 200  # training examples that a collapse must show on, where dev examples are few
@@ -71,11 +73,13 @@ class FinetuningJob:
         self.folder, self.task, self.data, self.head = folder, task, data, head
         self.train, self.dev = encoded
         self.tokenizer, self.runtime = folder.tokenizer, runtime
+        # Fitted when it is first needed, once for this job and all copies with other settings.
+        self._fit_linear_start = functools.cache(self._linear_start)
         self._set(settings, recipe)
 
     @staticmethod
     def prepare(
-        source: Path | str | ModelFolder,
+        source: "BaseModel",
         spec: TaskSpec,
         data: TaskData,
         settings: FinetuningSettings,
@@ -85,11 +89,14 @@ class FinetuningJob:
         """The job, with all examples checked and encoded.
 
         Args:
+            source: the base model, or a job of the same examples, which only gets the settings.
             own_head: the user's head, in place of the linear layer.
 
         Raises:
             BertsmithError: model, examples or settings do not fit; the message says which.
         """
+        if isinstance(source, FinetuningJob):
+            return source.with_settings(settings, recipe)
         folder = source if isinstance(source, ModelFolder) else load_any(source)
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
@@ -107,6 +114,23 @@ class FinetuningJob:
                 expected="examples in the training data", found="none", fix="name a file with labelled examples"
             )
         dev_features = task.encode(data.dev, tokenizer) if data.dev else None
+        return FinetuningJob._on(
+            folder, task, data, (train_features, dev_features), settings, recipe, runtime, own_head
+        )
+
+    @staticmethod
+    def _on(
+        folder: ModelFolder,
+        task: Task,
+        data: TaskData,
+        encoded: tuple[EncodedExamples, EncodedExamples | None],
+        settings: FinetuningSettings,
+        recipe: RecipeSettings,
+        runtime: Runtime,
+        own_head: type[OwnHead] | None,
+    ) -> "FinetuningJob":
+        """The job of encoded examples; decides what depends on the weights of the base model."""
+        train_features, dev_features = encoded
         if task.head.pooled and settings.reads is not None:
             from bertsmith.finetuning.linear_start import read_by_head
 
@@ -124,10 +148,23 @@ class FinetuningJob:
         return FinetuningJob(folder, task, data, (train_features, dev_features), settings, recipe, runtime, head)
 
     def with_settings(self, settings: FinetuningSettings, recipe: RecipeSettings) -> "FinetuningJob":
-        """A job with the same examples and other settings; device and precision stay the same."""
+        """A job with the same examples and other settings; device, precision and what the head reads stay the same."""
         changed = copy.copy(self)
-        changed._set(settings, recipe)
+        changed._set(dataclasses.replace(settings, reads=self.settings.reads), recipe)
         return changed
+
+    def on_base(self, folder: ModelFolder, reads: str | None, recipe: RecipeSettings) -> "FinetuningJob":
+        """A job with the same encoded examples on a base model with the same tokenizer.
+
+        Args:
+            reads: that of `FinetuningSettings`; a probe runs on the new model.
+        """
+        theirs, ours = folder.require_tokenizer(), self.tokenizer
+        assert (theirs.vocabulary.digest, theirs.settings) == (ours.vocabulary.digest, ours.settings), "the same pieces"
+        assert folder.config.max_tokens == self.folder.config.max_tokens, "the same rows"
+        settings = dataclasses.replace(self.settings, reads=reads)
+        encoded = (self.train, self.dev)
+        return FinetuningJob._on(folder, self.task, self.data, encoded, settings, recipe, self.runtime, self.head.own)
 
     def _set(self, settings: FinetuningSettings, recipe: RecipeSettings) -> None:
         units, counted_units = len(self.train), self._epoch_units()
@@ -198,9 +235,12 @@ class FinetuningJob:
                 found[f"{split}_rows"] = digest_bytes(features.rows.token_ids.tobytes() + gold)
         return found
 
-    @functools.cached_property
+    @property
     def linear_start(self) -> "LinearModel":
-        """The linear model that the new layer starts from, fitted once for all seeds."""
+        """The linear model that the new layer starts from, fitted once for all seeds and all trials of a search."""
+        return self._fit_linear_start()
+
+    def _linear_start(self) -> "LinearModel":
         from bertsmith.finetuning.linear_start import LinearStart
 
         start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device)

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
 from bertsmith.finetuning.settings import GRID, FinetuningSettings, RecipeSettings, against_collapse, unless_new
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.locks import locked_folder, require_unused
 from bertsmith.model.heads import OwnHead
 from bertsmith.progress import warn
@@ -45,7 +44,7 @@ class Tuning:
 
 
 def tune(
-    source: Path | str | ModelFolder,
+    source: BaseModel,
     spec: TaskSpec,
     data: TaskData,
     out: Path,
@@ -60,6 +59,7 @@ def tune(
     """The best settings for a run in the folder `out`, from a search in the folder OUT-search next to it.
 
     Args:
+        source: as of `finetune`.
         out: of the run that is to use the settings; new, unless `resume`.
         trials, resume, grid, head: as of `search_settings`.
 
@@ -82,7 +82,7 @@ def search_folder(out: Path) -> Path:
 
 
 def search_settings(
-    source: Path | str | ModelFolder,
+    source: BaseModel,
     spec: TaskSpec,
     data: TaskData,
     out: Path,
@@ -99,6 +99,7 @@ def search_settings(
     Every trial trains with the first seed. No settings are tried twice.
 
     Args:
+        source: as of `finetune`.
         out: the folder of the search.
         trials: total number of settings to try, including those of an earlier start.
         resume: resume a stopped search in the folder, if there is one.

@@ -14,8 +14,8 @@ from bertsmith.finetuning.recipes import recipe_of_run, resolved, search_grid, s
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.finetuning.training import FinetuningJob
+from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings
+from bertsmith.finetuning.training import BaseModel, FinetuningJob
 from bertsmith.finetuning.tuning import tune
 from bertsmith.library.adaptation import TaskText, continue_pretraining
 from bertsmith.locks import require_unused
@@ -100,7 +100,7 @@ def finetune(
     spec = spec if metric is None else with_metric(spec, metric)
     # What is given is checked before a model is read, which may take minutes or the network.
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-    folder = load_any(source)
+    base: BaseModel = (folder := load_any(source))
     situation = situation_of(spec.name, spec.kind, len(data.train), folder, own_head=head is not None)
     values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
@@ -115,26 +115,28 @@ def finetune(
             minutes=continue_minutes,
             steps=continue_steps,
         )
-        # Whatever is wrong with the examples is found before minutes are spent.
-        FinetuningJob.prepare(folder, spec, data, chosen, rates, head)
+        # Whatever is wrong with the examples is found before minutes are spent. A probe waits for the continued model.
+        reads = None if chosen.reads == PROBE else chosen.reads
+        checked = FinetuningJob.prepare(folder, spec, data, dataclasses.replace(chosen, reads=reads), rates, head)
         source = continue_pretraining(
             source, out, text, device=chosen.device, precision=chosen.precision, seed=rates.seed, resume=resume
         )
-        folder = load_any(source)
+        base = checked.on_base(load_any(source), chosen.reads, rates)
         # If the continued pre-training was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
     else:
         _require_no_continuation(out, continue_minutes, continue_steps, resume=resume)
     named = {"recipe_name": recipe, "source_name": str(source)}
     if not search:
-        return run_finetuning(folder, spec, data, out, chosen, rates, seeds=seeds, resume=begun, head=head, **named)
-    with said_once():  # the run prepares the same model and data as the search
+        return run_finetuning(base, spec, data, out, chosen, rates, seeds=seeds, resume=begun, head=head, **named)
+    with said_once():  # the run has the settings of a trial
         grid = search_grid(recipe, values)
-        found = tune(folder, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
+        base = FinetuningJob.prepare(base, spec, data, chosen, rates, head)
+        found = tune(base, spec, data, out, chosen, rates, trials=trials, resume=resume, grid=grid, head=head)
         # If the search was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
         best, rates = found.settings, found.recipe
-        result = run_finetuning(folder, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
+        result = run_finetuning(base, spec, data, out, best, rates, seeds=seeds, resume=begun, head=head, **named)
     write_json(out / TABLE_FILE, list(found.table))
     return dataclasses.replace(result, trials=found.table)
 
