@@ -42,11 +42,17 @@ def test_pieces_are_counted_within_the_window_and_the_document(tmp_path, window)
     np.testing.assert_array_equal(found.toarray(), counted_by_hand(corpus, window))
 
 
-def test_a_part_of_a_large_corpus_is_counted_spread_over_it(tmp_path):
+def test_a_part_of_a_large_corpus_is_counted_spread_over_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
     corpus = corpus_of(tmp_path, ["a b"] * 4 + ["c d"] * 4)
     half = cooccurrences(corpus, window=1, most_tokens=corpus.num_tokens // 2)
     a, b, c, d = (PIECES.index(piece) for piece in "abcd")
     assert (half[a, b], half[c, d]) == (2, 2)
+    said = "neighboring pieces are counted in 8 of 16 tokens, in documents spread evenly over the corpus\n"
+    assert said in capsys.readouterr().err
+    whole = cooccurrences(corpus, window=1, most_tokens=corpus.num_tokens)
+    assert whole[a, b] == 4
+    assert capsys.readouterr().err == ""
 
 
 def test_mutual_information_follows_the_formula_and_is_never_negative():

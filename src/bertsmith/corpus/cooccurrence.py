@@ -11,7 +11,7 @@ Source: Levy, Goldberg and Dagan, "Improving distributional similarity with less
 structure with randomness" (2011), for the decomposition.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from bertsmith.corpus.shards import Corpus
+from bertsmith.progress import counted, tell
 
 WINDOW = 5  # pieces to each side
 CONTEXT_POWER = 0.75  # of the counts of the contexts: rare ones count less
-MOST_TOKENS = 20_000_000  # of the corpus that are counted at most, to bound the time
+MOST_TOKENS = 20_000_000  # of the corpus that are counted, about, to bound the time
 _CHUNK_TOKENS = 2**21
 _EXTRA = 20  # directions that the decomposition follows in addition to those that are kept
 _ROUNDS = 3  # power iterations
@@ -34,13 +35,20 @@ _NO_PIECE = -1
 def cooccurrences(corpus: Corpus, *, window: int = WINDOW, most_tokens: int = MOST_TOKENS) -> sparse.csr_matrix:
     """How often two pieces of one document are at most `window` tokens apart, a symmetric matrix [V, V] of float32.
 
-    Of a corpus with more than `most_tokens` tokens, documents spread evenly over it are counted.
+    Of a corpus with more than `most_tokens` tokens, documents spread evenly over it are counted, and a line says so.
     """
     size = len(corpus.vocabulary)
+    documents = _spread(corpus, most_tokens)
+    if len(documents) < corpus.num_documents:
+        tokens = int(corpus.document_lengths[documents].sum())
+        tell(
+            f"neighboring pieces are counted in {tokens:,} of {counted(corpus.num_tokens, 'token')}, in documents "
+            "spread evenly over the corpus"
+        )
     total = sparse.csr_matrix((size, size), dtype=np.float32)
-    for tokens in _runs(corpus, window, most_tokens):
+    for pieces in _runs(corpus, documents, window):
         for distance in range(1, window + 1):
-            left, right = tokens[:-distance], tokens[distance:]
+            left, right = pieces[:-distance], pieces[distance:]
             both = (left >= 0) & (right >= 0)
             pairs = sparse.coo_matrix(
                 (np.ones(int(both.sum()), dtype=np.float32), (left[both], right[both])), shape=(size, size)
@@ -87,15 +95,18 @@ def reduced(matrix: sparse.csr_matrix, width: int, rng: np.random.Generator) -> 
     return np.asarray(vectors @ rotation, dtype=np.float32)
 
 
-def _runs(corpus: Corpus, window: int, most_tokens: int) -> Iterator[npt.NDArray[np.int64]]:
-    """Documents joined to long arrays of ids, with `window` places of no piece between them."""
+def _spread(corpus: Corpus, most_tokens: int) -> list[int]:
+    """The numbers of documents, evenly spread, that have about `most_tokens` tokens; all if there are no more."""
     share = min(1.0, most_tokens / max(1, corpus.num_tokens))
+    return [number for number in range(corpus.num_documents) if int((number + 1) * share) > int(number * share)]
+
+
+def _runs(corpus: Corpus, documents: Sequence[int], window: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Documents joined to long arrays of ids, with `window` places of no piece between them."""
     gap = np.full(window, _NO_PIECE, dtype=np.int64)
     parts: list[npt.NDArray[Any]] = []
     held = 0
-    for document in range(corpus.num_documents):
-        if int((document + 1) * share) == int(document * share):
-            continue
+    for document in documents:
         tokens = corpus.document_tokens(document).astype(np.int64)
         parts += [tokens, gap]
         held += len(tokens)

@@ -146,8 +146,8 @@ class PretrainingRunSettings:
     )
     initialization: str | None = help_field(
         None,
-        "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts, and "
-        "heads that attend to neighbors [random; auto: corpus]",
+        "of a new model: random (2018), or corpus: piece frequencies, word vectors from co-occurrence counts in about "
+        "20 million tokens of the corpus at most, and heads that attend to neighbors [random; auto: corpus]",
     )
     dropout: float | None = help_field(
         None, "dropout of hidden states and attention [0.1, or that of --config or --init; auto: 0 for a new model]"
