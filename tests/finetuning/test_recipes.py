@@ -103,6 +103,31 @@ def test_embeddings_are_trained_where_the_model_read_few_tokens(base: str) -> No
         assert ("freeze" in resolved("auto", situation, {})) == frozen
 
 
+@pytest.mark.parametrize(
+    ("tokens", "task", "frozen"),
+    [
+        (10**9, "pretraining", True),
+        (10**9, "classification", True),
+        (10**6, "pretraining", False),
+        (None, None, True),  # from another tool
+        (None, "classification", True),
+        (None, "pretraining", False),
+    ],
+)
+def test_a_continued_model_is_trained_as_well_as_the_model_it_continues_from(
+    base: str, tokens: int | None, task: str | None, frozen: bool
+) -> None:
+    """However often, and after fine-tuning too."""
+    folder = load_any(base)
+    metadata = dataclasses.replace(folder.metadata, tokens=tokens, task=task)
+    for name in ("pretraining", "pretraining", "classification"):
+        before = metadata.as_initial_model() if name == "pretraining" else metadata.continued_from
+        metadata = ModelMetadata(task=name, tokens=1_000_000, continued_from=before)
+        metadata = ModelMetadata.from_dict(json.loads(json.dumps(metadata.to_dict())))
+        situation = situation_of("spam", "classification", 900, dataclasses.replace(folder, metadata=metadata))
+        assert situation.is_well_trained == frozen
+
+
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
     found = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
     assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")

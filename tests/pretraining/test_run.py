@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForPreTraining, AutoTokenizer
 
 from bertsmith.checkpoints.load import convert
+from bertsmith.checkpoints.metadata import read_metadata
 from bertsmith.corpus.build import CorpusSettings, build_corpus
 from bertsmith.corpus.shards import Corpus
 from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyError
@@ -192,6 +193,11 @@ def test_training_continues_from_a_model(corpus, tmp_path):
     first = load_file(tmp_path / "first" / "model" / "model.safetensors")
     second = load_file(tmp_path / "second" / "model" / "model.safetensors")
     assert result.steps == 2
+    before, after = (read_metadata(tmp_path / name / "model") for name in ("first", "second"))
+    assert before.continued_from is None
+    assert after.continued_from == {"task": "pretraining", "tokens": before.tokens}
+    assert after.tokens == result.tokens, "those of the run itself"
+    assert after.all_tokens == before.tokens + after.tokens
     assert all(torch.allclose(first[name], second[name], atol=1e-6) for name in first)
 
 

@@ -40,6 +40,8 @@ class ModelMetadata:
         training: settings and results of the training, for people to read.
         steps: optimizer steps of pre-training; in a fine-tuned model, those of its base model.
         tokens: tokens of pre-training, likewise.
+        continued_from: of a model whose pre-training continued from another one: the "task" of that one, and the
+            "tokens" that it had read before, None if that is unknown. `steps` and `tokens` do not count them.
         scores: on held-out documents or dev examples.
         text_rules: the settings besides the vocabulary that determine the ids of a text.
         architecture: the class of `transformers` in a model of another tool.
@@ -56,6 +58,7 @@ class ModelMetadata:
     training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     steps: int | None = None
     tokens: int | None = None
+    continued_from: Mapping[str, Any] | None = None
     scores: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     text_rules: Mapping[str, Any] | None = None
     architecture: str | None = None
@@ -77,7 +80,7 @@ class ModelMetadata:
                 found=f"{task!r} and {labels!r}"[:120],
                 fix="restore the file",
             )
-        for name in ("spec", "trained_on", "training", "scores", "text_rules"):
+        for name in ("spec", "trained_on", "training", "continued_from", "scores", "text_rules"):
             if not isinstance(values.get(name) or {}, Mapping):
                 raise InputError(
                     expected=f"an object as {name} in {where}", found=repr(values[name])[:80], fix="restore the file"
@@ -97,6 +100,18 @@ class ModelMetadata:
         if "labels" in found:
             found["labels"] = list(self.labels)
         return {**found, **other}
+
+    @property
+    def all_tokens(self) -> int | None:
+        """The tokens of all pre-training, those before a continuation included; None if unknown."""
+        before = 0 if self.continued_from is None else self.continued_from.get("tokens")
+        return before + self.tokens if isinstance(before, int) and isinstance(self.tokens, int) else None
+
+    def as_initial_model(self) -> Mapping[str, Any]:
+        """`continued_from` of a model whose pre-training continues from this one."""
+        if self.continued_from is not None and self.all_tokens is None:
+            return self.continued_from
+        return {"task": self.task, "tokens": self.all_tokens}
 
     @property
     def reads(self) -> str:

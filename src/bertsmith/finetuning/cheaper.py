@@ -85,6 +85,7 @@ def write_linear(job: FinetuningJob, linear: LinearModel, result: Mapping[str, A
         },
         steps=job.folder.metadata.steps,
         tokens=job.folder.metadata.tokens,
+        continued_from=job.folder.metadata.continued_from,
         scores=dict(result["scores"]),
     )
     save_pretrained(folder, loaded.model, loaded.tokenizer, metadata, trained=(head.saved_part,), replace=True)

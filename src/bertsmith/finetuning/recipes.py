@@ -56,11 +56,11 @@ def situation_of(task: str, kind: str, examples: int, folder: ModelFolder, *, ow
 
     Args:
         task, kind, examples, own_head: see `Situation`.
-        folder: the base model. One from another tool does not say how long it was trained, and counts as well trained.
+        folder: the base model. One from another tool does not say how long it was trained, and counts as well trained;
+            so does a model whose pre-training continued from it.
     """
-    metadata = folder.metadata
-    counted = isinstance(metadata.tokens, int)
-    well = int(metadata.tokens or 0) >= _MANY_TOKENS if counted else metadata.task != "pretraining"
+    before = folder.metadata.as_initial_model()
+    well = before["task"] != "pretraining" if before["tokens"] is None else before["tokens"] >= _MANY_TOKENS
     return Situation(
         task=task, kind=kind, examples=examples, config=folder.config, own_head=own_head, is_well_trained=well
     )

@@ -374,6 +374,7 @@ class FinetuningJob:
             },
             steps=self.folder.metadata.steps,
             tokens=self.folder.metadata.tokens,
+            continued_from=self.folder.metadata.continued_from,
             scores=dict(result.scores),
         )
         parts = (self.head.saved_part, *(("pooler",) if self.head.on_pooler else ()))

@@ -81,7 +81,7 @@ def pretrain(
     )
     if rank.index == 0:
         runtime.tell()
-    model, first, carried = _first_model(settings, data, training.seed, source)
+    model, first, carried, before = _first_model(settings, data, training.seed, source)
     record = {
         "task": "pretraining",
         "corpus": str(corpus),
@@ -127,6 +127,7 @@ def pretrain(
                 training=_selection(training, result),
                 steps=result.kept_step,
                 tokens=result.kept_tokens,
+                continued_from=before,
                 scores=result.scores,
             )
             parts = (*workload.objective.trained_parts, *carried)
@@ -171,16 +172,18 @@ def settings_of_run(
 
 def _first_model(
     settings: PretrainingRunSettings, data: PretrainingDataSettings, seed: int, corpus: Corpus
-) -> tuple[EncoderForPreTraining, dict[str, str], tuple[str, ...]]:
-    """The initial model, the digest of its source, and the parts of it that are kept though nothing trains them.
+) -> tuple[EncoderForPreTraining, dict[str, str], tuple[str, ...], Mapping[str, Any] | None]:
+    """The initial model, the digest of its source, the parts that are kept though nothing trains them, and its history.
 
+    The history is `continued_from` of the metadata, None for a new model.
     The pooler is such a part: fine-tuning starts better from the pooler of the source than from a random one.
     """
     changes: dict[str, Any] = {"is_causal": OBJECTIVES[data.objective].is_causal}
     if settings.dropout is not None:
         changes |= {"hidden_dropout_prob": settings.dropout, "attention_probs_dropout_prob": settings.dropout}
     if settings.init is not None:
-        loaded = load_pretrained(load_any(settings.init), seed=seed, changes=changes)
+        folder = load_any(settings.init)
+        loaded = load_pretrained(folder, seed=seed, changes=changes)
         theirs, ours = loaded.tokenizer, corpus.tokenizer
         if theirs is not None and theirs.vocabulary.digest != ours.vocabulary.digest:
             raise VocabularyError(
@@ -196,10 +199,11 @@ def _first_model(
         if missing := sorted(set(loaded.new_heads) & set(OBJECTIVES[data.objective].trained_parts)):
             tell(f"missing from the initial model, so randomly initialized: {', '.join(missing)}")
         carried = () if "pooler" in loaded.new_heads or changes["is_causal"] else ("pooler",)
-        return loaded.model, {"init": digest_of_tensors(loaded.model.state_dict())}, carried
+        digests = {"init": digest_of_tensors(loaded.model.state_dict())}
+        return loaded.model, digests, carried, folder.metadata.as_initial_model()
     config = _config(settings, len(corpus.tokenizer.vocabulary), changes)
     _check_fit(config, settings, data, corpus)
-    return untrained(config, seed), {}, ()
+    return untrained(config, seed), {}, (), None
 
 
 def _check_rules(theirs: TextRules, ours: TextRules, init: str) -> None:
