@@ -11,18 +11,37 @@ import pytest
 from bertsmith.datasets.nli import read_nli
 from bertsmith.errors import InputError
 
-OFFICIAL = "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 sentence2 captionID pairID label1 label2"  # noqa: E501
+# The header lines of snli_1.0_dev.txt and of xnli.dev.tsv.
+OFFICIAL = (
+    "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 sentence2 "
+    "captionID pairID label1 label2 label3 label4 label5"
+)
+XNLI = (
+    "language gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 "
+    "sentence2 promptID pairID genre label1 label2 label3 label4 label5 sentence1_tokenized sentence2_tokenized match"
+)
 PAIRS = [("A man sings.", "A man\tis loud."), ("A dog runs.", "A cat sleeps."), ("Two girls.", "They are sisters.")]
 GOLD = ["entailment", "contradiction", "neutral"]
 
 
 def official(path: Path, labels: list[str]) -> Path:
-    """The first columns of snli_1.0_dev.txt."""
+    """A file like snli_1.0_dev.txt, in which some pairs have one label instead of five."""
     rows = [OFFICIAL.split()]
     for number, (label, (first, second)) in enumerate(zip(labels, PAIRS, strict=True)):
         texts = [first, second.replace("\t", " ")]
         rows.append(
-            [label, "( a )", "( b )", "(ROOT a)", "(ROOT b)", *texts, f"{number}.jpg", f"{number}.jpg#1", label, ""]
+            [
+                label,
+                "( a )",
+                "( b )",
+                "(ROOT a)",
+                "(ROOT b)",
+                *texts,
+                f"{number}.jpg",
+                f"{number}.jpg#1",
+                label,
+                *[""] * 4,
+            ]
         )
     path.write_text("\n".join("\t".join(row) for row in rows) + "\n", encoding="utf-8")
     return path
@@ -100,6 +119,33 @@ def test_one_language_is_read_or_all_of_them(tmp_path: Path) -> None:
         read_nli("xnli", path, language="fr")
     with pytest.raises(InputError, match="found no column 'language'; omit --language"):
         read_nli("xnli", official(tmp_path / "a.txt", GOLD), language="de")
+
+
+def test_the_official_files_of_xnli_are_read_and_translations_have_ids_of_their_own(tmp_path: Path) -> None:
+    header = XNLI.split()
+    rows = []
+    for language in ("de", "en"):
+        for number, (label, (first, second)) in enumerate(zip(GOLD, PAIRS, strict=True)):
+            values = dict.fromkeys(header, "") | {
+                "language": language,
+                "gold_label": label,
+                "sentence1": f'"{first}',  # an open quote is an ordinary character
+                "sentence2": second.replace("\t", " "),
+                "pairID": str(number),
+                "match": "True",
+            }
+            rows.append(values)
+    table, lines = tmp_path / "xnli.dev.tsv", tmp_path / "xnli.dev.jsonl"
+    cells = [header, *(list(row.values()) for row in rows)]
+    table.write_text("".join("\t".join(row) + "\n" for row in cells), encoding="utf-8")
+    records = [{**row, "annotator_labels": [row["gold_label"]] * 5} for row in rows]
+    lines.write_text("".join(json.dumps(row) + "\n" for row in records), encoding="utf-8")
+    for path in (table, lines):
+        found = read_nli("xnli", path).examples
+        assert [one.id for one in found] == ["de-0", "de-1", "de-2", "en-0", "en-1", "en-2"]
+        assert [one.label for one in found] == GOLD * 2
+        assert found[0].first == f'"{PAIRS[0][0]}'
+        assert [one.id for one in read_nli("xnli", path, language="en").examples] == ["0", "1", "2"]
 
 
 @pytest.mark.parametrize(
