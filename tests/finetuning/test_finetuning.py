@@ -290,6 +290,37 @@ def test_a_trial_that_falls_behind_by_the_selection_score_is_pruned(
     assert rows[3][4:] == ["pruned", None, None]
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("epochs", [1, 60])
+def test_advice_after_losses_that_are_not_finite_leaves_out_the_precision_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, precision: str, epochs: int
+) -> None:
+    """At the end of a short run and in the middle of a long one."""
+    loss = Finetuning.loss
+
+    def infinite(*arguments: object) -> object:
+        found, sums = loss(*arguments)
+        return found * float("inf"), sums
+
+    monkeypatch.setattr(Finetuning, "loss", infinite)
+    base = write_base_model(tmp_path / "base")
+    settings = dataclasses.replace(SETTINGS, epochs=epochs, precision=precision, device="cpu")
+    data = TaskData(train=examples_of("single", 8), dev=[])
+    job = FinetuningJob.prepare(base, SPECS["single"], data, settings, RecipeSettings(save_minutes=None))
+    with pytest.raises(TrainingError, match="lower the learning rate") as error:
+        job.train_once(tmp_path / "run", 1)
+    assert ("in a row" in str(error.value)) == (epochs > 1)
+    assert ("fp32" in str(error.value)) == (precision == "bf16")
+
+
+@pytest.mark.parametrize("bias_correction", [True, False])
+def test_advice_after_a_collapse_leaves_out_what_was_given(bias_correction: bool) -> None:
+    advice = against_collapse(learning_rate=1e-5, epochs=4, bias_correction=bias_correction)
+    assert ("--bias-correction" in advice) == (not bias_correction)
+    assert "below 1e-05" in advice
+    assert "more epochs than 4" in advice
+
+
 def test_a_search_and_its_run_encode_probe_and_fit_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertsmith.checkpoints.assembly import load_for_task
 from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.files import read_json_lines, write_json, write_text
 from bertsmith.finetuning.baseline_lines import lines_of_baselines
 from bertsmith.finetuning.finished_run import COUNTS, MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
@@ -32,7 +33,7 @@ from bertsmith.runtime import Rank
 from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.task import TaskSpec
-from bertsmith.training.run_folder import RunFolder
+from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 
 if TYPE_CHECKING:
     from bertsmith.finetuning.baselines import Baselines
@@ -185,7 +186,7 @@ def _finish(
         "collapsed": sum(again + result.collapsed for _, result, again in trained),
         "seconds": round(seconds, 3),
         "tokens_per_second": round(sum(result.tokens for result in results) / max(seconds, 1e-9), 1),
-        "pretraining": job.pretraining_cost(),
+        "pretraining": _pretraining_cost(job.folder),
         "baselines": list(baselines.results),
         "runs": [{"folder": path.name, **dataclasses.asdict(result)} for path, result, _ in trained],
     }
@@ -200,6 +201,24 @@ def _finish(
         report["better_baseline"] = better
     write_json(run.path / REPORT_FILE, report)
     return FinetuningResult(spec=spec, runs=results, best=best, report=report)
+
+
+def _pretraining_cost(base: ModelFolder) -> dict[str, float]:
+    """What the pre-training of a base model cost: "steps" and "tokens", and "seconds" if its run is here.
+
+    A cost that is not recorded is left out.
+    """
+    metadata, place = base.metadata, base.path
+    cost: dict[str, float] = {
+        name: value
+        for name, value in (("steps", metadata.steps), ("tokens", metadata.tokens))
+        if isinstance(value, int)
+    }
+    if metadata.task == "pretraining" and place.name == MODEL_FOLDER and (place.parent / SETTINGS_FILE).is_file():
+        seconds = [line.get("seconds") for line in RunFolder.open(place.parent).metrics("train")]
+        if seconds and isinstance(seconds[-1], int | float):
+            cost["seconds"] = round(seconds[-1], 3)
+    return cost
 
 
 def is_count(name: str) -> bool:

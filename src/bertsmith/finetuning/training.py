@@ -37,7 +37,7 @@ from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.training.loop import TrainResult, train
-from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
+from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.settings import TrainSettings
 
 if TYPE_CHECKING:
@@ -245,23 +245,6 @@ class FinetuningJob:
 
         start = LinearStart(self.folder, self.train, self.head.outputs, self.runtime.device)
         return start.layer(self.head)
-
-    def pretraining_cost(self) -> dict[str, float]:
-        """What the pre-training of the base model cost: "steps" and "tokens", and "seconds" if its run is here.
-
-        A cost that is not recorded is left out.
-        """
-        metadata, place = self.folder.metadata, self.folder.path
-        cost: dict[str, float] = {
-            name: value
-            for name, value in (("steps", metadata.steps), ("tokens", metadata.tokens))
-            if isinstance(value, int)
-        }
-        if metadata.task == "pretraining" and place.name == MODEL_FOLDER and (place.parent / SETTINGS_FILE).is_file():
-            seconds = [line.get("seconds") for line in RunFolder.open(place.parent).metrics("train")]
-            if seconds and isinstance(seconds[-1], int | float):
-                cost["seconds"] = round(seconds[-1], 3)
-        return cost
 
     def train_once(
         self,

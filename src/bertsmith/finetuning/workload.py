@@ -60,6 +60,7 @@ class Finetuning(Workload):
         self.model = model.to(runtime.torch_device)
         self.task, self.train, self.dev, self.tokenizer = task, train, dev, tokenizer
         self.settings, self.runtime, self.seed = settings, runtime, seed
+        self.precision = runtime.precision
         # The user's own head may draw from torch's generators, whose draws would depend on which thread is first.
         self.lanes = 1 if any(isinstance(part, OwnHead) for part in model.modules()) else count_lanes(self.model)
         self.frozen = settings.freeze == "body"

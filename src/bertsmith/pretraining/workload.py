@@ -131,6 +131,7 @@ class Pretraining(Workload):
     ) -> None:
         self.model = model.to(runtime.torch_device)
         self.data, self.runtime, self.micro_tokens = data, runtime, micro_tokens
+        self.precision = runtime.precision
         self.lanes = count_lanes(self.model)
         self.objective = OBJECTIVES[data.objective]
         self.unigram_entropy = None if unigram is None else entropy(unigram)

@@ -62,13 +62,25 @@ class LossGuard:
         return asdict(self)
 
 
-def require_trained(model: nn.Module, guard: LossGuard) -> None:
+def remedies(precision: str) -> str:
+    """What to try after losses that are not finite, without the precision that was used already.
+
+    >>> remedies("bf16"), remedies("fp32")
+    ('lower the learning rate or use fp32', 'lower the learning rate')
+    """
+    return "lower the learning rate" + ("" if precision in ("fp32", "fp64") else " or use fp32")
+
+
+def require_trained(model: nn.Module, guard: LossGuard, precision: str) -> None:
     """Checks that a finished run has trained its model.
+
+    Args:
+        precision: that of the run, which the advice leaves out.
 
     Raises:
         TrainingError: every step was skipped, or a parameter is not finite.
     """
-    advice = "lower the learning rate, use fp32, or look for extreme values in the training data"
+    advice = f"{remedies(precision)}, or look for extreme values in the training data"
     if guard.skipped and not guard.steps:
         raise TrainingError(
             expected="steps with a finite loss and gradient",

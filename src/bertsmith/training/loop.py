@@ -19,7 +19,7 @@ from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
 from bertsmith.training.evaluations import PREFIX, Evaluations
-from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, require_trained
+from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, remedies, require_trained
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.pace import Pace
 from bertsmith.training.run_folder import RunFolder
@@ -182,7 +182,7 @@ class _Course:
         result = self._result()
         if result.best_step is not None:
             self.run.load_best(self.trainer.workload.model, result.best_step)
-        require_trained(self.trainer.workload.model, self.guard)
+        require_trained(self.trainer.workload.model, self.guard, self.trainer.workload.precision)
         if self.first and write_model is not None:
             try:
                 write_model(self.run.model, result)
@@ -297,7 +297,7 @@ class _Course:
             raise TrainingError(
                 expected="a finite loss and gradient",
                 found=f"{counted(self.guard.skipped_in_a_row, 'non-finite step')} in a row, up to step {step}",
-                fix="lower the learning rate or use fp32; "
+                fix=f"{remedies(self.trainer.workload.precision)}; "
                 + (f"the last good checkpoint is from step {last}" if last else "there is no checkpoint yet"),
             )
 

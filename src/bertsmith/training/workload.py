@@ -39,10 +39,12 @@ class Workload(abc.ABC):
         model: the model to train, on its device.
         lanes: how many micro-batches may be computed side by side, in threads of one process; more than one only if
             `loss` draws nothing from torch's generators and changes nothing in the model.
+        precision: the type of the matrix products, which advice about losses that are not finite takes into account.
     """
 
     model: nn.Module
     lanes: int = 1
+    precision: str = "fp32"
 
     def rate_factor(self, name: str) -> float:
         """The factor on the learning rate of the parameter with this name; by default 1 for all."""
