@@ -11,7 +11,7 @@ from bertsmith.errors import InputError
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.inference.loading import load_predictor
-from bertsmith.tasks import named_tasks
+from bertsmith.tasks import glue_tests, named_tasks
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import TaskSettings
 from tasks.task_samples import TOKENIZER, write_base_model
@@ -142,7 +142,7 @@ def test_a_task_goes_from_its_file_to_its_score(name: str, base: str, tmp_path: 
 def test_the_diagnostic_set_is_for_prediction_only(tmp_path: Path) -> None:
     path = tmp_path / "AX.tsv"
     path.write_text("index\tsentence1\tsentence2\n0\tthe film\tthe plot\n", encoding="utf-8")
-    assert [example.second for example in named_tasks.read_test("ax", path)] == ["the plot"]
+    assert [example.second for example in glue_tests.read_test("ax", path)] == ["the plot"]
     with pytest.raises(InputError, match="which is test data only"):
         named_tasks.read_task("ax", path, path)
 

@@ -13,7 +13,7 @@ from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
 from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import ANSWERS, require_output
-from bertsmith.tasks import named_tasks
+from bertsmith.tasks import glue_tests
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
 
@@ -134,13 +134,13 @@ def write_submission(
         BertsmithError: as in `predict_test`.
     """
     name, predictor, examples = _glue_test(model, test, task, device, precision, head)
-    require_output(named_tasks.submission_place(name, folder), ANSWERS, inputs=[test], replace=replace)
-    return named_tasks.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
+    require_output(glue_tests.submission_place(name, folder), ANSWERS, inputs=[test], replace=replace)
+    return glue_tests.submit(name, predictor.stream(iter(examples), total=len(examples)), folder)
 
 
 def _glue_test(
     model: str | Path, test: Path, task: str | None, device: str, precision: str, head: type[OwnHead] | None
 ) -> tuple[str, Predictor, Sequence[Example]]:
     predictor = load_predictor(model, device=device, precision=precision, head=head)
-    name = named_tasks.glue_test(predictor.task.spec, task)
-    return name, predictor, named_tasks.read_test(name, test)
+    name = glue_tests.glue_test(predictor.task.spec, task)
+    return name, predictor, glue_tests.read_test(name, test)

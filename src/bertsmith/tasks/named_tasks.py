@@ -20,7 +20,7 @@ truth
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import cast
@@ -29,7 +29,7 @@ from bertsmith.datasets.choice import read_choices
 from bertsmith.datasets.conll import read_conll
 from bertsmith.datasets.examples import Example, ExampleFile, TaggedExample, TextExample
 from bertsmith.datasets.file_text import warn_of_places
-from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue, write_submission
+from bertsmith.datasets.glue import GLUE, WNLI_WARNING, read_glue
 from bertsmith.datasets.label_map import LabelMap, renamed
 from bertsmith.datasets.labels import class_labels, scheme_of_names, tag_labels, warn_of_single, warn_of_unlearned
 from bertsmith.datasets.nli import LABELS as NLI_LABELS
@@ -46,7 +46,7 @@ from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.surroundings import with_surroundings
-from bertsmith.tasks.task import Prediction, TaskSpec
+from bertsmith.tasks.task import TaskSpec
 
 # Labels in the order of the outputs.
 PRESETS: dict[str, tuple[str, ...]] = {
@@ -359,40 +359,3 @@ def require_kind(name: str, spec: TaskSpec) -> None:
         found=f"the format of {name} ({kind})",
         fix="name a model for that task, or another --task",
     )
-
-
-def glue_test(spec: TaskSpec, task: str | None) -> str:
-    """The GLUE task whose test set a model answers: its own, or one that shares its model.
-
-    Raises:
-        ConfigError: the model's task is not in GLUE, or the named task needs another model.
-    """
-    name = task_name(task or spec.name)
-    require(
-        name in GLUE and GLUE[name].trained_as == spec.name,
-        expected="a GLUE task that the model was fine-tuned for",
-        found=f"{name} and a model of {spec.name}",
-        fix="name a test set of the model's task (for MNLI: mnli, mnli-mm, ax), or pipe lines into the command",
-    )
-    return name
-
-
-def read_test(name: str, path: Path) -> Sequence[Example]:
-    """The examples of a GLUE test file, without labels.
-
-    Raises:
-        InputError: the file is not for this task.
-    """
-    return read_examples(name, path, gold=False).examples
-
-
-def submission_place(name: str, folder: Path) -> Path:
-    """The path of the submission file of a GLUE task in a folder."""
-    return folder / GLUE[name].submission
-
-
-def submit(name: str, answered: Iterable[tuple[Example, Prediction]], folder: Path) -> Path:
-    """The path of the written submission file for the GLUE evaluation server."""
-    rows = [(example.id, prediction.to_dict()) for example, prediction in answered]
-    answers = [values["label"] if "label" in values else values["value"] for _, values in rows]
-    return write_submission(GLUE[name], [id for id, _ in rows], answers, folder)

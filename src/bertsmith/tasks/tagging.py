@@ -27,6 +27,7 @@ from bertsmith.metrics.entities import entity_scores, entity_spans, following_ta
 from bertsmith.model.heads import Head
 from bertsmith.progress import counted, warn
 from bertsmith.settings import require
+from bertsmith.tasks.sentence_windows import document_borders, sentence_windows, with_context
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.surroundings import in_documents
 from bertsmith.tasks.tag_sequences import best_sequences
@@ -153,7 +154,7 @@ class TaggingTask(Task):
         if settings.long_text == "error":
             chosen = slice(None) if places is None else places
             _refuse_long(_tagged(examples), np.diff(borders)[chosen], room)
-        cut = _windows(borders, room, settings.stride)
+        cut = sentence_windows(borders, room, settings.stride)
         first_pieces = words.offsets[:-1]
         if places is not None:  # the words of other sentences are context only
             counts = np.array([len(sentence.words) for sentence in sentences], dtype=np.int64)
@@ -165,8 +166,8 @@ class TaggingTask(Task):
         )  # windows in which no word is classified are dropped
         begins, ends, sentence_of_row = cut.begins[kept], cut.ends[kept], cut.sentences[kept]
         if settings.document_context:
-            document_begins, document_ends = _document_borders(sentences, borders)
-            begins, ends = _with_context(
+            document_begins, document_ends = document_borders(sentences, borders)
+            begins, ends = with_context(
                 begins, ends, document_begins[sentence_of_row], document_ends[sentence_of_row], words.offsets, room
             )
         rows = pack_rows(
@@ -285,63 +286,6 @@ class TaggingTask(Task):
         """Whether every word gets the same tag although the gold tags differ."""
         gold = {tag for sentence in _tagged(examples) for tag in _gold(sentence)}
         return len(gold) > 1 and len({tag for prediction in predictions for tag in prediction.tags}) == 1
-
-
-@dataclasses.dataclass(frozen=True)
-class _Windows:
-    """N windows over all pieces, in order; each is inside one sentence.
-
-    Args:
-        sentences: int64 [N], the sentence of each.
-        begins: int64 [N], its first piece, counted over all sentences.
-        ends: int64 [N], one past its last piece.
-        last_scored: int64 [N], ascending: a window scores the words that begin after the previous window's
-            `last_scored`, up to its own.
-    """
-
-    sentences: Ints
-    begins: Ints
-    ends: Ints
-    last_scored: Ints
-
-
-def _windows(borders: Ints, room: int, stride: int) -> _Windows:
-    """Windows of at most `room` pieces over sentences with borders [E + 1]."""
-    lengths = np.diff(borders)
-    step = max(1, min(stride, room // 2))
-    excess = np.maximum(lengths - room, 0)
-    counts = np.where(lengths > 0, 1 + -(-excess // step), 0)
-    sentences = np.repeat(np.arange(len(lengths)), counts)
-    number = np.arange(len(sentences)) - np.repeat(np.cumsum(counts) - counts, counts)
-    begins = borders[sentences] + np.minimum(number * step, excess[sentences])
-    ends = np.minimum(begins + room, borders[sentences + 1])
-    is_last = np.diff(sentences, append=len(lengths)) > 0
-    # For two windows of equal size, the midpoint between their middles separates what is nearer to which.
-    last_scored = np.where(is_last, ends - 1, (begins + np.roll(begins, -1) + room - 1) // 2)
-    return _Windows(sentences, begins, ends, last_scored)
-
-
-def _document_borders(sentences: Sequence[TaggedExample], borders: Ints) -> tuple[Ints, Ints]:
-    """The piece positions where the document of each sentence begins and ends, int64 [E] each."""
-    documents = np.array([sentence.document for sentence in sentences], dtype=np.int64)
-    is_first = np.diff(documents, prepend=documents[:1] - 1) != 0
-    firsts = np.append(np.flatnonzero(is_first), len(documents))
-    run = np.cumsum(is_first) - 1
-    return borders[firsts[run]], borders[firsts[run + 1]]
-
-
-def _with_context(
-    begins: Ints, ends: Ints, lowest: Ints, highest: Ints, word_borders: Ints, room: int
-) -> tuple[Ints, Ints]:
-    """The windows [N], extended by whole words to at most `room` pieces, within the pieces `lowest` to `highest`."""
-    spare = room - (ends - begins)
-    before = np.minimum(spare // 2, begins - lowest)
-    after = np.minimum(spare - before, highest - ends)
-    before = np.minimum(spare - after, begins - lowest)
-    wider_begins = word_borders[np.searchsorted(word_borders, begins - before)]
-    wider_ends = word_borders[np.searchsorted(word_borders, ends + after, side="right") - 1]
-    # A full window may begin or end inside a word.
-    return np.where(before > 0, wider_begins, begins), np.where(after > 0, wider_ends, ends)
 
 
 def _entity(sentence: TaggedExample, kind: str, start: int, end: int) -> Entity:

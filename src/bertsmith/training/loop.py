@@ -6,9 +6,6 @@ run, bit for bit on CPU: the work of a step is a function of (seed, step), and a
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 import safetensors
 import torch
@@ -22,6 +19,7 @@ from bertsmith.training.evaluations import PREFIX, Evaluations
 from bertsmith.training.guard import LossGuard, StepAbandoned, StopRequest, remedies, require_trained
 from bertsmith.training.log import MetricsLog
 from bertsmith.training.pace import Pace
+from bertsmith.training.result import OnEvaluation, TrainResult, WriteModel
 from bertsmith.training.run_folder import RunFolder
 from bertsmith.training.schedule import learning_rate
 from bertsmith.training.settings import TrainSettings
@@ -35,43 +33,6 @@ _LOSS, _NORM, _STEPS, _TOKENS, _SECONDS = "loop.loss", "loop.norm", "loop.steps"
 
 # Values of a log line that differ between two identical runs.
 TIMES = ("tokens_per_second", "seconds", "time_left")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainResult:
-    """The result of a run.
-
-    Attributes:
-        steps: completed steps, including skipped ones.
-        tokens: real tokens of these steps.
-        sequences: sequences of these steps.
-        seconds: wall-clock time, over all resumed parts.
-        skipped: steps that were not applied because the loss or the gradient was not finite.
-        spikes: steps at which the loss spiked.
-        metrics: the values of the last log line and of the last evaluation.
-        best_step: the step after which `keep_best` was best; None without that setting.
-        kept_step: the step whose parameters the model has: the best one, or the last.
-        kept_tokens: real tokens up to that step.
-        scores: the values of the evaluation after that step, named held_out_...; empty without one.
-        stopped_early: whether `patience` ended the run before its last step.
-    """
-
-    steps: int
-    tokens: int
-    sequences: int
-    seconds: float
-    skipped: int
-    spikes: int
-    metrics: Mapping[str, float]
-    best_step: int | None = None
-    kept_step: int
-    kept_tokens: int
-    scores: Mapping[str, float]
-    stopped_early: bool = False
-
-
-WriteModel = Callable[[Path, TrainResult], None]
-OnEvaluation = Callable[[int, Mapping[str, float]], None]
 
 
 def train(
