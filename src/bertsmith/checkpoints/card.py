@@ -50,7 +50,9 @@ weights = [part.unsqueeze(-1) for part in (mask * (1 - segments), mask * segment
 a, b = [(hidden * part).sum(1) / part.sum(1) for part in weights]
 vectors = torch.cat([a, b, (a - b).abs(), a * b], dim=-1)""",
 }
-_TWO_TEXTS = "Its head reads two texts; `token_type_ids` is 0 for the tokens of the first and 1 for those of the second."
+_TWO_TEXTS = (
+    "Its head reads two texts; `token_type_ids` is 0 for the tokens of the first and 1 for those of the second."
+)
 _READS = {
     "cls": "the last hidden state of `[CLS]`, without the pooler",
     "mean": "the mean of the last hidden states over all tokens",

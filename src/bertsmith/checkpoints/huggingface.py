@@ -130,9 +130,7 @@ def write_model_folder(
     names = architecture_of(config).names
     ours = {whole(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
-    plan_loading(
-        shapes, Match, config, names, "the model to be written", vectors_of_row=metadata.vectors_of_row
-    )
+    plan_loading(shapes, Match, config, names, "the model to be written", vectors_of_row=metadata.vectors_of_row)
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
     metadata.check_labels(ours)

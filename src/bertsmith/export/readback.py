@@ -203,7 +203,9 @@ def transformers_runner(
             read = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
         elif reads == PAIR:
             segments = torch.from_numpy(inputs[INPUTS[2]].reshape(mask.shape))
-            a, b = ((hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in (mask * (1 - segments), mask * segments))
+            a, b = (
+                (hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in (mask * (1 - segments), mask * segments)
+            )
             read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
         else:
             read = (hidden * mask).sum(1) / mask.sum(1)

@@ -131,7 +131,9 @@ class ParameterNames:
             shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config) for row in self.layer}
         return shapes
 
-    def part_shapes(self, part: str, config: "EncoderConfig", labels: int, vectors_of_row: int = 1) -> dict[str, tuple[int, ...]]:
+    def part_shapes(
+        self, part: str, config: "EncoderConfig", labels: int, vectors_of_row: int = 1
+    ) -> dict[str, tuple[int, ...]]:
         """The shapes of the parameters of one part, by our name.
 
         Args:
