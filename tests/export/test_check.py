@@ -2,6 +2,7 @@
 
 import dataclasses
 import gzip
+import importlib
 import json
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 import transformers
 
 from bertsmith.checkpoints import huggingface, load
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
@@ -27,9 +29,12 @@ from bertsmith.export.sample import DataFile, odd_rows, sample_for
 from bertsmith.files import digest_file
 from bertsmith.inference.loading import load_predictor
 from bertsmith.model.config import POSITIONS
+from bertsmith.model.heads import EncoderForTask
+from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.named_tasks import ColumnSettings
 from bertsmith.tasks.spec_of_model import spec_of
 from export.export_models import write_data, write_task
+from tasks.architecture_samples import config_of
 from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 needs_onnx = pytest.mark.usefixtures("_onnx")
@@ -256,7 +261,19 @@ def test_rows_of_odd_lengths_stay_inside_the_model(base: Path) -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["single", "number", "choice", "on the mean", "on the first token", "choice on the mean", "tags", "answer", None],
+    [
+        "single",
+        "number",
+        "choice",
+        "on the mean",
+        "on the first token",
+        "on the pair",
+        "choice on the mean",
+        "choice on the pair",
+        "tags",
+        "answer",
+        None,
+    ],
 )
 def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Path, tmp_path: Path) -> None:
     source = base if kind is None else write_task(tmp_path / "model", kind)
@@ -270,6 +287,29 @@ def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Pa
     }.get(kind, {"logits"})
     assert record["transformers"]["outputs"].keys() == names
     assert all(0 < one["largest"] < 1e-4 for one in record["transformers"]["outputs"].values())
+
+
+@pytest.mark.parametrize("to", ["huggingface", "onnx"])
+def test_pairs_are_told_apart_in_an_encoder_without_segments(to: str, tmp_path: Path) -> None:
+    if to == "onnx":
+        pytest.importorskip("onnx", reason="needs the extra export")
+        pytest.importorskip("onnxruntime", reason="needs the extra export")
+    spec = SPECS["on the pair"]
+    model = EncoderForTask(new_encoder(config_of("distilbert")), task_for(spec).head, seed=4)
+    info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
+    save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("classifier",))
+    export(tmp_path / "model", tmp_path / "out", to=to)
+    record = json.loads((tmp_path / "out" / "export.json").read_text(encoding="utf-8"))
+    found = record["transformers"] if to == "huggingface" else record["files"]["model.onnx"]
+    assert 0 < found["outputs"]["logits"]["largest"] < 1e-4
+    if to == "onnx":
+        onnx = importlib.import_module("onnx")
+        assert [one.name for one in onnx.load(tmp_path / "out" / "model.onnx").graph.input] == [
+            "input_ids",
+            "attention_mask",
+            "token_type_ids",
+        ]
+        assert "`token_type_ids` is 0 for the tokens of the first" in (tmp_path / "out" / "README.md").read_text()
 
 
 @pytest.mark.parametrize("is_causal", [False, True])

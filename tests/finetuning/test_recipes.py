@@ -1,6 +1,7 @@
 """Recipes: what settings become, the linear start, what the head reads, metrics, weights, thresholds."""
 
 import dataclasses
+import itertools
 import json
 import re
 import sys
@@ -13,10 +14,13 @@ import torch
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.forward import task_logits
+from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
-from bertsmith.errors import ConfigError
+from bertsmith.errors import ConfigError, InputError
 from bertsmith.files import read_json
+from bertsmith.finetuning import linear_start
 from bertsmith.finetuning.linear_start import LinearStart, pooler_was_trained
 from bertsmith.finetuning.recipes import Situation, resolved, situation_of
 from bertsmith.finetuning.run import finetune
@@ -25,13 +29,16 @@ from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune as run_command
-from bertsmith.model.heads import mean_of_rows
+from bertsmith.model.batch import Batch
+from bertsmith.model.heads import OwnHead, mean_of_rows, pair_of_rows
 from bertsmith.progress import quiet
+from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import metrics_of, with_metric
 from bertsmith.tasks.task import TaskSpec
-from tasks.task_samples import CONFIG, SPECS, examples_of, write_base_model
+from tasks import architecture_samples
+from tasks.task_samples import BAD, CONFIG, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
 
 SMALL = Situation(task="classification", kind="classification", examples=900, config=CONFIG)
 
@@ -200,9 +207,18 @@ def test_the_resolved_settings_are_recorded_and_a_resumed_run_keeps_its_recipe(
     assert read_json(tmp_path / "old" / "settings.json")["settings"]["recipe"] == "2018"
 
 
-@pytest.mark.parametrize("kind", ["single", "several labels", "number", "windows", "tags"])
-@pytest.mark.parametrize("reads", ["mean", "cls", "pooler"])
-def test_before_the_first_step_the_model_is_the_linear_model(base: str, kind: str, reads: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "reads"),
+    [
+        *itertools.product(("single", "several labels", "number", "windows", "tags"), ("mean", "cls", "pooler")),
+        ("pair", "mean"),
+        ("pair", "pair"),
+        ("on the pair", None),
+    ],
+)
+def test_before_the_first_step_the_model_is_the_linear_model(
+    base: str, kind: str, reads: str | None, tmp_path: Path
+) -> None:
     settings = FinetuningSettings(start="linear", reads=reads, precision="fp32", epochs=0.01)
     recipe = RecipeSettings(learning_rate=1e-12, weight_decay=0.0, warmup_share=0.0)
     job = prepared(base, kind, settings, recipe=recipe)
@@ -214,7 +230,7 @@ def test_before_the_first_step_the_model_is_the_linear_model(base: str, kind: st
     if kind == "tags":
         vectors = frozen.token_vectors(job.dev.rows, frozen.choice("last"), job.dev.read)
     else:
-        vectors = frozen.row_vectors(job.dev.rows, frozen.choice("last"), reads)
+        vectors = frozen.row_vectors(job.dev.rows, frozen.choice("last"), job.head.reads)
     np.testing.assert_allclose(found, job.linear_start.outputs(vectors), rtol=1e-4, atol=1e-4)
     assert np.abs(job.linear_start.weight).max() > 0
 
@@ -285,6 +301,112 @@ def test_the_head_reads_the_vector_on_which_a_linear_model_is_best(base: str) ->
         told = Told(load_any(base), job.train, 2, "cpu")
         told.best = best
         assert told.best_reads() == best
+    pairs = Told(load_any(base), prepared(base, "pair", FinetuningSettings(precision="fp32")).train, 2, "cpu")
+    pairs.best = "pair"
+    assert pairs.best_reads() == "pair"
+    assert pairs.best_reads(pairs=False) != "pair"
+
+
+def test_the_head_reads_pairs_where_only_both_texts_together_tell_the_label(base: str) -> None:
+    draw = generator(5, "paraphrases")
+    words = [*GOOD, *BAD, *PEOPLE, *PLACES]
+
+    def examples(count: int) -> list[Example]:
+        found: list[Example] = []
+        for number in range(count):
+            first, other = draw.choice(words, 2, replace=False).tolist()
+            second = first if number % 2 else other
+            place = f"line {number + 1}"
+            label = "yes" if number % 2 else "no"
+            found.append(TextExample(id=str(number), first=first, second=second, label=label, place=place))
+        return found
+
+    spec = dataclasses.replace(SPECS["on the pair"], reads="pooler")
+    data = TaskData(train=examples(300), dev=examples(10))
+    job = FinetuningJob.prepare(base, spec, data, FinetuningSettings(reads="probe"), RecipeSettings())
+    assert (job.head.reads, job.task.spec.reads, job.settings.reads) == ("pair", "pair", "pair")
+    assert job.linear_start.weight.shape == (2, 4 * CONFIG.hidden_size)
+    mixed = TaskData(train=examples_of("single", 64), dev=())
+    single = FinetuningJob.prepare(base, SPECS["single"], mixed, FinetuningSettings(reads="probe"), RecipeSettings())
+    assert single.head.reads != "pair"
+
+
+def test_a_pair_is_refused_where_there_is_none(base: str, tmp_path: Path) -> None:
+    pairs = FinetuningSettings(reads="pair", precision="fp32")
+    with pytest.raises(ConfigError, match=r"two texts each.*sentiment .classification. of single texts.*--reads mean"):
+        prepared(base, "single", pairs)
+    with pytest.raises(ConfigError, match="of single texts"):
+        TaskSpec.from_dict(SPECS["on the pair"].to_dict() | {"pair": None}, "here")
+    task = task_for(SPECS["on the pair"])
+    alone = dataclasses.replace(examples_of("on the pair", 1)[0], second=None)
+    with pytest.raises(InputError, match="a pair of texts in line 1 of"):
+        task.check([alone], gold=False)
+    choice = task_for(SPECS["choice on the pair"])
+    with pytest.raises(InputError, match=r"a context in line 1 of.*endings alone"):
+        choice.check([dataclasses.replace(examples_of("choice", 1)[0], context=" ")], gold=False)
+
+    class Mine(OwnHead):
+        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+            return hidden
+
+    data = TaskData(train=examples_of("on the pair", 16), dev=())
+    with pytest.raises(ConfigError, match=r"a head of your own that reads.*4 times as wide"):
+        FinetuningJob.prepare(base, SPECS["on the pair"], data, pairs, RecipeSettings(), Mine)
+    roberta = architecture_samples.write_base_model(tmp_path / "roberta", "roberta")
+    with pytest.raises(ConfigError, match=r"a segment for each text.*as in RoBERTa"):
+        FinetuningJob.prepare(roberta, SPECS["on the pair"], data, pairs, RecipeSettings())
+    probed = FinetuningSettings(reads="probe", precision="fp32")
+    job = FinetuningJob.prepare(
+        roberta, SPECS["pair"], TaskData(train=examples_of("pair", 16), dev=()), probed, RecipeSettings()
+    )
+    assert job.head.reads != "pair"
+
+
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+def test_an_empty_second_text_gets_finite_numbers_and_does_not_change_its_neighbours(
+    architecture: str, tmp_path: Path
+) -> None:
+    start = architecture_samples.write_base_model(tmp_path / "base", architecture)
+    data = TaskData(train=examples_of("on the pair", 16), dev=examples_of("on the pair", 8, seed=1))
+    settings = FinetuningSettings(epochs=1, batch_size=8, precision="fp32")
+    FinetuningJob.prepare(start, SPECS["on the pair"], data, settings, RecipeSettings()).train_once(tmp_path / "run", 1)
+    predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
+    full = examples_of("on the pair", 3)
+    empty = [dataclasses.replace(full[0], second=second) for second in ("", " ")]
+    found = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict([*full, *empty])]
+    assert np.isfinite(found).all()
+    assert found[3] == found[4]
+    alone = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict(full)]
+    np.testing.assert_allclose(found[:3], alone, atol=1e-6)
+
+
+def test_a_layer_of_tags_is_fitted_to_whole_rows_and_to_no_more_than_it_needs(
+    base: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = prepared(base, "tags", FinetuningSettings(start="linear", precision="fp32"))
+    everything = job.linear_start
+    start = LinearStart(load_any(base), job.train, job.head.outputs, "cpu")
+    again = start.layer(job.head)
+    np.testing.assert_array_equal(again.weight, everything.weight)
+    sizes = []
+    of_tokens = FrozenEncoder.token_vectors
+
+    def counted(self, rows, choice, read=None):  # type: ignore[no-untyped-def]
+        found = of_tokens(self, rows, choice, read)
+        # The vectors belong to the same tokens as among all rows.
+        sizes.append((len(rows), len(found), rows.token_ids[read]))
+        return found
+
+    monkeypatch.setattr(FrozenEncoder, "token_vectors", counted)
+    monkeypatch.setattr(linear_start, "MOST_FITTED", 40)
+    part = start.layer(job.head)
+    (rows, vectors, ids), *_ = sizes
+    assert 40 <= vectors < 60
+    assert rows < len(job.train.rows)
+    assert part.weight.shape == everything.weight.shape
+    assert not np.array_equal(part.weight, everything.weight)
+    everywhere = job.train.rows.token_ids[job.train.read]
+    assert set(ids.tolist()) <= set(everywhere.tolist())
 
 
 def test_a_pooler_counts_only_where_a_head_was_trained_on_it(base: str, tmp_path: Path) -> None:
@@ -313,26 +435,47 @@ def test_the_mean_of_rows_is_that_of_each_row_alone() -> None:
     assert mean_of_rows(hidden.bfloat16(), (7,)).dtype == torch.float32
 
 
+def test_the_pair_of_rows_compares_the_means_of_both_segments() -> None:
+    hidden = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+    segments = np.array([0, 0, 1, 1, 1, 0, 1, 0])  # the last row has one segment
+    batch = Batch.from_flat(np.zeros(8, int), segments, [5, 2, 1])
+    pairs = [(hidden[:2].mean(0), hidden[2:5].mean(0)), (hidden[5], hidden[6]), (hidden[7], torch.zeros(3))]
+    expected = torch.stack([torch.cat([a, b, (a - b).abs(), a * b]) for a, b in pairs])
+    torch.testing.assert_close(pair_of_rows(hidden, batch), expected)
+    assert pair_of_rows(hidden.bfloat16(), batch).dtype == torch.float32
+
+
 def test_the_card_says_how_to_apply_a_head_that_transformers_does_not_have(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     transformers = pytest.importorskip("transformers")
     transformers.logging.set_verbosity_error()
-    for reads in ("mean", "cls"):
+    distilbert = architecture_samples.write_base_model(tmp_path / "distilbert", "distilbert")
+    for start, kind, reads, named in (
+        (base, "single", "mean", "BertModel"),
+        (base, "single", "cls", "BertModel"),
+        (base, "on the pair", "pair", "BertModel"),
+        (distilbert, "on the pair", "pair", "DistilBertModel"),
+    ):
         settings = FinetuningSettings(reads=reads, epochs=0.1, precision="fp32")
-        prepared(base, "single", settings).train_once(tmp_path / reads, 1)
-        folder = tmp_path / reads / "model"
-        assert read_json(folder / "config.json")["architectures"] == ["BertModel"]
+        prepared(start, kind, settings).train_once(tmp_path / named / reads, 1)
+        folder = tmp_path / named / reads / "model"
+        assert read_json(folder / "config.json")["architectures"] == [named]
         (code,) = re.findall(
             r"applied like this:\n\n```python\n(.*?)```", (folder / "README.md").read_text(), re.DOTALL
         )
         monkeypatch.chdir(folder)
         texts = ["a good film", "it was a poor and awful plot of the one film"]
+        seconds = ["it was", "in one good plot"]
         names: dict[str, object] = {}
-        exec(code.replace('["A text."]', repr(texts)), names)
+        exec(code.replace('["A text."]', repr(texts)).replace('["Another text."]', repr(seconds)), names)
         predictor = load_predictor(folder, device="cpu")
         features = predictor.task.encode(
-            [dataclasses.replace(examples_of("single", 1)[0], first=text) for text in texts], predictor.tokenizer
+            [
+                dataclasses.replace(examples_of("single", 1)[0], first=text, second=second if reads == "pair" else None)
+                for text, second in zip(texts, seconds, strict=True)
+            ],
+            predictor.tokenizer,
         )
         ours = task_logits(predictor.model, features, predictor.runtime)
         np.testing.assert_allclose(names["logits"].numpy(), ours, rtol=1e-4, atol=1e-5)  # type: ignore[attr-defined]
@@ -342,7 +485,7 @@ def test_an_older_folder_has_a_head_on_the_pooler() -> None:
     values = SPECS["single"].to_dict()
     del values["reads"]
     assert TaskSpec.from_dict(values, "here").reads == "pooler"
-    with pytest.raises(ConfigError, match="pooler, cls or mean"):
+    with pytest.raises(ConfigError, match="pooler, cls, mean or pair"):
         TaskSpec.from_dict(values | {"reads": "max"}, "here")
 
 

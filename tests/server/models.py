@@ -24,6 +24,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, write_base_model
 KINDS = {
     "reviews": "single",
     "pairs": "pair",
+    "paraphrases": "on the pair",
     "topics": "several labels",
     "long": "windows",
     "moods": "on the mean",

@@ -77,6 +77,10 @@ SPECS = {
         reads="cls",
         settings=SETTINGS,
     ),
+    "on the pair": TaskSpec(
+        kind="classification", name="paraphrase", labels=("no", "yes"), pair=True, reads="pair", settings=SETTINGS
+    ),
+    "choice on the pair": TaskSpec(kind="choice", name="choice", reads="pair", settings=SETTINGS),
     "choice on the mean": TaskSpec(kind="choice", name="choice", reads="mean", settings=SETTINGS),
     "number": TaskSpec(
         kind="regression", name="regression", metric="pearson", metrics=("pearson", "spearman"), settings=SETTINGS
@@ -124,6 +128,11 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
         elif kind == "pair":
             first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
             found.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
+        elif kind == "on the pair":
+            word = some([*GOOD, *BAD])
+            others = BAD if word in GOOD else GOOD
+            first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
+            found.append(TextExample(id=name, first=first, second=second, label="yes" if even else "no", place=place))
         elif kind == "several labels":
             labels = tuple(label for label, bit in (("person", number & 1), ("place", number & 2)) if bit)
             parts = [some(PLAIN, 3)]
@@ -134,7 +143,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
             found.append(TextExample(id=name, first=text, label=float(good), place=place))
-        elif kind in ("choice", "choice on the mean"):
+        elif kind in ("choice", "choice on the mean", "choice on the pair"):
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
             found.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))

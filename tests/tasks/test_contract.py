@@ -31,7 +31,16 @@ from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of, w
 from tasks.task_samples import SPECS, examples_of
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
-EVERY_ARCHITECTURE = pytest.mark.parametrize("architecture", ARCHITECTURES)
+# A head that reads pairs needs a segment for each text, and RoBERTa has one for both.
+EVERY_ON_EVERY_ARCHITECTURE = pytest.mark.parametrize(
+    ("kind", "architecture"),
+    [
+        (kind, architecture)
+        for kind, spec in SPECS.items()
+        for architecture in ARCHITECTURES
+        if spec.reads != "pair" or architecture != "roberta"
+    ],
+)
 SETTINGS = FinetuningSettings(batch_size=16, epochs=18, precision="fp32", dropout=0.0)
 RECIPE = RecipeSettings(
     learning_rate=3e-3, bias_correction=True, log_every=1
@@ -71,8 +80,7 @@ def test_a_spec_survives_a_round_trip_through_plain_values(kind: str) -> None:
     assert TaskSpec.from_dict(values, "here") == SPECS[kind]
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_logits_do_not_depend_on_how_the_examples_are_cut_or_ordered(kind: str, architecture: str) -> None:
     tokenizer = tokenizer_of(architecture)
     task, examples = task_for(SPECS[kind]), examples_of(kind, 10)
@@ -85,8 +93,7 @@ def test_logits_do_not_depend_on_how_the_examples_are_cut_or_ordered(kind: str, 
     np.testing.assert_allclose(np.concatenate(one_by_one), whole, rtol=1e-6, atol=1e-7)
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_equal_examples_of_a_call_are_computed_once_and_answered_alike(kind: str, architecture: str) -> None:
     tokenizer = tokenizer_of(architecture)
     task, different = task_for(SPECS[kind]), examples_of(kind, 5)
@@ -103,8 +110,7 @@ def test_equal_examples_of_a_call_are_computed_once_and_answered_alike(kind: str
     assert answers == [*alone, *(alone[number * number % 5] for number in range(20))]
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, architecture: str) -> None:
     tokenizer = tokenizer_of(architecture)
     task, examples = task_for(SPECS[kind]), examples_of(kind, 8)
@@ -122,8 +128,7 @@ def test_the_gradient_of_a_step_is_the_same_however_it_is_cut(kind: str, archite
         torch.testing.assert_close(found[1][name], gradient, rtol=1e-6, atol=1e-9)
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_it_learns_saves_and_answers_the_same_in_another_process(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
@@ -155,8 +160,7 @@ def test_the_optimizer_of_the_paper_learns_too(kind: str, bases: dict[str, str],
     assert np.mean(losses[-4:]) < 0.7 * np.mean(losses[:4])
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_a_killed_training_resumes_to_the_same_bytes(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:
@@ -182,8 +186,7 @@ def test_a_killed_training_resumes_to_the_same_bytes(
     assert (tmp_path / "killed" / weights).read_bytes() == (tmp_path / "straight" / weights).read_bytes()
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_no_examples_give_no_predictions(kind: str, architecture: str) -> None:
     tokenizer = tokenizer_of(architecture)
     task = task_for(SPECS[kind])
@@ -201,8 +204,7 @@ def test_a_model_of_this_task_refuses_examples_without_gold_when_it_is_scored(ki
         task.check([example], gold=True)
 
 
-@EVERY_ARCHITECTURE
-@EVERY
+@EVERY_ON_EVERY_ARCHITECTURE
 def test_every_parameter_moves_and_with_a_frozen_body_only_the_head_does(
     kind: str, architecture: str, bases: dict[str, str], tmp_path: Path
 ) -> None:

@@ -28,6 +28,11 @@ CAUSAL = dataclasses.replace(CONFIG, is_causal=True, hidden_dropout_prob=0.0, at
 WHOLE_TEXTS = [name for name, spec in SPECS.items() if task_for(spec).head.pooled]
 
 
+def pair_of(hidden: torch.Tensor, segments: np.ndarray) -> torch.Tensor:
+    a, b = (hidden[segments == number].mean(dim=0) for number in (0, 1))
+    return torch.cat([a, b, (a - b).abs(), a * b])[None]
+
+
 def causal_task(kind: str) -> EncoderForTask:
     model = EncoderForTask(new_encoder(CAUSAL), task_for(SPECS[kind]).head, seed=4).eval()
     shake(model)
@@ -70,6 +75,7 @@ def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token_or_o
                 "pooler": lambda last, _: model.encoder.pool(last),
                 "cls": lambda last, _: last,
                 "mean": lambda _, mean: mean,
+                "pair": lambda *_, states=hidden, texts=segments: pair_of(states, texts),
             }[SPECS[kind].reads](hidden[-1:], hidden.mean(dim=0, keepdim=True))
             alone = model.output_layer(row)[0]
         np.testing.assert_allclose(found, alone.numpy(), atol=BATCH_TOLERANCE)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from bertsmith.checkpoints.metadata import CARD, ModelMetadata
+from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import OWN_HEAD, part_of
+from bertsmith.model.our_names import OWN_HEAD, PAIR, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -29,14 +29,14 @@ _SESSION = """import onnxruntime
 session = onnxruntime.InferenceSession("model.onnx")
 print([one.name for one in session.get_inputs()], [one.name for one in session.get_outputs()])
 """
-# For a head that reads hidden states; "{vectors}" is replaced.
+# For a head that reads hidden states; names in braces are replaced.
 _ENCODER = """import torch
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoTokenizer
 
 tokenizer, encoder = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".").float().eval()
-inputs = tokenizer(["A text."], padding=True, truncation=True, max_length={longest}, return_tensors="pt")
-with torch.inference_mode():
+inputs = tokenizer({texts}, padding=True, truncation=True, max_length={longest}, return_tensors="pt"{more})
+{segments}with torch.inference_mode():
     hidden = encoder(**inputs).last_hidden_state
 {vectors}
 layer = load_file("model.safetensors")
@@ -45,10 +45,18 @@ logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
 _VECTORS = {
     "cls": "vectors = hidden[:, 0]",
     "mean": 'mask = inputs["attention_mask"].unsqueeze(-1)\nvectors = (hidden * mask).sum(1) / mask.sum(1)',
+    PAIR: """mask = inputs["attention_mask"]
+weights = [part.unsqueeze(-1) for part in (mask * (1 - segments), mask * segments)]
+a, b = [(hidden * part).sum(1) / part.sum(1) for part in weights]
+vectors = torch.cat([a, b, (a - b).abs(), a * b], dim=-1)""",
 }
+_TWO_TEXTS = (
+    "Its head reads two texts; `token_type_ids` is 0 for the tokens of the first and 1 for those of the second."
+)
 _READS = {
     "cls": "the last hidden state of `[CLS]`, without the pooler",
     "mean": "the mean of the last hidden states over all tokens",
+    PAIR: "the means a and b of the last hidden states of both texts, |a - b| and a * b",
 }
 _UNKNOWN = "## What this card does not know"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
@@ -226,7 +234,8 @@ def _cost(metadata: ModelMetadata) -> Iterator[str]:
 
 def _use(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     if library == "onnx":
-        return f"## Use\n\n```python\n{_SESSION}```\n\n{LIBRARIES[library]} {_PROGRAMS}"
+        about = f"{_TWO_TEXTS} {LIBRARIES[library]}" if metadata.vectors_of_row > 1 else LIBRARIES[library]
+        return f"## Use\n\n```python\n{_SESSION}```\n\n{about} {_PROGRAMS}"
     kind, load, imports = metadata.task or "", 'bertsmith.load(".")', "import bertsmith"
     if kind in _LINES:
         line, call = _LINES[kind], _CALLS[kind]
@@ -262,12 +271,12 @@ def _joined(first: str, second: str) -> str:
 def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadata: ModelMetadata, library: str) -> str:
     """What the other library does with the files."""
     reads = metadata.reads
-    whole_rows = metadata.task in ("classification", "regression", "choice") and reads in _READS
+    whole_rows = metadata.task in WHOLE_ROWS and reads in _READS
     if library == "transformers" and whole_rows and _has(tensors, "classifier"):
         if config.is_causal and reads == "cls":
             return "The encoder loads in `transformers`; the head reads its last hidden state of the last token."
         longest = int(((metadata.spec or {}).get("settings") or {}).get("max_length", config.max_tokens))
-        code = _ENCODER.format(vectors=_VECTORS[reads], longest=min(longest, config.max_tokens))
+        code = _encoder_code(config, reads, min(longest, config.max_tokens))
         return (
             f"The encoder loads in `transformers`, which has no such head: this one reads {_READS[reads]}. It is "
             f"applied like this:\n\n```python\n{code}```\n\n"
@@ -278,6 +287,16 @@ def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadat
             "reads the last token of a text, where `transformers` reads the first."
         )
     return LIBRARIES[library]
+
+
+def _encoder_code(config: EncoderConfig, reads: str, longest: int) -> str:
+    """The lines that apply a head of hidden states to an encoder in `transformers`."""
+    texts, more, segments = '["A text."]', "", ""
+    if reads == PAIR:
+        texts, segments = '["A text."], ["Another text."]', 'segments = inputs["token_type_ids"]\n'
+        if config.type_vocab_size < 2:  # the encoder does not accept segment ids
+            more, segments = ", return_token_type_ids=True", 'segments = inputs.pop("token_type_ids")\n'
+    return _ENCODER.format(vectors=_VECTORS[reads], longest=longest, texts=texts, more=more, segments=segments)
 
 
 def _has(tensors: Mapping[str, Tensor], part: str) -> bool:

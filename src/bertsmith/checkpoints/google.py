@@ -186,7 +186,7 @@ def write_google(
         )
     ours = {whole(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
-    plan_loading(shapes, Match, config, NAMES, "the model to be written")
+    plan_loading(shapes, Match, config, NAMES, "the model to be written", vectors_of_row=metadata.vectors_of_row)
     metadata.check_labels(ours)
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
@@ -283,6 +283,7 @@ def _open(
         f"'{bundle.prefix}'",
         name_there=lambda ours: to_google(ours)[0],
         allow_unknown=allow_unknown,
+        vectors_of_row=read_metadata(bundle.prefix.parent).vectors_of_row,
     )
     return bundle, config, plan
 

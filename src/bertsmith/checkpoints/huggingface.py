@@ -14,7 +14,7 @@ from torch import Tensor
 
 from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
-from bertsmith.checkpoints.metadata import ModelMetadata, read_metadata, write_metadata
+from bertsmith.checkpoints.metadata import WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
     fit_vocabulary,
@@ -38,7 +38,6 @@ _CLASSIFIERS = {
     "choice": "ForMultipleChoice",
     "regression": "ForSequenceClassification",
 }
-_WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
 
 
 def read_model_folder(
@@ -86,6 +85,7 @@ def read_model_folder(
         source,
         name_there=names.to_huggingface,
         allow_unknown=allow_unknown,
+        vectors_of_row=metadata.vectors_of_row,
     )
     _require_equal_copies(plan, stored, source)
     tensors = {ours: stored[name] for ours, (name, _) in plan.take.items()}
@@ -130,7 +130,7 @@ def write_model_folder(
     names = architecture_of(config).names
     ours = {whole(name): tensor for name, tensor in tensors.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in ours.items()}
-    plan_loading(shapes, Match, config, names, "the model to be written")
+    plan_loading(shapes, Match, config, names, "the model to be written", vectors_of_row=metadata.vectors_of_row)
     if tokenizer is not None:
         fit_vocabulary(tokenizer.vocabulary, config, "the model to be written")
     metadata.check_labels(ours)
@@ -185,7 +185,7 @@ def class_of(names: ParameterNames, parts: tuple[str, ...], task: str | None, re
     'BertModel'
     """
     kind = "Model"
-    if "classifier" in parts and reads != "pooler" and task in _WHOLE_ROWS:
+    if "classifier" in parts and reads != "pooler" and task in WHOLE_ROWS:
         pass  # it reads a vector that no classifier of transformers reads: an encoder, with the layer as extra tensors
     elif "classifier" in parts:
         kind = _CLASSIFIERS.get(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import bertsmith
 from bertsmith.errors import CheckpointError, InputError, VocabularyError
 from bertsmith.files import digest_file, read_json, write_json
+from bertsmith.model.our_names import PAIR, VECTORS_OF_PAIR
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import Vocabulary
 
@@ -22,6 +23,7 @@ METADATA = "bertsmith.json"
 METADATA_FORMAT = 1
 CARD = "README.md"  # the model card, which people may edit
 KEPT_NOTE = "int8"  # what `bertsmith quantize` measured
+WHOLE_ROWS = ("classification", "regression", "choice")  # kinds of task whose head reads one vector per row
 # Written on every save: values that a caller passes on from an older file are replaced.
 RESERVED = ("format", "bertsmith", "text_rules", "vocabulary", "digests")
 
@@ -117,6 +119,11 @@ class ModelMetadata:
     def reads(self) -> str:
         """What the head of a task on whole texts reads, one of `our_names.READS`."""
         return str((self.spec or {}).get("reads", "pooler"))
+
+    @property
+    def vectors_of_row(self) -> int:
+        """The vectors of the encoder's width that the head of a task on whole texts reads of a row, side by side."""
+        return VECTORS_OF_PAIR if self.task in WHOLE_ROWS and self.reads == PAIR else 1
 
     @property
     def several_labels(self) -> bool:

@@ -85,6 +85,7 @@ def plan_loading(
     *,
     name_there: Callable[[str], str] = str,
     allow_unknown: bool = False,
+    vectors_of_row: int = 1,
 ) -> LoadingPlan:
     """The plan for loading a checkpoint whose tensors have these names and shapes.
 
@@ -95,6 +96,7 @@ def plan_loading(
         source: the name of the checkpoint in the report and in error messages.
         name_there: returns the stored name for one of ours, for error messages; by default the same name.
         allow_unknown: report unknown names instead of raising an error.
+        vectors_of_row: the vectors of the encoder's width that the classifier reads side by side.
 
     Raises:
         CheckpointError: parameters are missing, do not have the shape in the configuration, occur twice, or are
@@ -138,7 +140,7 @@ def plan_loading(
             take[found.ours] = (name, found.transposed)
             mapped[name] = found.ours
 
-    shapes, missing = _expected(take, stored, config, names)
+    shapes, missing = _expected(take, stored, config, names, vectors_of_row)
     prefixes = (names.prefix, "bert/")
     problems += [f"no {_as_stored(name_there(ours), stored, prefixes)}" for ours in shapes if ours not in take]
     for ours, (name, transposed) in take.items():
@@ -189,7 +191,11 @@ def _as_stored(name: str, stored: Iterable[str], prefixes: tuple[str, ...]) -> s
 
 
 def _expected(
-    take: Mapping[str, tuple[str, bool]], stored: Mapping[str, Shape], config: EncoderConfig, names: ParameterNames
+    take: Mapping[str, tuple[str, bool]],
+    stored: Mapping[str, Shape],
+    config: EncoderConfig,
+    names: ParameterNames,
+    vectors_of_row: int,
 ) -> tuple[dict[str, Shape], tuple[str, ...]]:
     """The required shapes, including those of every part with at least one tensor, and the absent parts."""
     shapes: dict[str, Shape] = dict(names.required_shapes(config))
@@ -198,7 +204,7 @@ def _expected(
         if part in present:
             labels = {stored[take[ours][0]][0] for ours in take if part_of(ours) == part and stored[take[ours][0]]}
             # If weight and bias disagree, the larger one is expected, so that the other one is reported.
-            shapes |= names.part_shapes(part, config, max(labels, default=0))
+            shapes |= names.part_shapes(part, config, max(labels, default=0), vectors_of_row)
     # Only the class of a user's head knows its shapes.
     shapes |= {ours: stored[name] for ours, (name, _) in take.items() if part_of(ours) == OWN_HEAD}
     return shapes, tuple(part for part in PARTS if part in names.parts and part not in present)

@@ -20,9 +20,11 @@ from torch import Tensor
 
 from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, computed, rows_by_first, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, nearest
-from bertsmith.model.batch import Read
+from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
+from bertsmith.model.heads import pair_of_rows
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
+from bertsmith.model.our_names import PAIR, VECTORS_OF_PAIR
 from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime, memory_bytes
 from bertsmith.settings import require
@@ -107,26 +109,28 @@ class FrozenEncoder:
     def row_vectors(
         self, rows: PackedRows, choice: LayerChoice, pooling: str = "mean", progress: Progress | None = None
     ) -> Vectors:
-        """One vector per row, float32 [N, width], in order.
+        """One vector per row, float32 [N, width], in order; of a pair [N, 4 * width].
 
         Args:
             pooling: the "mean" over all tokens of the row, including [CLS] and [SEP]; the "max" over them; "cls": only
                 the hidden state of [CLS] (of the last token in a left-to-right encoder); "pooler": the pooler on top of
-                it.
+                it; "pair": for rows of two texts, `heads.pair_of_rows`.
             progress: counts the rows that are done.
 
         Raises:
             ConfigError: the pooling is unknown or does not work with the layers, or the vectors take too much memory.
             CheckpointError: the pooler is requested but was never trained.
         """
-        self.require_pooling(pooling, choice)
+        if pooling != PAIR:
+            self.require_pooling(pooling, choice)
+        width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling == PAIR else 1)
         features = rows_by_first(rows)
         # One position per row is read, so the positions of the features are the rows.
         return self._vectors(
             features,
             choice,
-            lambda picked, lengths: self._pooled(picked, choice, pooling, lengths),
-            (choice.width(self.hidden_size),),
+            lambda picked, batch: self._pooled(picked, choice, pooling, batch),
+            (width,),
             "texts",
             reads=self._reads_rows if pooling in _OF_ONE else lambda _: None,
             progress=progress,
@@ -173,14 +177,16 @@ class FrozenEncoder:
                 fix="choose pooling mean, cls or max, or another model",
             )
 
-    def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, lengths: tuple[int, ...]) -> Tensor:
+    def _pooled(self, picked: Tensor, choice: LayerChoice, pooling: str, batch: Batch) -> Tensor:
         """Vectors [N, width] from chosen hidden states: [T, n, D], or [N, n, D] where one position per row was read."""
         if pooling == "pooler":
             return self.model.pool(choice.join(picked)).float()
         mixed = choice.join(picked.float())
         if pooling in _OF_ONE:
             return mixed
-        return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(lengths, device=mixed.device))
+        if pooling == PAIR:
+            return pair_of_rows(mixed, batch)
+        return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(batch.lengths, device=mixed.device))
 
     def _reads_rows(self, part: TaskBatch) -> Read:
         return self.model.read_of_rows(part.batch)
@@ -190,7 +196,7 @@ class FrozenEncoder:
         self,
         features: EncodedExamples,
         choice: LayerChoice,
-        finish: Callable[[Tensor, tuple[int, ...]], Tensor],
+        finish: Callable[[Tensor, Batch], Tensor],
         width: tuple[int, ...],
         what: str,
         *,
@@ -200,7 +206,7 @@ class FrozenEncoder:
         """The results of `finish` on the chosen hidden states, float32 [R, *width]; equal rows are computed once.
 
         Args:
-            finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and the lengths of its rows.
+            finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and its rows.
             what: what R counts, for error messages.
             reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
             progress: counts the rows that are done.
@@ -220,7 +226,7 @@ class FrozenEncoder:
             if read is not None:
                 whole = states[:depth] if prunes else states
                 states = [*(state[read.positions] for state in whole), *states[len(whole) :]]
-            return finish(choice.pick(states), part.batch.lengths)
+            return finish(choice.pick(states), part.batch)
 
         def advance(share: float) -> None:
             if progress is not None:

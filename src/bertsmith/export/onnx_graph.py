@@ -24,6 +24,7 @@ import bertsmith
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.errors import ConfigError
 from bertsmith.model.config import EncoderConfig
+from bertsmith.model.our_names import PAIR
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
 OPSET = 20
@@ -32,9 +33,9 @@ PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
 LOWEST = float(np.finfo(np.float32).min)
 
 
-def inputs_of(config: EncoderConfig) -> tuple[str, ...]:
-    """The inputs of a graph; a model with fewer than two segments has no segment ids."""
-    return INPUTS if config.type_vocab_size > 1 else INPUTS[:2]
+def inputs_of(config: EncoderConfig, reads: str = "pooler") -> tuple[str, ...]:
+    """The inputs of a graph; a model with fewer than two segments has no segment ids, unless its head reads pairs."""
+    return INPUTS if config.type_vocab_size > 1 or reads == PAIR else INPUTS[:2]
 
 
 class Output(NamedTuple):
@@ -124,7 +125,7 @@ def build_graph(
     proto = onnx.helper.make_graph(
         graph.nodes,
         config.model_type,
-        [value(name, integer, [*outer, "sequence"]) for name in inputs_of(config)],
+        [value(name, integer, [*outer, "sequence"]) for name in inputs_of(config, reads)],
         infos,
         [onnx.numpy_helper.from_array(array, name) for name, array in graph.arrays.items()],
     )
@@ -148,15 +149,15 @@ class _Graph:
 
     def forward(self, kind: str | None, outputs: Collection[Output], *, tied: bool, reads: str) -> dict[str, str]:
         """The values of the outputs, by name; `reads` is what the head of a task on whole rows reads."""
-        inputs = list(inputs_of(self.config))
+        inputs = list(inputs_of(self.config, reads))
         if kind == "choice":
             shape = self.node("Concat", self.integers(-1), self.node("Shape", inputs[0], start=2, end=3), axis=0)
             inputs = [self.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
-        pooled = reads != "mean" and all(output.per != PER_TOKEN for output in outputs)
+        pooled = reads not in ("mean", PAIR) and all(output.per != PER_TOKEN for output in outputs)
         # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
         last_token = self.last_token(mask) if kind is not None and pooled and self.config.is_causal else None
-        hidden = self.embeddings(ids, segments)  # [B, S, D]
+        hidden = self.embeddings(ids, segments if self.config.type_vocab_size > 1 else None)  # [B, S, D]
         bias = self.bias(ids, mask)
         for number in range(self.config.num_hidden_layers):
             last = number == self.config.num_hidden_layers - 1
@@ -173,7 +174,7 @@ class _Graph:
         elif kind == "tagging":
             found["logits"] = self.dense(hidden, "classifier")
         elif kind is not None:
-            found["logits"] = self.dense(self.of_rows(hidden, mask, reads), "classifier")
+            found["logits"] = self.dense(self.of_rows(hidden, mask, segments, reads), "classifier")
         else:
             names = {output.name for output in outputs}
             if "pooler_output" in names:
@@ -256,16 +257,30 @@ class _Graph:
         inner = self.activation(self.dense(attended, f"{name}.intermediate"))
         return self.norm(self.node("Add", attended, self.dense(inner, f"{name}.output")), f"{name}.output_norm")
 
-    def of_rows(self, hidden: str, mask: str, reads: str) -> str:
-        """What the head of a task on whole rows reads, [B, D]: the mean over real tokens, or of the first position."""
+    def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
+        """What the head of a task on whole rows reads: of real tokens or of the first position, [B, D]; pairs [B, 4D].
+
+        Source: `mean_of_rows` and `pair_of_rows` of `model/heads.py`.
+        """
         if reads == "pooler":
             return self.pooled(hidden)
         if reads == "cls":
             return self.node("Gather", hidden, self.scalar(0), axis=1)
         real = self.node("Cast", mask, to=self.onnx.TensorProto.FLOAT)  # [B, S]
-        weights = self.node("Unsqueeze", real, self.integers(2))
-        total = self.node("ReduceSum", self.node("Mul", hidden, weights), self.integers(1), keepdims=0)
-        return self.node("Div", total, self.node("ReduceSum", real, self.integers(1), keepdims=1))
+        if reads != PAIR:
+            return self.mean(hidden, real)
+        assert segments is not None, "an input of the graph"
+        second = self.node("Mul", real, self.node("Cast", segments, to=self.onnx.TensorProto.FLOAT))
+        a, b = self.mean(hidden, self.node("Sub", real, second)), self.mean(hidden, second)
+        apart = self.node("Abs", self.node("Sub", a, b))
+        return self.node("Concat", a, b, apart, self.node("Mul", a, b), axis=1)
+
+    def mean(self, hidden: str, weights: str) -> str:
+        """The mean [B, D] of the hidden states whose weight [B, S] is 1, the others having 0; of none it is 0."""
+        weighted = self.node("Mul", hidden, self.node("Unsqueeze", weights, self.integers(2)))
+        count = self.node("ReduceSum", weights, self.integers(1), keepdims=1)
+        total = self.node("ReduceSum", weighted, self.integers(1), keepdims=0)
+        return self.node("Div", total, self.node("Max", count, self.real("one", 1.0)))
 
     def pooled(self, hidden: str) -> str:
         """The pooled output [B, D]."""

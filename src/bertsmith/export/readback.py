@@ -16,11 +16,11 @@ from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export.check import Runner, compare, library_model, library_runner
 from bertsmith.export.limits import require_equal
-from bertsmith.export.onnx_graph import PER_ENDING, Output, inputs_of, outputs_of
+from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, Output, inputs_of, outputs_of
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
-from bertsmith.model.our_names import OWN_HEAD
+from bertsmith.model.our_names import OWN_HEAD, PAIR
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
@@ -165,8 +165,8 @@ def transformers_runner(
     """A runner of the folder in `transformers`, and the outputs that it gives.
 
     Args:
-        reads: for a head that no class of `transformers` has, what it reads: "cls" or "mean". The encoder runs in
-            `transformers`, and the layer in the folder is applied to it as the model card says.
+        reads: for a head that no class of `transformers` has, what it reads: "cls", "mean" or "pair". The encoder runs
+            in `transformers`, and the layer in the folder is applied to it as the model card says.
     """
     values = read_json(partial / "config.json")
     architecture, config = values["architectures"][0], read_config(values)
@@ -198,12 +198,17 @@ def transformers_runner(
         flat = {name: torch.from_numpy(inputs[name].reshape(-1, inputs[name].shape[-1])) for name in asked}
         hidden = model(**flat).last_hidden_state
         mask = flat["attention_mask"].unsqueeze(-1)
-        last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
-        read = (
-            hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
-            if reads == "cls"
-            else (hidden * mask).sum(1) / mask.sum(1)
-        )
+        if reads == "cls":
+            last = mask.sum(1) - 1 if is_causal else torch.zeros_like(mask[:, 0])
+            read = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
+        elif reads == PAIR:
+            segments = torch.from_numpy(inputs[INPUTS[2]].reshape(mask.shape))
+            a, b = (
+                (hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in (mask * (1 - segments), mask * segments)
+            )
+            read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
+        else:
+            read = (hidden * mask).sum(1) / mask.sum(1)
         logits = torch.nn.functional.linear(read, layer["classifier.weight"], layer["classifier.bias"])
         per_ending = outputs[0].per == PER_ENDING
         return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}

@@ -13,6 +13,7 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoding.units import EncodedExamples, Ints
 from bertsmith.errors import InputError
 from bertsmith.files import digest_bytes, digest_file
+from bertsmith.model.our_names import PAIR
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require, to_dict
@@ -118,10 +119,10 @@ def odd_rows(folder: ModelFolder) -> PackedRows:
     lengths = np.minimum(lengths, folder.config.max_tokens)
     draw = generator(0, "export check")
     within = np.concatenate([np.arange(length) / length for length in lengths])
-    last_segment = max(folder.config.type_vocab_size - 1, 0)
+    has_segments = folder.config.type_vocab_size > 1 or folder.metadata.reads == PAIR
     return PackedRows(
         draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32),
-        np.where(within >= 0.5, min(1, last_segment), 0).astype(np.int32),
+        np.where(within >= 0.5, int(has_segments), 0).astype(np.int32),
         lengths,
         np.zeros_like(lengths),
     )
@@ -139,7 +140,8 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
     if spec is not None:
         limit = min(limit, spec.settings.max_length)
     encoded = [tokenizer.encode(text) for text in texts]
-    seconds = encoded[::2] if folder.config.type_vocab_size > 1 else None
+    has_segments = folder.config.type_vocab_size > 1 or (spec is not None and spec.reads == PAIR)
+    seconds = encoded[::2] if has_segments else None
     rows = _joined(
         pack_rows(encoded[::2], template=tokenizer.template, max_length=limit, model_limit=limit),
         pack_rows(encoded[1::2], seconds, template=tokenizer.template, max_length=limit, model_limit=limit),

@@ -239,7 +239,7 @@ class _Computation:
     @functools.cached_property
     def _apart(self) -> tuple[tuple[Vectors, Vectors], tuple[Vectors, Vectors]]:
         """The vectors of the first and of the second texts of the training and of the dev examples."""
-        single = task_for(dataclasses.replace(self.task.spec, pair=False))
+        single = task_for(dataclasses.replace(self.task.spec, pair=False, reads="mean"))
 
         def encoded(examples: Sequence[Example]) -> tuple[Vectors, Vectors]:
             pairs = cast("Sequence[TextExample]", examples)

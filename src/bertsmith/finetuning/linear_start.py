@@ -24,6 +24,7 @@ from bertsmith.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedEx
 from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head, OwnHead
+from bertsmith.model.our_names import PAIR
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -50,17 +51,22 @@ class LinearStart:
         self.folder, self.features, self.outputs = folder, features, outputs
         self.device = device
 
-    def best_reads(self, seed: int = 1) -> str:
-        """What a head on whole rows should read: "mean", "cls", or "pooler" if an earlier head was trained on it.
+    def best_reads(self, seed: int = 1, *, pairs: bool = True) -> str:
+        """What a head on whole rows should read: "mean", "cls", or, where there is such a thing, "pooler" or "pair".
 
-        With very few examples the pooler if it was trained, and else the mean.
+        The pooler is a candidate if an earlier head was trained on it, the pair if every row has two texts. With very
+        few examples the pooler if it was trained, and else the mean.
+
+        Args:
+            pairs: whether the head can read pairs.
         """
         assert self.features.targets_per == PER_UNIT, "a label per example"
         assert self.features.targets is not None, "labelled examples"
-        known = ("mean", "cls", "pooler") if pooler_was_trained(self.folder) else ("mean", "cls")
+        trained = pooler_was_trained(self.folder)
         units = _sample(len(self.features), MOST_PROBED, seed)
         if len(units) < _LEAST:
-            return known[-1] if "pooler" in known else known[0]
+            return "pooler" if trained else "mean"
+        known = ["mean", "cls", *(["pooler"] if trained else []), *([PAIR] if pairs and self._has_pairs() else [])]
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]
@@ -75,13 +81,16 @@ class LinearStart:
             units = _sample(len(self.features), MOST_FITTED, seed)
             return fit_linear(self._vectors(units, head.reads), targets[units], num_outputs=self.outputs, seed=seed)
         assert self.features.targets_per == PER_POSITION
-        read = self.features.read
-        labelled = np.flatnonzero(targets != NO_LABEL)
-        chosen = labelled[_sample(len(labelled), MOST_FITTED, seed)]
-        frozen = self._encoder
+        rows, read, positions = _labelled_rows(self.features, targets != NO_LABEL, MOST_FITTED, seed)
+        frozen, labelled = self._encoder, targets[positions] != NO_LABEL
         with quiet():
-            vectors = frozen.token_vectors(self.features.rows, frozen.choice("last"), read)
-        return fit_linear(vectors[chosen], targets[chosen], num_outputs=self.outputs, seed=seed)
+            vectors = frozen.token_vectors(rows, frozen.choice("last"), read)
+        return fit_linear(vectors[labelled], targets[positions][labelled], num_outputs=self.outputs, seed=seed)
+
+    def _has_pairs(self) -> bool:
+        """Whether every row has a second text."""
+        rows = self.features.rows
+        return bool(np.maximum.reduceat(rows.segment_ids, rows.offsets[:-1]).min() > 0)
 
     @functools.cached_property
     def _encoder(self) -> FrozenEncoder:
@@ -89,14 +98,21 @@ class LinearStart:
             return load_frozen_encoder(self.folder, device=self.device, precision="fp32")
 
     def _vectors(self, units: Ints, reads: str) -> Vectors:
-        """What a head would read of some units, float32 [U, D]; the mean over the rows of a unit."""
+        """What a head would read of some units, float32 [U, D] (of pairs [U, 4D]); the mean over the rows of a unit."""
         features, frozen = _units(self.features, units), self._encoder
         with quiet():
             vectors = frozen.row_vectors(features.rows, frozen.choice("last"), reads)
         return pooled_logits(vectors, features, "mean")
 
 
-def read_by_head(asked: str, folder: ModelFolder, task: Task, features: EncodedExamples, device: str) -> str:
+def read_by_head(
+    asked: str,
+    folder: ModelFolder,
+    task: Task,
+    features: EncodedExamples,
+    device: str,
+    own_head: type[OwnHead] | None = None,
+) -> str:
     """What the head of a task on whole rows reads: as asked, or what a probe finds.
 
     Args:
@@ -104,11 +120,13 @@ def read_by_head(asked: str, folder: ModelFolder, task: Task, features: EncodedE
             was trained, and else the mean.
         features: the encoded training examples, with targets.
         device: where the base model runs.
+        own_head: the user's head, which reads no pairs.
     """
     if asked != PROBE:
         return asked
     if task.spec.kind in LINEAR_KINDS:
-        return LinearStart(folder, features, task.head.outputs, device).best_reads()
+        start = LinearStart(folder, features, task.head.outputs, device)
+        return start.best_reads(pairs=own_head is None and task.spec.pair is True)
     return "pooler" if pooler_was_trained(folder) else "mean"
 
 
@@ -140,14 +158,7 @@ def pooler_was_trained(folder: ModelFolder) -> bool:
 
 def _units(features: EncodedExamples, units: Ints) -> EncodedExamples:
     """Some of the units, without targets."""
-    rows = rows_index(features.rows_per_unit, units)
-    tokens = rows_index(features.lengths, rows)
-    packed = PackedRows(
-        features.rows.token_ids[tokens],
-        features.rows.segment_ids[tokens],
-        features.rows.lengths[rows],
-        features.rows.cut_by_row[rows],
-    )
+    packed = _packed(features, rows_index(features.rows_per_unit, units))
     counts = features.rows_per_unit[units]
     return dataclasses.replace(
         features,
@@ -156,6 +167,40 @@ def _units(features: EncodedExamples, units: Ints) -> EncodedExamples:
         example_of_row=np.repeat(np.arange(len(units)), counts),
         read=packed.offsets[:-1],
         targets=None,
+    )
+
+
+def _labelled_rows(
+    features: EncodedExamples, is_labelled: npt.NDArray[np.bool_], most: int, seed: int
+) -> tuple[PackedRows, Ints | None, Ints]:
+    """Rows with at most about `most` labelled positions, all rows if they have no more.
+
+    Args:
+        is_labelled: bool [R].
+
+    Returns:
+        The rows, the positions that are read in them (None for all), and their indices among those of the features.
+    """
+    counts = features.read_per_row
+    of_row = np.bincount(np.repeat(np.arange(len(counts)), counts)[is_labelled], minlength=len(counts))
+    order = generator(seed, "sample of a linear start").permutation(len(counts))
+    before = np.cumsum(of_row[order]) - of_row[order]
+    rows = np.arange(len(counts)) if of_row.sum() <= most else np.sort(order[before < most])
+    packed, positions = _packed(features, rows), rows_index(counts, rows)
+    if features.read is None:
+        return packed, None, positions
+    shift = np.repeat(packed.offsets[:-1] - features.rows.offsets[:-1][rows], counts[rows])
+    return packed, features.read[positions] + shift, positions
+
+
+def _packed(features: EncodedExamples, rows: Ints) -> PackedRows:
+    """Some of the rows."""
+    tokens = rows_index(features.lengths, rows)
+    return PackedRows(
+        features.rows.token_ids[tokens],
+        features.rows.segment_ids[tokens],
+        features.rows.lengths[rows],
+        features.rows.cut_by_row[rows],
     )
 
 

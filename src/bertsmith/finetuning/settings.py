@@ -63,8 +63,9 @@ class FinetuningSettings:
     )
     reads: str | None = help_field(
         None,
-        "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler) or mean (over all "
-        "tokens), or probe: the one on which a linear model is best [pooler; auto: probe]",
+        "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler), mean (over all "
+        "tokens) or pair (both means of two texts, their difference and product), or probe: the one on which a linear "
+        "model is best [pooler; auto: probe]",
     )
     start: str = help_field(
         "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"

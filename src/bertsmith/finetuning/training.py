@@ -27,7 +27,7 @@ from bertsmith.errors import ConfigError
 from bertsmith.files import digest_bytes, read_json, write_json, write_text
 from bertsmith.finetuning.finished_run import MODEL_FOLDER, PREDICTIONS_FILE, REPORT_FILE, SeedResult
 from bertsmith.finetuning.predictions import example_lines
-from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings, unless_new
+from bertsmith.finetuning.settings import PROBE, FinetuningSettings, RecipeSettings, unless_new
 from bertsmith.finetuning.workload import Finetuning
 from bertsmith.model.heads import EncoderForTask, Head, OwnHead
 from bertsmith.progress import counted, warn
@@ -101,6 +101,8 @@ class FinetuningJob:
         runtime = choose(settings.device, settings.precision)
         runtime.tell()
         task = task_for(_fitted(spec, folder))
+        if task.head.pooled and settings.reads not in (None, PROBE):
+            task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
         for name in task.ignored_settings():
             warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
         tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
@@ -134,7 +136,7 @@ class FinetuningJob:
         if task.head.pooled and settings.reads is not None:
             from bertsmith.finetuning.linear_start import read_by_head
 
-            reads = read_by_head(settings.reads, folder, task, train_features, runtime.device)
+            reads = read_by_head(settings.reads, folder, task, train_features, runtime.device, own_head)
             settings = dataclasses.replace(settings, reads=reads)
             task = task_for(dataclasses.replace(task.spec, reads=reads))
         head = dataclasses.replace(task.head, own=own_head)

@@ -4,7 +4,9 @@ Letters: T tokens in the flat batch, N sequences, M masked positions, R position
 K outputs of a head.
 
 Source: Devlin et al. (2018), section 3.1; `get_masked_lm_output` and `get_next_sentence_output` in the original
-run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py.
+run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py. Conneau et al. (2017),
+"Supervised Learning of Universal Sentence Representations from Natural Language Inference Data", section 3.1, for the
+vectors of a pair.
 """
 
 import abc
@@ -21,7 +23,7 @@ from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import activation, initialize, linear, norm
 from bertsmith.model.noise import Noise
-from bertsmith.model.our_names import OWN_HEAD, PREFIX, READS
+from bertsmith.model.our_names import OWN_HEAD, PAIR, PREFIX, READS, VECTORS_OF_PAIR
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -212,7 +214,7 @@ class Head:
         own: the class of the user's head.
 
     Raises:
-        ConfigError: `own` is not such a class.
+        ConfigError: `own` is not such a class, or it would read pairs.
     """
 
     part: str
@@ -225,6 +227,12 @@ class Head:
         assert self.reads in READS, self.reads
         if self.own is not None:
             require_own_head(self.own)
+            if self.reads_pairs:
+                raise ConfigError(
+                    expected="a head of your own that reads vectors of the encoder's width (pooler, cls or mean)",
+                    found=f"{PAIR!r}, {VECTORS_OF_PAIR} times as wide",
+                    fix="use --reads mean, or leave your head out",
+                )
 
     @property
     def on_pooler(self) -> bool:
@@ -234,7 +242,16 @@ class Head:
     @property
     def reads_all(self) -> bool:
         """Whether it reads every token of a row, so that the last layer computes all of them."""
-        return self.pooled and self.reads == "mean"
+        return self.pooled and self.reads in ("mean", PAIR)
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether it compares the two texts of a row."""
+        return self.pooled and self.reads == PAIR
+
+    def width(self, hidden_size: int) -> int:
+        """The width of what it reads, for an encoder of width `hidden_size`."""
+        return hidden_size * VECTORS_OF_PAIR if self.reads_pairs else hidden_size
 
     @property
     def saved_part(self) -> str:
@@ -246,6 +263,25 @@ def mean_of_rows(hidden: Tensor, lengths: tuple[int, ...]) -> Tensor:
     """The mean [N, D] of the hidden states [T, D] of each row, at least in fp32."""
     exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
     return torch.segment_reduce(exact, "mean", lengths=torch.tensor(lengths, device=hidden.device))
+
+
+def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
+    """[a, b, |a - b|, a * b] for each row, [N, 4D], at least in fp32.
+
+    a and b are the means of the hidden states [T, D] of segment 0 and of segment 1, special tokens included. The mean
+    of a segment without tokens is 0.
+
+    Source: Conneau et al. (2017), section 3.1 and figure 1, here of two texts that the encoder read together.
+    """
+    exact = hidden.to(torch.promote_types(hidden.dtype, torch.float32))
+    second = (batch.segment_ids > 0).to(exact.dtype)
+    shares = torch.stack([1 - second, second], dim=1)  # [T, 2]
+    lengths = torch.tensor(batch.lengths, device=hidden.device)
+    counts = torch.segment_reduce(shares, "sum", lengths=lengths).clamp_min(1)  # [N, 2]
+    spread = (exact.unsqueeze(1) * shares.unsqueeze(2)).flatten(1)  # [T, 2D]
+    means = torch.segment_reduce(spread, "sum", lengths=lengths).view(len(counts), 2, -1) / counts.unsqueeze(2)
+    first, other = means.unbind(1)  # [N, D] each
+    return torch.cat([first, other, (first - other).abs(), first * other], dim=1)
 
 
 class EncoderForTask(_OnEncoder):
@@ -264,7 +300,8 @@ class EncoderForTask(_OnEncoder):
         super().__init__(encoder)
         self.head = head
         config, outputs = encoder.config, head.outputs
-        layer = nn.Linear(config.hidden_size, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
+        width = head.width(config.hidden_size)
+        layer = nn.Linear(width, outputs) if head.own is None else _new_own_head(head.own, config, outputs)
         self.add_module(head.saved_part, layer)
         if seed is not None:
             initialize(self, config.initializer_range, seed)
@@ -303,6 +340,8 @@ class EncoderForTask(_OnEncoder):
             hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)
         if head.on_pooler:
             hidden = self.encoder.pool(hidden)
+        elif head.reads_pairs:
+            hidden = pair_of_rows(hidden, batch)  # [N, 4D]
         elif head.reads_all:
             hidden = mean_of_rows(hidden, batch.lengths)  # [N, D]
         probability = self.config.head_dropout(head.part, pooled=head.pooled)

@@ -7,8 +7,11 @@ recorded them so since the first version. The rest of a name says which part of 
 PREFIX = "bert."  # of the encoder's names
 OWN_HEAD = "own_head"  # the part of a head that the user wrote
 # What a head of whole rows reads: the pooler on top of the position that represents the row (`Encoder.read_of_rows`),
-# the hidden state of that position, or the mean of the last hidden states over all tokens, special ones included.
-READS = ("pooler", "cls", "mean")
+# the hidden state of that position, the mean of the last hidden states over all tokens, special ones included, or for
+# rows of two texts four vectors that compare the means of both (`heads.pair_of_rows`).
+PAIR = "pair"
+READS = ("pooler", "cls", "mean", PAIR)
+VECTORS_OF_PAIR = 4
 PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
 
 

@@ -131,9 +131,19 @@ class ParameterNames:
             shapes |= {row.ours.replace("{i}", str(layer)): _shape(row, config) for row in self.layer}
         return shapes
 
-    def part_shapes(self, part: str, config: "EncoderConfig", labels: int) -> dict[str, tuple[int, ...]]:
-        """The shapes of the parameters of one part, by our name; `labels` is the number of rows of a classifier."""
-        return {row.ours: _shape(row, config, labels) for row in self.parts[part]}
+    def part_shapes(
+        self, part: str, config: "EncoderConfig", labels: int, vectors_of_row: int = 1
+    ) -> dict[str, tuple[int, ...]]:
+        """The shapes of the parameters of one part, by our name.
+
+        Args:
+            labels: the number of rows of a classifier.
+            vectors_of_row: the vectors of the encoder's width that a classifier reads side by side.
+        """
+        shapes = {row.ours: _shape(row, config, labels) for row in self.parts[part]}
+        if "classifier.weight" in shapes:
+            shapes["classifier.weight"] = (labels, config.hidden_size * vectors_of_row)
+        return shapes
 
     def row_of(self, ours: str) -> tuple[Row, str]:
         """The row of one of our parameters, and the number of its layer.

@@ -22,9 +22,11 @@ from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits, Ta
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head
+from bertsmith.model.our_names import PAIR
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import Prediction, Task
+from bertsmith.tasks.whole_texts import require_segments
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
@@ -77,6 +79,8 @@ class ChoiceTask(Task):
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
         """Checks that every example has at least two endings and, with `gold`, a valid label; see `Task.check`.
 
+        For a head that reads pairs, also that every example has a context.
+
         Raises:
             ConfigError: `long_text` is "windows".
         """
@@ -88,6 +92,12 @@ class ChoiceTask(Task):
                     expected=f"at least two endings in {example.place}",
                     found=str(count),
                     fix="add endings or remove the row",
+                )
+            if self.spec.reads == PAIR and not example.context.strip():
+                raise InputError(
+                    expected=f"a context in {example.place}, for a head that reads 'pair'",
+                    found="endings alone",
+                    fix="fill it, or fine-tune with --reads mean",
                 )
             if gold and (example.label is None or not 0 <= example.label < count):
                 raise InputError(
@@ -106,6 +116,7 @@ class ChoiceTask(Task):
         """
         settings = self.spec.settings
         _require_whole_texts(settings)
+        require_segments(self.spec.reads, tokenizer)
         choices = _choices(examples)
         counts = np.array([len(example.endings) for example in choices], dtype=np.int64)
         example_of_row = np.repeat(np.arange(len(choices)), counts)

@@ -28,7 +28,7 @@ from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.tasks.named_tasks import FIXED_LABELS
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
-from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
+from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units, require_segments
 from bertsmith.text.tokenizer import Tokenizer
 
 DEFAULT_THRESHOLD = 0.5
@@ -109,6 +109,7 @@ class ClassificationTask(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
+        require_segments(self.spec.reads, tokenizer)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         return EncodedExamples(
             rows=rows,

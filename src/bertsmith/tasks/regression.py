@@ -19,7 +19,7 @@ from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
 from bertsmith.model.heads import Head
 from bertsmith.tasks.task import Prediction, Task
-from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units
+from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units, require_segments
 from bertsmith.text.tokenizer import Tokenizer
 
 _COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
@@ -73,6 +73,7 @@ class RegressionTask(Task):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, *, training: bool = False) -> EncodedExamples:
         """One unit per example; see `Task.encode`."""
         texts = cast("Sequence[TextExample]", examples)
+        require_segments(self.spec.reads, tokenizer)
         rows, per_unit = encode_texts(texts, tokenizer, self.spec.settings)
         labelled = bool(texts) and all(isinstance(example.label, float) for example in texts)
         return EncodedExamples(

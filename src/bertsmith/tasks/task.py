@@ -17,7 +17,7 @@ from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.model.heads import Head
-from bertsmith.model.our_names import READS
+from bertsmith.model.our_names import PAIR, READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -42,6 +42,9 @@ class TaskSpec:
         temperature: logits are divided by it before the softmax; fitted on dev data on request.
         reads: what the head of a task on whole rows reads, one of `our_names.READS`; ignored by others.
         settings: truncation and decoding.
+
+    Raises:
+        ConfigError: `reads` is unknown, or needs two texts where examples have one.
     """
 
     kind: str
@@ -61,9 +64,15 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.reads not in READS:
             raise ConfigError(
-                expected="a task whose head reads pooler, cls or mean",
+                expected="a task whose head reads pooler, cls, mean or pair",
                 found=repr(self.reads),
                 fix=nearest(str(self.reads), READS),
+            )
+        if self.reads == PAIR and self.kind in ("classification", "regression") and self.pair is not True:
+            raise ConfigError(
+                expected="examples of two texts each, for a head that reads 'pair'",
+                found=f"{self.name} ({self.kind}) of single texts",
+                fix="give pairs, or use --reads mean",
             )
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch
 from bertsmith.errors import ConfigError, InputError
+from bertsmith.model.our_names import PAIR
 from bertsmith.progress import counted
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.encoded import Encoded
@@ -44,6 +45,20 @@ def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -
             raise InputError(
                 expected=f"a text in {example.place}", found="an empty one", fix="fill it or remove the row"
             )
+
+
+def require_segments(reads: str, tokenizer: Tokenizer) -> None:
+    """Checks that a head that reads pairs can tell the two texts of a row apart.
+
+    Raises:
+        ConfigError: the rows of this tokenizer have both texts in one segment.
+    """
+    if reads == PAIR and tokenizer.template.second_segment == 0:
+        raise ConfigError(
+            expected="a model whose rows have a segment for each text, for a head that reads 'pair'",
+            found="one with both texts in segment 0, as in RoBERTa",
+            fix="use --reads mean, or another model",
+        )
 
 
 def encode_texts(
