@@ -5,6 +5,12 @@
     python benchmarks/finetuning_recipes.py --data DIR --model starter --arms auto,cheap --out results/starter.jsonl
     python benchmarks/finetuning_recipes.py --data DIR --model starter --untrained --arms auto --name scratch --out ...
 
+    ENV/bin/python benchmarks/finetuning_recipes.py --data DIR --model DIR --tasks sst-2,trec,cola --sizes 100 --arms setfit
+
+The arm `setfit` is the recipe that SetFit publishes (Tunstall et al. 2022, "Efficient Few-Shot Learning Without
+Prompts", section 3: contrastive pairs of 20 iterations, one epoch, 16 pairs per step, then logistic regression), for
+single texts; it needs an environment with the packages setfit and torch, and src/ on the path.
+
 DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
 seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
 them alone. Cheap systems (see `finetuning/baselines.py`) train on all of them. Scores are those of official dev rows
@@ -27,6 +33,7 @@ from typing import Any
 
 import numpy as np
 from harness import RESULTS, machine, machine_label
+from sklearn.metrics import accuracy_score, matthews_corrcoef
 
 from bertsmith.checkpoints.assembly import untrained
 from bertsmith.checkpoints.load import load_any
@@ -56,7 +63,7 @@ FILES = {
 KINDS = {"trec": "classification", "wnut-17": "ner"}  # of the tasks that are not named tasks themselves
 HELD_OUT = 0.1
 MOST_SCORED = 1_000
-CHEAP = "cheap"
+CHEAP, SETFIT = "cheap", "setfit"
 
 
 def examples_of(task: str, path: Path) -> Sequence[Example]:
@@ -133,6 +140,37 @@ class Cells:
                 yield {"arm": one["name"], "scores": scores, "collapsed": False, "seconds": one["seconds"]}
 
 
+    def setfit(self, size: int, seed: int) -> dict[str, Any]:
+        """The result of SetFit, with the settings of its paper; the labels are those of all drawn rows."""
+        import torch
+        from datasets import Dataset
+        from setfit import SetFitModel, Trainer, TrainingArguments
+
+        torch.manual_seed(seed)
+        rows = [one for one in drawn(self.pool, size, [seed, size]) if isinstance(one, TextExample)]
+        names = sorted({str(row.label) for row in rows})
+        columns = {"text": [row.first for row in rows], "label": [names.index(str(row.label)) for row in rows]}
+        began, wall = time.process_time(), time.perf_counter()
+        model = SetFitModel.from_pretrained(str(self.folder.path), labels=names)
+        with tempfile.TemporaryDirectory() as place:
+            settings = TrainingArguments(
+                output_dir=place, batch_size=16, num_epochs=1, num_iterations=20, body_learning_rate=2e-5, seed=seed,
+                report_to="none",
+            )  # fmt: skip
+            Trainer(model=model, args=settings, train_dataset=Dataset.from_dict(columns)).train()
+        taken = time.process_time() - began, time.perf_counter() - wall
+        scored = [one for one in self.scored if isinstance(one, TextExample)]
+        found = [str(label) for label in model.predict([one.first for one in scored])]
+        gold = [str(one.label) for one in scored]
+        metric = matthews_corrcoef if self.spec.metric == "matthews" else accuracy_score
+        return {
+            "scores": {self.spec.metric: round(float(metric(gold, found)), 4)},
+            "collapsed": len(set(found)) == 1,
+            "processor_seconds": round(taken[0], 1),
+            "seconds": round(taken[1], 1),
+        }
+
+
 def table(lines: Sequence[dict[str, Any]]) -> str:
     """The main score of each arm, mean and range over the seeds, as a Markdown table."""
     cells: dict[tuple[str, int], dict[str, list[float]]] = {}
@@ -183,6 +221,8 @@ def main() -> None:
                     cell = {"task": task, "size": size, "seed": seed, "asked": name, "metric": cells.spec.metric}
                     if arm == CHEAP:
                         found = list(cells.cheap(size, seed))
+                    elif arm == SETFIT:
+                        found = [{"arm": SETFIT, **cells.setfit(size, seed)}]
                     else:
                         found = [{"arm": name, **cells.recipe(arm, size, seed, changes)}]
                     with out.open("a", encoding="utf-8") as file:
