@@ -17,7 +17,7 @@ a share of the seconds can then be compared with what a peer reaches in all of t
 
 Every model is scored by the same code (`model_scores.py`): the loss on the same held-out rows with the same masks
 (15 %, 80/10/10), next to that of a unigram and a bigram model, and the accuracy of logistic regression on its frozen
-mean vectors with 5,000 rows of SST-2 and of TREC (with --data).
+mean vectors, of the last layer and of all layers, with 5,000 rows of SST-2 and of TREC (with --data).
 
 Each run appends a line to results/NAME.jsonl. Runs that are already there are skipped, so an interrupted benchmark
 resumes. The table, the plot and the summary are rewritten after each run.
@@ -164,7 +164,11 @@ class Bench:
     def scores(self, model: Path) -> dict[str, Any]:
         """All scores of a model."""
         with quiet():
-            probes = {name: task.accuracy(model) for name, task in self.tasks.items()}
+            probes = {
+                f"{name}{ending}": task.accuracy(model, all_layers=bool(ending))
+                for name, task in self.tasks.items()
+                for ending in ("", " all layers")
+            }
             return {**folder_scores(self.held_out, model), "probes": probes}
 
     def untrained_scores(self) -> dict[str, Any]:

@@ -44,15 +44,21 @@ def folder_scores(rows: HeldOutRows, folder: Path) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProbeTask:
-    """A task for logistic regression on frozen mean vectors of the last layer."""
+    """A task for logistic regression on frozen mean vectors, of the last layer or of all layers side by side."""
 
     task: ClassificationTask
     train: Sequence[TextExample]
     test: Sequence[TextExample]
 
-    def accuracy(self, folder: Path) -> float:
-        """The accuracy on the test rows."""
-        probe = FeatureProbe(load_frozen_encoder(folder, device="cpu"), self.task, penalty=PROBE_PENALTY)
+    def accuracy(self, folder: Path, *, all_layers: bool = False) -> float:
+        """The accuracy on the test rows.
+
+        Args:
+            all_layers: reads the mean vectors of the embeddings and of each layer, side by side.
+        """
+        encoder = load_frozen_encoder(folder, device="cpu")
+        layers = ",".join(map(str, range(encoder.model.num_layers + 1))) if all_layers else "last"
+        probe = FeatureProbe(encoder, self.task, penalty=PROBE_PENALTY, layers=layers)
         probe.fit(self.train)
         return round(probe.score(self.test)["accuracy"], 4)
 
