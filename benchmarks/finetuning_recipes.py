@@ -5,7 +5,7 @@
     python benchmarks/finetuning_recipes.py --data DIR --model starter --arms auto,cheap --out results/starter.jsonl
     python benchmarks/finetuning_recipes.py --data DIR --model starter --untrained --arms auto --name scratch --out ...
 
-    ENV/bin/python benchmarks/finetuning_recipes.py --data DIR --model DIR --tasks sst-2,trec,cola --sizes 100 --arms setfit
+    ENV/bin/python benchmarks/finetuning_recipes.py --data DIR --model DIR --tasks sst-2,trec --arms setfit
 
 The arm `setfit` is the recipe that SetFit publishes (Tunstall et al. 2022, "Efficient Few-Shot Learning Without
 Prompts", section 3: contrastive pairs of 20 iterations, one epoch, 16 pairs per step, then logistic regression), for
@@ -139,12 +139,12 @@ class Cells:
                 scores = {key: round(float(value), 4) for key, value in one["scores"].items()}
                 yield {"arm": one["name"], "scores": scores, "collapsed": False, "seconds": one["seconds"]}
 
-
     def setfit(self, size: int, seed: int) -> dict[str, Any]:
         """The result of SetFit, with the settings of its paper; the labels are those of all drawn rows."""
         import torch
-        from datasets import Dataset
         from setfit import SetFitModel, Trainer, TrainingArguments
+
+        from datasets import Dataset
 
         torch.manual_seed(seed)
         rows = [one for one in drawn(self.pool, size, [seed, size]) if isinstance(one, TextExample)]
