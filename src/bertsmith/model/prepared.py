@@ -1,4 +1,4 @@
-"""Linear layers prepared for inference: weights cast or quantised and packed once, with a fused activation in bf16.
+"""Linear layers prepared for inference: weights cast or quantised and packed once, with what follows them fused.
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from bertsmith.errors import CheckpointError, nearest
-from bertsmith.model.layers import PreparedLinear, activation
+from bertsmith.model.layers import PreparedLinear, finished
 from bertsmith.model.transformer import Layer, TransformerEncoder
 from bertsmith.runtime import Runtime
 
@@ -34,26 +34,41 @@ _TINY = 1e-12  # minimum scale, for tokens that are all zeros
 
 
 class CastLinear(PreparedLinear):
-    """A linear layer whose weights are cast once, and packed by oneDNN on CPUs that support bf16."""
+    """A linear layer whose weights are cast once, computed by torch: the plain version of `PackedLinear`."""
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype) -> None:
         super().__init__()
-        self.out_features = weight.shape[0]
-        weight, bias = weight.detach().to(dtype), bias.detach().to(dtype)
-        is_bf16 = dtype == torch.bfloat16 and weight.device.type == "cpu"
-        self.packed = is_bf16 and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-        if self.packed:
-            weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
-        self.weight, self.bias = weight, bias
+        self.weight, self.bias = weight.detach().to(dtype), bias.detach().to(dtype)
 
-    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K], in the dtype of the weights; `then` names an activation."""
+    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
+        return finished(F.linear(x.to(self.bias.dtype), self.weight, self.bias), then, plus)
+
+
+class PackedLinear(PreparedLinear):
+    """A linear layer with weights packed by oneDNN, which fuses the activation or the residual sum that follows.
+
+    Args:
+        weight: [O, K].
+        bias: [O].
+        dtype: of the products, fp32 or bf16; they are accumulated in fp32.
+        tokens: the number of tokens that the layout of the weights suits best; it is good for fewer as well.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, tokens: int) -> None:
+        super().__init__()
+        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), tokens)
+        self.bias = bias.detach().to(dtype)
+
+    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""
         x = x.to(self.bias.dtype)
-        if not self.packed:
-            mapped = F.linear(x, self.weight, self.bias)
-            return mapped if then is None else activation(mapped, then)
-        name, algorithm = ("none", "") if then is None else _FUSED[then]
-        mapped = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm)
+        if plus is not None and plus.dtype == x.dtype:
+            mapped = torch.ops.mkldnn._linear_pointwise.binary(x, plus, self.weight, self.bias, "add")
+        else:
+            name, algorithm = ("none", "") if then is None else _FUSED[then]
+            mapped = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, name, [], algorithm)
+            mapped = finished(mapped, None, plus)
         assert isinstance(mapped, Tensor)
         return mapped
 
@@ -76,14 +91,13 @@ class Int8Linear(PreparedLinear):
         self.zero_points = torch.zeros(len(scale), dtype=torch.int64)
         self.packed = torch.ops.onednn.qlinear_prepack(quantised, None)
 
-    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K], in the dtype of `x`; `then` names an activation."""
+    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K], in the dtype of `x`; see `PreparedLinear`."""
         lifted, scale = quantise_tokens(x)
         product = torch.ops.onednn.qlinear_pointwise(
             lifted, 1.0, _LIFT, self.packed, self.scale, self.zero_points, None, 1.0, 0, torch.float32, "none", [], ""
         )
-        mapped = torch.addcmul(self.bias, product, scale).to(x.dtype)
-        return mapped if then is None else activation(mapped, then)
+        return finished(torch.addcmul(self.bias, product, scale).to(x.dtype), then, plus)
 
 
 def quantise_weight(weight: Tensor, bits: int) -> tuple[Tensor, Tensor]:
@@ -113,8 +127,8 @@ def quantise_tokens(x: Tensor) -> tuple[Tensor, Tensor]:
 def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> nn.Module:
     """The model with the linear layers of its encoder replaced, in place; it can no longer be trained or saved.
 
-    In fp32 and fp64 nothing is replaced: the plain layers are the fastest there. The weights are finite: every
-    checkpoint reader has checked them.
+    In fp32 and fp64 nothing is replaced if the products stay those of torch. The weights are finite: every checkpoint
+    reader has checked them.
 
     Args:
         model: a `TransformerEncoder`, or a model that contains one.
@@ -126,7 +140,7 @@ def prepare(model: nn.Module, runtime: Runtime, kept: Collection[str] = ()) -> n
         CheckpointError: `kept` names a layer that does not exist.
     """
     model.eval().requires_grad_(False)
-    if runtime.precision in ("fp32", "fp64"):
+    if runtime.precision in ("fp32", "fp64") and not runtime.is_packed:
         return model
     for module in list(model.modules()):
         if isinstance(module, TransformerEncoder):
@@ -149,6 +163,8 @@ def _prepare_layer(layer: Layer, number: int, runtime: Runtime, kept: Collection
 
     def swapped(name: str, weight: Tensor, bias: Tensor) -> PreparedLinear:
         if stays(name):
+            if runtime.is_packed:
+                return PackedLinear(weight, bias, runtime.dtype, runtime.inference_tokens)
             return CastLinear(weight, bias, runtime.dtype)
         return Int8Linear(weight, bias, bits=runtime.int8_bits)
 
