@@ -17,6 +17,12 @@ from torch import Tensor, nn
 from bertsmith.model.our_names import plain
 from bertsmith.randomness import generator
 
+ONEDNN_ACTIVATIONS = {  # the activations between two linear layers: oneDNN's name and algorithm
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+}
+
 
 class Embedding(nn.Embedding):
     """An embedding table that skips initialization on the meta device, which would load the compiler of torch."""
