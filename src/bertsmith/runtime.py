@@ -187,11 +187,16 @@ def can_pack(device: str, dtype: torch.dtype) -> bool:
     In fp32 on x86 with AVX2. Measured on Zen 4 with AVX-512, 1.1 to 1.5 times as fast as the products of torch (which
     are those of MKL), and with AVX2 alone as fast; the fused activation is gained everywhere.
     """
-    if device != "cpu" or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+    if device != "cpu" or not _has_packed_products():
         return False
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return dtype == torch.float32 and torch.backends.mkldnn.is_available() and "avx2" in _cpu_flags()
+
+
+def _has_packed_products() -> bool:
+    """Whether this build of torch has the products of oneDNN."""
+    return hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
 def _cpu_has_bf16() -> bool:
