@@ -191,7 +191,7 @@ def can_pack(device: str, dtype: torch.dtype) -> bool:
         return False
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype == torch.float32 and torch.backends.mkldnn.is_available() and "avx2" in _cpu_flags()
+    return dtype == torch.float32 and torch._C._has_mkldnn and "avx2" in _cpu_flags()
 
 
 def _has_packed_products() -> bool:

@@ -212,7 +212,7 @@ def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: p
     assert choose_inference("cpu", "fp64").products == "plain"
     with pytest.raises(ConfigError, match="auto, packed or plain"):
         choose_inference("cpu", "fp32", "fast")
-    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset())
+    monkeypatch.setattr(runtime, "_cpu_flags", frozenset)
     chosen = choose_inference("cpu", "fp32")
     assert (chosen.products, chosen.note) == ("plain", "")
     asked = choose_inference("cpu", "fp32", "packed")

@@ -7,7 +7,6 @@ never used together.
 import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from bertsmith.checkpoints.metadata import KEPT_NOTE

@@ -1,4 +1,4 @@
-"""The accuracy cost of int8 for a fine-tuned model: scales fixed by calibration, and layers kept in higher precision."""
+"""The accuracy cost of int8 for a fine-tuned model: scales fixed by calibration, layers kept in higher precision."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -88,7 +88,7 @@ def quantize(
         raise ConfigError(expected="a processor that supports int8", found="none", fix="quantize on another machine")
     exact = _score(load_predictor(source, device="cpu", precision="fp32", head=head), examples)
     trials: list[Quantization] = []
-    steps = [(kept, None) for kept in LADDER]
+    steps: list[tuple[tuple[str, ...], Mapping[str, InputScale] | None]] = [(kept, None) for kept in LADDER]
     if calibration is not None:
         steps = [*((kept, calibration.scales) for kept in LADDER[:2]), *steps]
     for kept, scales in steps:
@@ -115,7 +115,7 @@ def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHe
     if len(examples) < LEAST_CALIBRATION:
         raise InputError(
             expected=f"at least {LEAST_CALIBRATION} examples to fix the scales of int8",
-            found=len(examples),
+            found=str(len(examples)),
             fix="name a file with more examples",
         )
     predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)

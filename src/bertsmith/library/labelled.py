@@ -131,7 +131,13 @@ class Int8Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         last = self.trials[-1]
-        return {"metric": self.metric, "fp32": self.fp32, "int8": last.score, "kept": list(last.kept), "fixed": last.fixed}
+        return {
+            "metric": self.metric,
+            "fp32": self.fp32,
+            "int8": last.score,
+            "kept": list(last.kept),
+            "fixed": last.fixed,
+        }
 
     def lines(self) -> list[str]:
         """The scores of all trials, as lines of text."""

@@ -2,15 +2,16 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-Weights have one scale per output (symmetric). Activations have either one scale per token, found as they come, or scales
-that calibration fixed: then no pass over the inner width is left, since the first product of the feed-forward network
-returns the integers that the second one reads. Either way the result of a token does not depend on the tokens around it.
+Weights have one scale per output (symmetric). Activations have either one scale per token, found as they come, or
+scales that calibration fixed: then no pass over the inner width is left, since the first product of the feed-forward
+network returns the integers that the second one reads. Either way the result of a token does not depend on the tokens
+around it.
 
 oneDNN multiplies unsigned activations by signed weights and accumulates in int32. Processors without VNNI add pairs of
 products in 16 bits, which only 7-bit weights cannot overflow (255 * 63 * 2 < 2^15), so weights have 7 bits there.
 
-Source: Zafrir et al. (2019), "Q8BERT", for symmetric 8-bit products of BERT; Xiao et al. (2023), "SmoothQuant", section 4,
-for the balance between activations and weights.
+Source: Zafrir et al. (2019), "Q8BERT", for symmetric 8-bit products of BERT; Xiao et al. (2023), "SmoothQuant",
+section 4, for the balance between activations and weights.
 """
 
 from typing import NamedTuple

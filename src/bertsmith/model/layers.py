@@ -44,9 +44,7 @@ class PreparedLinear(nn.Module, abc.ABC):
         """
 
 
-def linear(
-    x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None
-) -> Tensor:
+def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
     """The affine map of `layer`, computed in the dtype of `x`.
 
     Args:

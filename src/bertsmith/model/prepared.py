@@ -2,8 +2,8 @@
 
 Letters: T tokens, K inputs, O outputs of a layer.
 
-The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place. The int8 layers are those of
-`int8_linear.py`.
+The encoder is still that of `transformer.py`; `prepare` replaces its linear layers in place. The int8 layers are those
+of `int8_linear.py`.
 """
 
 from collections.abc import Collection, Mapping
