@@ -116,19 +116,25 @@ class Ours(System):
 
     engine = "ours"
     precisions = ("fp32", "bf16", "int8")
+    products: ClassVar[str] = "auto"
 
     def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
         super().__init__(files, precision, threads)
         try:
             self.embedder = load_embedder(
-                files.folder, pooling=files.pooling, normalize=False, device="cpu", precision=precision
+                files.ours_int8() if precision == "int8" else files.folder,
+                pooling=files.pooling,
+                normalize=False,
+                device="cpu",
+                precision=precision,
+                products=self.products,
             )
         except ConfigError as error:
             raise UnavailableError(str(error)) from error
         runtime = self.embedder.encoder.runtime
         kinds = Counter(type(layer).__name__ for layer in self.embedder.encoder.model.layers.modules())
         linear = {name: count for name, count in kinds.items() if name.endswith("Linear")}
-        self.ran = {"precision": runtime.precision, "linear layers": linear}
+        self.ran = {"precision": runtime.precision, "products": runtime.products, "linear layers": linear}
         if runtime.note:
             self.ran["note"] = runtime.note
         if runtime.precision != precision:
@@ -151,6 +157,16 @@ class Ours(System):
     def answer(self, rows: list[Any]) -> Vectors:
         """The vectors of some rows."""
         return self.encode(self.prepare(rows), Manner())
+
+
+class OursPlain(Ours):
+    """The same with the products of torch and, in int8, one scale per token: the plain versions of our fast paths."""
+
+    engine = "ours-plain"
+    products = "plain"
+
+    def __init__(self, files: ModelFiles, precision: str, threads: int) -> None:
+        super().__init__(files.uncalibrated(), precision, threads)
 
 
 class Transformers(System):
@@ -351,7 +367,7 @@ class CTranslate2(System):
         return vectors
 
 
-PEERS: tuple[type[System], ...] = (Transformers, SentenceTransformers, OnnxRuntime, OpenVino, CTranslate2)
+PEERS: tuple[type[System], ...] = (OursPlain, Transformers, SentenceTransformers, OnnxRuntime, OpenVino, CTranslate2)
 
 
 def one_or_many(threads: int) -> list[dict[str, Any]]:

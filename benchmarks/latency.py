@@ -50,8 +50,16 @@ inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids
 SCRIPTS = {
     "ours": TORCH_BEGIN
     + """
-from bertsmith.vectors.embedder import Embedder
-embedder = load_embedder(folder, pooling=pooling, normalize=False, device="cpu", precision=precision)
+from bertsmith.vectors.loading import load_embedder
+embedder = load_embedder(path, pooling=pooling, normalize=False, device="cpu", precision=precision)
+vector = embedder.embed([text])[0]
+""",
+    "ours-plain": TORCH_BEGIN
+    + """
+from bertsmith.vectors.loading import load_embedder
+embedder = load_embedder(
+    folder, pooling=pooling, normalize=False, device="cpu", precision=precision, products="plain"
+)
 vector = embedder.embed([text])[0]
 """,
     "transformers": TORCH_BEGIN
@@ -114,6 +122,8 @@ def row_case(pools: Pools, tokenizer: Tokenizer) -> Case:
 
 def converted(kind: type[System], files: ModelFiles, precision: str) -> Path:
     """The file that a peer's script reads in addition to the folder."""
+    if kind is Ours and precision == "int8":
+        return files.ours_int8()
     if kind is OnnxRuntime:
         return files.onnx_int8(careful=True) if precision == "int8" else files.onnx()
     if kind is OpenVino:

@@ -5,7 +5,9 @@ unused hidden states are not copied out.
 """
 
 import contextlib
+import copy
 import io
+import shutil
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +18,23 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from bertsmith.files import atomic_folder, digest_file, read_json
+from bertsmith.checkpoints.int8_scales import write_scales
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.metadata import KEPT_NOTE, METADATA
+from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.files import atomic_folder, digest_file, read_json, write_json
+from bertsmith.model.calibration import observe, observed_scales
+from bertsmith.text.pack import PackedRows
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 _OPSET = 17
-_FILES = {"plain": "model.onnx", "fused": "model.onnx", "nncf": "model.xml", "ctranslate2": "model"}
+_FILES = {
+    "ours": "model.safetensors",
+    "plain": "model.onnx",
+    "fused": "model.onnx",
+    "nncf": "model.xml",
+    "ctranslate2": "model",
+}
 
 
 class ModelFiles:
@@ -57,6 +71,16 @@ class ModelFiles:
     def openvino_int8(self) -> Path:
         """The graph quantized by NNCF, with ranges from the calibration rows."""
         return self._made("nncf", self._calibrate)
+
+    def ours_int8(self) -> Path:
+        """Our folder with the scales of int8 fixed by the calibration rows; the plain folder without such rows."""
+        return self._made("ours", self._fix_scales).parent if len(self.calibration) else self.folder
+
+    def uncalibrated(self) -> "ModelFiles":
+        """The same files without calibration rows."""
+        found = copy.copy(self)
+        found.calibration = []
+        return found
 
     def ctranslate2(self) -> Path:
         """The CTranslate2 folder, in fp32; CTranslate2 quantizes on loading."""
@@ -119,6 +143,21 @@ class ModelFiles:
         model = openvino.Core().read_model(self.onnx())
         quantized = nncf.quantize(model, rows, model_type=nncf.ModelType.TRANSFORMER, subset_size=len(self.calibration))
         openvino.save_model(quantized, path, compress_to_fp16=False)
+
+    def _fix_scales(self, path: Path) -> None:
+        for file in self.folder.iterdir():
+            if file.is_file():
+                shutil.copy(file, path.parent)
+        encoder = load_frozen_encoder(path.parent, device="cpu", precision="fp32", products="plain")
+        observe(encoder.model)
+        flat = np.concatenate(self.calibration).astype(np.int32)
+        lengths = np.array([len(row) for row in self.calibration], dtype=np.int32)
+        rows = PackedRows(flat, np.zeros_like(flat), lengths, np.zeros_like(lengths))
+        encoder.row_vectors(rows, encoder.choice("last"))
+        note = write_scales(load_any(path.parent), observed_scales(encoder.model), len(rows))
+        metadata = path.parent / METADATA
+        before = read_json(metadata) if metadata.exists() else {}
+        write_json(metadata, {**before, KEPT_NOTE: {"kept": [], "scales": note}})
 
     def _convert(self, path: Path) -> None:
         from ctranslate2.converters import TransformersConverter

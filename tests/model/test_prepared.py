@@ -11,7 +11,8 @@ from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.bert import BertModel
 from bertsmith.model.encoder import Trace
-from bertsmith.model.prepared import Int8Linear, prepare, quantise_tokens, quantise_weight
+from bertsmith.model.int8_linear import Int8Linear, quantise_tokens, quantise_weight
+from bertsmith.model.prepared import PackedLinear, prepare
 from bertsmith.runtime import Runtime, choose_inference
 from model.examples import VOCABULARY, random_batch, shake, small_config
 
@@ -89,21 +90,24 @@ def test_kept_layers_stay_exact() -> None:
     model, batch = wide_model(), random_batch(LENGTHS)
     exact = model(batch)
     every = ["query", "key", "value", "attention_output", "intermediate", "output"]
-    errors = [
-        float((prepare(copy.deepcopy(model), INT8, kept)(batch, dtype=INT8.dtype).float() - exact).abs().max())
+    differences = [
+        (prepare(copy.deepcopy(model), INT8, kept)(batch, dtype=INT8.dtype).float() - exact).abs()
         for kept in ([], every[3:], every, ["0.query", "0.key"])
     ]
+    errors, means = [float(each.max()) for each in differences], [float(each.mean()) for each in differences]
     assert errors[2] < (1e-5 if INT8.dtype == torch.float32 else 0.1) < 10 * errors[0]
-    assert errors[1] < errors[0]
+    assert means[2] < means[1] < means[0]
     with pytest.raises(CheckpointError, match="outputs"):
         prepare(copy.deepcopy(model), INT8, ["outputs"])
     with pytest.raises(CheckpointError, match=r"7\.output"):
         prepare(copy.deepcopy(model), INT8, ["7.output"])
 
 
-def test_fp32_is_unchanged() -> None:
+@pytest.mark.parametrize("precision", ["fp32", "fp64"])
+def test_plain_products_are_unchanged(precision: str) -> None:
     model, batch = wide_model(), random_batch(LENGTHS)
-    assert torch.equal(prepare(copy.deepcopy(model), Runtime(device="cpu", precision="fp32"))(batch), model(batch))
+    plain = Runtime(device="cpu", precision=precision, products="plain")
+    assert torch.equal(prepare(copy.deepcopy(model), plain)(batch), model(batch))
 
 
 @pytest.mark.parametrize("bits", [7, 8])
@@ -153,3 +157,75 @@ def test_training_does_not_accept_int8() -> None:
 def test_a_batch_of_one_token_can_be_read() -> None:
     batch = Batch.from_flat(np.array([VOCABULARY - 1]), np.zeros(1, dtype=np.int64), [1])
     assert prepare(wide_model(), INT8)(batch, dtype=INT8.dtype).shape == (1, 64)
+
+
+PACKED = Runtime(device="cpu", precision="fp32", products="packed")
+PLAIN = Runtime(device="cpu", precision="fp32", products="plain")
+needs_packing = pytest.mark.skipif(not PACKED.is_packed, reason="oneDNN does not pack fp32 weights here")
+
+
+@needs_packing
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+def test_packed_products_give_the_plain_numbers(hidden_act: str) -> None:
+    model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
+    packed = prepare(copy.deepcopy(model), PACKED)
+    assert isinstance(packed.layers[0].together, PackedLinear)
+    torch.testing.assert_close(packed(batch), prepare(model, PLAIN)(batch), rtol=0, atol=1e-5)
+    read = Read.first(batch)
+    torch.testing.assert_close(packed(batch, read=read), packed(batch)[read.positions], rtol=0, atol=1e-5)
+
+
+@needs_packing
+def test_packed_products_do_not_depend_on_the_batch() -> None:
+    model = prepare(wide_model(), PACKED)
+    together = model(random_batch(LENGTHS))
+    batch, start = random_batch(LENGTHS), 0
+    for length in LENGTHS:
+        part = slice(start, start + length)
+        alone = Batch.from_flat(batch.token_ids[part].numpy(), batch.segment_ids[part].numpy(), [length])
+        torch.testing.assert_close(model(alone), together[part], rtol=0, atol=1e-5)
+        start += length
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("tokens", [1, 33])
+def test_a_fused_sum_is_the_sum(precision: str, tokens: int) -> None:
+    chosen = Runtime(device="cpu", precision=precision)
+    if not chosen.is_packed:
+        pytest.skip("oneDNN does not pack such weights here")
+    source = torch.Generator().manual_seed(tokens)
+    weight, bias, x, residual = (
+        torch.randn(shape, generator=source) for shape in ((24, 48), (24,), (tokens, 48), (tokens, 24))
+    )
+    layer = PackedLinear(weight, bias, chosen.dtype, chosen.inference_tokens)
+    before, exact = residual.clone(), x @ weight.T + bias + residual
+    tolerance = 1e-5 if precision == "fp32" else 0.2
+    torch.testing.assert_close(layer(x, plus=residual.to(chosen.dtype)).float(), exact, rtol=0, atol=tolerance)
+    # A residual in another type is added after the product.
+    torch.testing.assert_close(layer(x, plus=residual.double()).float(), exact, rtol=0, atol=tolerance)
+    assert torch.equal(residual, before)
+
+
+def test_products_are_chosen_by_the_machine_and_can_be_overridden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx2"}))
+    assert choose_inference("cpu", "fp32", "plain").products == "plain"
+    assert choose_inference("cpu", "fp64").products == "plain"
+    with pytest.raises(ConfigError, match="auto, packed or plain"):
+        choose_inference("cpu", "fp32", "fast")
+    monkeypatch.setattr(runtime, "_cpu_flags", frozenset)
+    chosen = choose_inference("cpu", "fp32")
+    assert (chosen.products, chosen.note) == ("plain", "")
+    asked = choose_inference("cpu", "fp32", "packed")
+    assert asked.products == "plain"
+    assert "plain ones are used" in asked.note
+    model, batch = wide_model(), random_batch(LENGTHS)
+    assert torch.equal(prepare(copy.deepcopy(model), asked)(batch), model(batch))
+
+
+def test_without_the_packed_products_of_torch_the_plain_ones_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_has_packed_products", lambda: False)
+    for precision in ("fp32", "bf16"):
+        chosen = Runtime(device="cpu", precision=precision)
+        model = prepare(wide_model(), chosen)
+        assert not any(isinstance(module, PackedLinear) for module in model.modules())
+        assert torch.isfinite(model(random_batch(LENGTHS), dtype=chosen.dtype)).all()

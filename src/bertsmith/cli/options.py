@@ -36,6 +36,9 @@ WorkersOption = Annotated[int | None, typer.Option(help="number of parallel proc
 JsonOption = Annotated[bool, typer.Option("--json", help="one JSON object per line instead of text")]
 DeviceOption = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N")]
 PrecisionOption = Annotated[str, typer.Option(help="auto, fp32, bf16, fp16 (GPU only), fp64 or int8 (CPU only)")]
+ProductsOption = Annotated[
+    str, typer.Option(help="linear layers: packed (by oneDNN), plain (by PyTorch alone) or auto: packed if possible")
+]
 HeadOption = Annotated[
     str | None,
     typer.Option(

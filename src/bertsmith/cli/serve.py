@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from bertsmith.cli.options import DeviceOption, HeadOption, PrecisionOption, own_head, settings_from
+from bertsmith.cli.options import DeviceOption, HeadOption, PrecisionOption, ProductsOption, own_head, settings_from
 from bertsmith.errors import ConfigError
 
 _PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
@@ -39,6 +39,7 @@ def serve(
     ] = None,
     device: DeviceOption = "auto",
     precision: PrecisionOption = "fp32",
+    products: ProductsOption = "auto",
     head: HeadOption = None,
     **values: Any,
 ) -> None:
@@ -55,15 +56,17 @@ def serve(
             found=f"no {', '.join(missing)}",
             fix="pip install 'bertsmith[serve]'",
         )
-    if precision == "fp32":
-        # oneDNN caches a compiled primitive for each number of tokens it has seen: a hundred megabytes after some
-        # minutes. In fp32 creating them again is as fast. A value set by the user is kept.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
+    from bertsmith.runtime import choose_inference
     from bertsmith.server import process
     from bertsmith.server.settings import ServerSettings
 
     settings = settings_from(ServerSettings, values)
     key = None if api_key_file is None else process.read_key(api_key_file)
     process.require_startable(host, port, settings, allow_host or ())
-    models = process.load_models(model, device=device, precision=precision, head=own_head(head))
+    if precision == "fp32" and not choose_inference(device, precision, products).is_packed:
+        # oneDNN caches a compiled primitive for each number of tokens it has seen: a hundred megabytes after some
+        # minutes. With plain products creating them again is as fast; packed ones take a millisecond to create, and
+        # keep the cache. A value set by the user is kept. oneDNN reads it when it computes the first product.
+        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "0")
+    models = process.load_models(model, device=device, precision=precision, products=products, head=own_head(head))
     process.serve(models, host=host, port=port, settings=settings, key=key, allow_hosts=allow_host or ())

@@ -4,6 +4,7 @@ import functools
 from pathlib import Path
 
 from bertsmith.checkpoints.assembly import load_for_task
+from bertsmith.checkpoints.int8_scales import read_scales
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import digest_of_tensors
@@ -17,9 +18,12 @@ _UNUSED_HEAD = Head(part="classifier", outputs=1, pooled=False)
 
 
 def load_frozen_encoder(
-    source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32"
+    source: Path | str | ModelFolder, *, device: str = "auto", precision: str = "fp32", products: str = "auto"
 ) -> FrozenEncoder:
     """The encoder of a model folder, Google checkpoint, run folder or hub id, or of a `ModelFolder`.
+
+    Args:
+        products: how linear layers are computed; see `choose_inference`.
 
     Raises:
         CheckpointError: the source has no vocabulary, or cannot be read.
@@ -27,7 +31,7 @@ def load_frozen_encoder(
     """
     folder = source if isinstance(source, ModelFolder) else load_any(source)
     loaded = load_for_task(folder, _UNUSED_HEAD, keep_head=False)
-    runtime = choose_inference(device, precision)
+    runtime = choose_inference(device, precision, products)
     runtime.tell()
     weights = folder.path / "model.safetensors"
     if weights.is_file():
@@ -37,7 +41,10 @@ def load_frozen_encoder(
         base_digest = functools.partial(str, digest_of_tensors(folder.tensors))
     has_pooler = "pooler" not in loaded.new_parts
     kept = folder.metadata.kept_layers(folder.path)
-    prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept)
+    scales, digest = read_scales(folder) if runtime.precision == "int8" else (None, "")
+    prepare(loaded.model.encoder.to(runtime.torch_device), runtime, kept, scales)
+    # Fixed scales determine the vectors as the kept layers do.
+    kept = (*kept, digest) if digest else kept
     return FrozenEncoder(
         loaded.model.encoder, loaded.tokenizer, runtime, base_digest=base_digest, has_pooler=has_pooler, kept=kept
     )

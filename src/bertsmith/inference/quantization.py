@@ -1,20 +1,27 @@
-"""The accuracy cost of int8 for a fine-tuned model, and which layers must be kept in higher precision."""
+"""The accuracy cost of int8 for a fine-tuned model: scales fixed by calibration, layers kept in higher precision."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from bertsmith.checkpoints.int8_scales import write_scales
+from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import KEPT_NOTE, METADATA
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.datasets.examples import Example
-from bertsmith.errors import CheckpointError, ConfigError
+from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.files import read_json, write_json
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
+from bertsmith.model.calibration import observe, observed_scales
 from bertsmith.model.heads import OwnHead
+from bertsmith.model.int8_linear import InputScale
 from bertsmith.runtime import choose_inference
 
 LIMIT = 0.004  # fraction of the score that int8 may lose
+# Examples that fix the scales. With fewer than the least, an input that is rarely large may not have shown its range;
+# measured on all-MiniLM-L6-v2, the mean cosine to fp32 is 0.991 to 0.994 with 1 text, and 0.995 to 0.996 with 4 to 256.
+LEAST_CALIBRATION, MOST_CALIBRATION = 32, 256
 # From none to nearly all; layers whose inputs have the widest range are kept first.
 LADDER = (
     (),
@@ -31,10 +38,25 @@ class Quantization:
     Attributes:
         kept: the linear layers kept in the type of the activations.
         score: the task's metric, from 0 to 1 (to 100 for questions).
+        fixed: whether the scales of the inputs were fixed by calibration; otherwise each token has its own.
     """
 
     kept: tuple[str, ...]
     score: float
+    fixed: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """The scales of a model's inputs, measured on examples.
+
+    Attributes:
+        scales: by the name of the layer.
+        rows: the number of examples.
+    """
+
+    scales: Mapping[str, InputScale]
+    rows: int
 
 
 def quantize(
@@ -42,14 +64,19 @@ def quantize(
     examples: Sequence[Example],
     limit: float = LIMIT,
     head: type[OwnHead] | None = None,
+    calibration: Calibration | None = None,
 ) -> tuple[float, list[Quantization]]:
     """The task's score in fp32, and the int8 trials up to the first that loses at most `limit` of it.
+
+    With a calibration, the trials of the fastest kind come first: with its scales, while nothing or only the layer that
+    loses most is kept.
 
     Args:
         source: a fine-tuned model.
         examples: examples with gold labels that the model was not trained on.
         limit: the fraction of the fp32 score that may be lost.
         head: as in `load_predictor`.
+        calibration: from `calibrate`; None for one scale per token in all trials.
 
     Raises:
         ConfigError: this machine does not support int8.
@@ -61,9 +88,13 @@ def quantize(
         raise ConfigError(expected="a processor that supports int8", found="none", fix="quantize on another machine")
     exact = _score(load_predictor(source, device="cpu", precision="fp32", head=head), examples)
     trials: list[Quantization] = []
-    for kept in LADDER:
-        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept, head=head)
-        trials.append(Quantization(kept=kept, score=_score(predictor, examples)))
+    steps: list[tuple[tuple[str, ...], Mapping[str, InputScale] | None]] = [(kept, None) for kept in LADDER]
+    if calibration is not None:
+        steps = [*((kept, calibration.scales) for kept in LADDER[:2]), *steps]
+    for kept, scales in steps:
+        predictor = load_predictor(source, device="cpu", precision="int8", kept=kept, scales=scales, head=head)
+        score = _score(predictor, examples)
+        trials.append(Quantization(kept=kept, score=score, fixed=scales is not None))
         if trials[-1].score >= exact - limit * abs(exact):
             return exact, trials
     best = max(trials, key=lambda trial: trial.score)
@@ -72,6 +103,26 @@ def quantize(
         found=f"{best.score:.4f} with {', '.join(best.kept) or 'nothing'} kept in higher precision",
         fix="use --precision bf16 or fp32, or allow more with --limit",
     )
+
+
+def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHead] | None = None) -> Calibration:
+    """The scales of a model's inputs, measured on the first `MOST_CALIBRATION` examples.
+
+    Raises:
+        InputError: there are fewer than `LEAST_CALIBRATION` examples.
+        CheckpointError: as raised by `load_predictor`.
+    """
+    if len(examples) < LEAST_CALIBRATION:
+        raise InputError(
+            expected=f"at least {LEAST_CALIBRATION} examples to fix the scales of int8",
+            found=str(len(examples)),
+            fix="name a file with more examples",
+        )
+    predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
+    observe(predictor.model)
+    chosen = examples[:MOST_CALIBRATION]
+    predictor.predict(chosen)
+    return Calibration(observed_scales(predictor.model), len(chosen))
 
 
 def require_metadata(folder: Path) -> None:
@@ -88,8 +139,17 @@ def require_metadata(folder: Path) -> None:
         )
 
 
-def note_kept_layers(folder: Path, metric: str, exact: float, trials: Sequence[Quantization]) -> None:
-    """Writes the last trial and the measured scores into the metadata of a model folder.
+def note_kept_layers(
+    folder: Path,
+    metric: str,
+    exact: float,
+    trials: Sequence[Quantization],
+    calibration: Calibration | None = None,
+) -> None:
+    """Writes the last trial and the measured scores into the metadata of a model folder, and its scales next to it.
+
+    Args:
+        calibration: of the trials with fixed scales.
 
     Raises:
         CheckpointError: the folder has no metadata.
@@ -102,6 +162,9 @@ def note_kept_layers(folder: Path, metric: str, exact: float, trials: Sequence[Q
         "fp32": exact,
         "trials": [dataclasses.asdict(trial) for trial in trials],
     }
+    if trials[-1].fixed:
+        assert calibration is not None
+        note["scales"] = write_scales(load_any(folder), calibration.scales, calibration.rows)
     path = folder / METADATA
     write_json(path, read_json(path) | {KEPT_NOTE: note})
 

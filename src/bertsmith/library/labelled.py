@@ -8,6 +8,7 @@ from typing import Any
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import METADATA
 from bertsmith.datasets.label_map import LabelMap
+from bertsmith.errors import InputError
 from bertsmith.finetuning.predictions import example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.run import is_count
@@ -16,7 +17,7 @@ from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.quantization import Quantization
 from bertsmith.library.inputs import cut_counts, warn_cut
 from bertsmith.model.heads import OwnHead
-from bertsmith.progress import counted
+from bertsmith.progress import counted, warn
 from bertsmith.settings import split_settings
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.settings import ColumnSettings
@@ -117,7 +118,8 @@ class Int8Report:
     Attributes:
         metric: the score that is measured.
         fp32: the score in fp32.
-        trials: each keeps more layers in higher precision than the one before; the last one is used.
+        trials: first those with fixed scales, then those with one scale per token; each keeps more layers in higher
+            precision than the one before of its kind; the last one is used.
         path: the metadata file that records the layers.
     """
 
@@ -129,14 +131,21 @@ class Int8Report:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         last = self.trials[-1]
-        return {"metric": self.metric, "fp32": self.fp32, "int8": last.score, "kept": list(last.kept)}
+        return {
+            "metric": self.metric,
+            "fp32": self.fp32,
+            "int8": last.score,
+            "kept": list(last.kept),
+            "fixed": last.fixed,
+        }
 
     def lines(self) -> list[str]:
         """The scores of all trials, as lines of text."""
         lines = [f"{self.metric} in fp32: {self.fp32:.4f}"]
         for trial in self.trials:
             kept = f", {' and '.join(trial.kept)} kept in higher precision" if trial.kept else ""
-            lines.append(f"{self.metric} in int8{kept}: {trial.score:.4f}")
+            scales = " with fixed scales" if trial.fixed else ""
+            lines.append(f"{self.metric} in int8{scales}{kept}: {trial.score:.4f}")
         return [*lines, f"recorded in {self.path}"]
 
 
@@ -152,7 +161,8 @@ def quantize(
 ) -> Int8Report:
     """The cost of int8 for a fine-tuned model; records in its metadata which layers to keep in higher precision.
 
-    The weights do not change; loading with precision "int8" then uses the recorded layers.
+    The first examples also fix the scales of the inputs, which are written next to the metadata if the score stays
+    within the limit with them. The weights do not change; loading with precision "int8" then uses what was recorded.
 
     Args:
         model: a model folder, run or hub id.
@@ -171,9 +181,14 @@ def quantize(
     folder = load_any(model)
     quantization.require_metadata(folder.path)
     _, spec, examples = read_labelled(folder, Path(data), task, _columns(columns), map_labels)
-    exact, trials = quantization.quantize(folder, examples, limit, head)
+    try:
+        calibration = quantization.calibrate(folder, examples, head)
+    except InputError as error:
+        warn(f"{error}; each token has its own scale, which is slower")
+        calibration = None
+    exact, trials = quantization.quantize(folder, examples, limit, head, calibration)
     metric = task_for(spec).selection_metric
-    quantization.note_kept_layers(folder.path, metric, exact, trials)
+    quantization.note_kept_layers(folder.path, metric, exact, trials, calibration)
     return Int8Report(metric=metric, fp32=exact, trials=trials, path=folder.path / METADATA)
 
 

@@ -22,6 +22,7 @@ def load(
     *,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
     head: type[OwnHead] | None = None,
     verify: bool = False,
 ) -> Model:
@@ -30,6 +31,9 @@ def load(
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: fp32, bf16, int8 and the like; outputs are always fp32.
+        products: how linear layers are computed: "packed" (weights packed by oneDNN, with what follows fused), "plain"
+            (by torch alone), or "auto", which is packed where this processor supports it. In fp32 the numbers differ by
+            at most 1e-5.
         head: the class of your own head that the model was fine-tuned with, if it was.
         verify: first compare every file of the model with its digest in `bertsmith.json`.
 
@@ -40,21 +44,28 @@ def load(
     if verify:
         verify_model(source)
     if head is not None:
-        predictor = load_predictor(source, device=device, precision=precision, head=head)
+        predictor = load_predictor(source, device=device, precision=precision, products=products, head=head)
         return Model(_last_part(source), predictor=predictor)
     recipe = read_recipe(Path(source))
     if recipe is not None:
-        return Model(_last_part(source), embedder=load_embedder(source, device=device, precision=precision))
+        return Model(
+            _last_part(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
+        )
     folder = load_any(source)
     if read_recipe(folder.path) is not None:
-        return Model(_last_part(source), embedder=load_embedder(folder.path, device=device, precision=precision))
+        return Model(
+            _last_part(source),
+            embedder=load_embedder(folder.path, device=device, precision=precision, products=products),
+        )
     folder.require_tokenizer()
     if spec_of(folder) is not None:
-        return Model(_last_part(source), predictor=load_predictor(folder, device=device, precision=precision))
+        return Model(
+            _last_part(source), predictor=load_predictor(folder, device=device, precision=precision, products=products)
+        )
     if {"mlm", "nsp"}.isdisjoint(folder.parts):
-        encoder = load_frozen_encoder(folder, device=device, precision=precision)
+        encoder = load_frozen_encoder(folder, device=device, precision=precision, products=products)
         return Model(_last_part(source), embedder=Embedder(encoder))
-    pretrained = load_pretraining_heads(folder, device=device, precision=precision)
+    pretrained = load_pretraining_heads(folder, device=device, precision=precision, products=products)
     return Model(_last_part(source), pretrained=pretrained, parts=folder.parts)
 
 

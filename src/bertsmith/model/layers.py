@@ -17,6 +17,12 @@ from torch import Tensor, nn
 from bertsmith.model.our_names import plain
 from bertsmith.randomness import generator
 
+ONEDNN_ACTIVATIONS = {  # the activations between two linear layers: oneDNN's name and algorithm
+    "gelu": ("gelu", "none"),
+    "gelu_new": ("gelu", "tanh"),
+    "relu": ("relu", ""),
+}
+
 
 class Embedding(nn.Embedding):
     """An embedding table that skips initialization on the meta device, which would load the compiler of torch."""
@@ -31,17 +37,32 @@ class PreparedLinear(nn.Module, abc.ABC):
     """A linear layer prepared for inference, in place of the trained one; see `prepared.py`."""
 
     @abc.abstractmethod
-    def forward(self, x: Tensor, then: str | None = None) -> Tensor:
-        """The affine map [T, O] of [T, K]; `then` names the activation that follows."""
+    def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+        """The affine map [T, O] of [T, K]; `then` names the activation that follows, `plus` [T, O] is added at the end.
+
+        One of the two may be given.
+        """
 
 
-def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None) -> Tensor:
-    """The affine map of `layer`, computed in the dtype of `x`; `then` names the activation that follows."""
+def linear(x: Tensor, layer: nn.Linear | PreparedLinear, then: str | None = None, plus: Tensor | None = None) -> Tensor:
+    """The affine map of `layer`, computed in the dtype of `x`.
+
+    Args:
+        then: the activation that follows.
+        plus: a residual, added to the result; not together with `then`.
+    """
+    assert then is None or plus is None
     if isinstance(layer, PreparedLinear):
-        mapped = layer(x, then)
+        mapped = layer(x, then, plus)
         assert isinstance(mapped, Tensor)
         return mapped
-    mapped = F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype))
+    return finished(F.linear(x, layer.weight.to(x.dtype), layer.bias.to(x.dtype)), then, plus)
+
+
+def finished(mapped: Tensor, then: str | None, plus: Tensor | None) -> Tensor:
+    """The result of a linear layer after the activation or the residual sum that follows it."""
+    if plus is not None:
+        return plus + mapped
     return mapped if then is None else activation(mapped, then)
 
 

@@ -197,15 +197,22 @@ class Layer(nn.Module):
         if trace is not None and probabilities is not None:
             trace.attentions.append(probabilities)
         counts = batch.lengths if read is None else read.counts
-        attended = self._add(residual, linear(context, self.attention_output), counts, noise)
-        attended = norm(attended, self.attention_norm)
+        attended = norm(self._add(residual, context, self.attention_output, counts, noise), self.attention_norm)
         inner = linear(attended.to(dtype), self.intermediate, then=config.hidden_act)  # [R, I]
-        return norm(self._add(attended, linear(inner, self.output), counts, noise), self.output_norm)
+        return norm(self._add(attended, inner, self.output, counts, noise), self.output_norm)
 
-    def _add(self, residual: Tensor, branch: Tensor, counts: tuple[int, ...], noise: Noise | None) -> Tensor:
-        """The sum of the residual and the branch after dropout, [R, D]."""
+    def _add(
+        self,
+        residual: Tensor,
+        x: Tensor,
+        layer: nn.Linear | PreparedLinear,
+        counts: tuple[int, ...],
+        noise: Noise | None,
+    ) -> Tensor:
+        """The sum of the residual and of what `layer` makes of `x`, after dropout, [R, D]."""
         probability = self.config.hidden_dropout_prob
         if noise is None or not probability:
-            return residual + branch
+            return linear(x, layer, plus=residual)
+        branch = linear(x, layer)
         keep = noise.keep(probability, [count * branch.shape[1] for count in counts], branch.dtype)
         return torch.addcmul(residual, branch, keep.view_as(branch), value=1 / (1 - probability))

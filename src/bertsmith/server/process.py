@@ -41,12 +41,18 @@ _SHORTEST_KEY = 16
 
 
 def load_models(
-    sources: Sequence[str], *, device: str = "auto", precision: str = "fp32", head: "type[OwnHead] | None" = None
+    sources: Sequence[str],
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    products: str = "auto",
+    head: "type[OwnHead] | None" = None,
 ) -> "dict[str, Model]":
     """The models, by the names under which they are served.
 
     Args:
         sources: anything that `load` accepts, or NAME=SOURCE.
+        device, precision, products: as in `load`.
         head: the user's head that all of them were fine-tuned with.
 
     Raises:
@@ -56,7 +62,7 @@ def load_models(
     models: dict[str, Model] = {}
     for source in sources:
         given, place = name_and_source(source)
-        model = load(place, device=device, precision=precision, head=head)
+        model = load(place, device=device, precision=precision, products=products, head=head)
         name = given or model.name
         if name in models:
             raise ConfigError(

@@ -13,7 +13,7 @@ from bertsmith.vectors.token_features import TokenFeatures
 
 
 def load_encoder(
-    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32"
+    source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32", products: str = "auto"
 ) -> tuple[FrozenEncoder, SentenceRecipe | None]:
     """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
 
@@ -22,6 +22,7 @@ def load_encoder(
         pooled: texts get one vector each, so every step of the recipe must be supported here.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products.
+        products: how linear layers are computed; see `choose_inference`.
 
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
@@ -33,7 +34,7 @@ def load_encoder(
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
         folder = dataclasses.replace(folder, tokenizer=lowercased(folder.tokenizer))
-    return load_frozen_encoder(folder, device=device, precision=precision), recipe
+    return load_frozen_encoder(folder, device=device, precision=precision, products=products), recipe
 
 
 def load_embedder(
@@ -46,6 +47,7 @@ def load_embedder(
     prompt: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> Embedder:
     """The embedder of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
@@ -57,12 +59,13 @@ def load_embedder(
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products; vectors are always float32.
+        products: as in `load_encoder`.
 
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or lacks what the pooling needs.
         ConfigError: a setting is invalid.
     """
-    encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision)
+    encoder, recipe = load_encoder(source, pooled=True, device=device, precision=precision, products=products)
     said = recipe or SentenceRecipe(encoder=Path(source))
     limit = encoder.model.max_tokens
     embedder = Embedder(
@@ -87,6 +90,7 @@ def load_token_features(
     max_length: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
+    products: str = "auto",
 ) -> TokenFeatures:
     """The features of a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
 
@@ -96,5 +100,5 @@ def load_token_features(
         CheckpointError: the model cannot be read or has no vocabulary.
         ConfigError: a setting is invalid.
     """
-    encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision)
+    encoder, _ = load_encoder(source, pooled=False, device=device, precision=precision, products=products)
     return TokenFeatures(encoder, layers=layers, unit=unit, max_length=max_length)

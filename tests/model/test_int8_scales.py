@@ -1,0 +1,101 @@
+"""Int8 with scales fixed by calibration, against fp32 and against one scale per token."""
+
+import copy
+
+import pytest
+import torch
+
+from bertsmith.model.batch import Batch, Read
+from bertsmith.model.bert import BertModel
+from bertsmith.model.calibration import observe, observed_scales
+from bertsmith.model.int8_linear import FixedInt8Linear, InputScale, quantise_fixed
+from bertsmith.model.prepared import prepare
+from bertsmith.runtime import Runtime
+from model.examples import random_batch
+from model.test_prepared import INT8, LENGTHS, wide_model
+
+
+def calibrated(model: BertModel, batch: Batch) -> dict[str, InputScale]:
+    observed = copy.deepcopy(model)
+    observe(observed)
+    torch.testing.assert_close(observed(batch), model(batch))
+    return observed_scales(observed)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("hidden_act", ["gelu", "gelu_new", "relu"])
+def test_fixed_scales_stay_close_to_fp32(hidden_act: str, precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bf16 = ("fp32", "bf16") if precision == "bf16" else ("fp32",)
+    monkeypatch.setattr("bertsmith.runtime.fast_precisions", lambda device: bf16)
+    model, batch = wide_model(hidden_act=hidden_act), random_batch(LENGTHS)
+    exact, scales = model(batch), calibrated(model, batch)
+    assert set(scales) == {
+        f"{n}.{name}" for n in range(3) for name in ("query", "attention_output", "intermediate", "output")
+    }
+    found = prepare(copy.deepcopy(model), INT8, scales=scales)
+    assert isinstance(found.layers[0].output, FixedInt8Linear)
+    states = found(batch, dtype=INT8.dtype).float()
+    assert 0 < float((states - exact).abs().max()) < 0.2
+    assert float(torch.cosine_similarity(states, exact).min()) > 0.998
+
+
+def test_a_row_does_not_depend_on_the_rows_around_it() -> None:
+    model, batch = wide_model(), random_batch(LENGTHS)
+    prepared = prepare(copy.deepcopy(model), INT8, scales=calibrated(model, batch))
+    together, start = prepared(batch, dtype=INT8.dtype), 0
+    for length in LENGTHS:
+        part = slice(start, start + length)
+        alone = Batch.from_flat(batch.token_ids[part].numpy(), batch.segment_ids[part].numpy(), [length])
+        found = prepared(alone, dtype=INT8.dtype)
+        torch.testing.assert_close(found.float(), together[part].float(), rtol=0, atol=0.05)
+        start += length
+
+
+def test_positions_may_be_read_and_layers_kept() -> None:
+    model, batch = wide_model(), random_batch(LENGTHS)
+    exact, scales, read = model(batch), calibrated(model, batch), Read.first(batch)
+    for kept in ([], ["output"], ["0.intermediate", "1.query"]):
+        prepared = prepare(copy.deepcopy(model), INT8, kept, scales)
+        states = prepared(batch, read=read, dtype=INT8.dtype).float()
+        assert float(torch.cosine_similarity(states, exact[read.positions]).min()) > 0.998
+
+
+def test_inputs_beyond_the_range_are_cut_to_it() -> None:
+    x = torch.tensor([[-50.0, -1.0, 0.0, 0.26, 50.0]])
+    assert quantise_fixed(x, torch.full((5,), 10.0), 10).tolist() == [[0, 0, 10, 13, 255]]
+    assert quantise_fixed(x.bfloat16(), torch.full((5,), 10.0), 10).tolist() == [[0, 0, 10, 13, 255]]
+
+
+def test_the_balance_of_an_input_does_not_change_its_product() -> None:
+    source = torch.Generator().manual_seed(4)
+    weight, x = torch.randn(16, 32, generator=source), torch.randn(9, 32, generator=source)
+    x[:, 3] *= 40
+    exact = x @ weight.T
+    errors = []
+    for balance in (torch.ones(32), (x.abs().amax(0) / weight.abs().amax(0)).sqrt()):
+        shared = x / balance
+        scale = InputScale(min(0.0, float(shared.min())), float(shared.max()), tuple(balance.tolist()))
+        layer = FixedInt8Linear(weight, torch.zeros(16), bits=7, scale=scale, dtype=torch.float32)
+        errors.append(float((layer(x) - exact).abs().mean()))
+    assert errors[1] < errors[0] / 2
+    assert errors[1] < 0.05 * float(exact.abs().mean())
+
+
+def test_one_product_hands_its_integers_to_the_next() -> None:
+    source = torch.Generator().manual_seed(5)
+    weight, bias, x = (torch.randn(shape, generator=source) for shape in ((64, 32), (64,), (7, 32)))
+    first = InputScale(float(x.min()), float(x.max()))
+    after = torch.nn.functional.gelu(x @ weight.T + bias)
+    second = InputScale(float(after.min()), float(after.max()))
+    layer = FixedInt8Linear(weight, bias, bits=7, scale=first, dtype=torch.float32, next_scale=second)
+    numbers = layer(x, "gelu")
+    assert numbers.dtype == torch.uint8
+    restored = (numbers.float() - second.zero) * second.step
+    assert float((restored - after).abs().max()) < 0.1 * float(after.abs().max())
+    assert layer(x).dtype == torch.float32
+
+
+def test_scales_are_used_in_int8_only() -> None:
+    model, batch = wide_model(), random_batch(LENGTHS)
+    scales, plain = calibrated(model, batch), Runtime(device="cpu", precision="fp32", products="plain")
+    assert torch.equal(prepare(copy.deepcopy(model), plain, scales=scales)(batch), model(batch))
