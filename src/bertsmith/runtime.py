@@ -1,23 +1,27 @@
 """The machine: device, precision, threads, rank.
 
-Nothing is decided at import. A precision is used only if the hardware supports it natively. If it would be emulated,
+Nothing is decided at import, and torch is imported by the functions that ask it, because an ONNX folder answers without
+torch. A precision is used only if the hardware supports it natively. If it would be emulated,
 fp32 is used instead, and a warning says so.
 """
 
 import dataclasses
 import functools
+import importlib
 import os
 import platform
 import sys
 from collections.abc import Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
 from bertsmith.progress import tell, warn
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
+if TYPE_CHECKING:
+    import torch
+
+# The names of the types in torch.
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 # Tokens per batch at inference. On the CPU, the states of this many tokens stay in its caches between the layers.
 INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
 # How far the fp32 outputs of one text may differ (relatively if above 1) between two batches, numbers of threads or
@@ -45,11 +49,14 @@ class Runtime:
     is_auto: bool = False
 
     @property
-    def dtype(self) -> torch.dtype:
+    def dtype(self) -> "torch.dtype":
         """The type of the activations; with int8, bf16 if the hardware supports it, otherwise fp32."""
+        import torch
+
         if self.precision == "int8":
             return torch.bfloat16 if "bf16" in fast_precisions(self.device) else torch.float32
-        return DTYPES[self.precision]
+        found: torch.dtype = getattr(torch, DTYPES[self.precision])
+        return found
 
     @property
     def inference_tokens(self) -> int:
@@ -64,8 +71,10 @@ class Runtime:
             tell(f"precision auto: {self.precision}")
 
     @property
-    def torch_device(self) -> torch.device:
+    def torch_device(self) -> "torch.device":
         """The device as a torch object."""
+        import torch
+
         return torch.device(self.device)
 
 
@@ -87,6 +96,27 @@ class Rank:
         )
 
 
+def require_torch(source: object) -> None:
+    """Checks that torch is installed, which every model but an ONNX folder needs.
+
+    Args:
+        source: the model, for the message.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigError(
+            expected=f"torch, or an ONNX folder, which needs none, for '{source}'",
+            found="no torch",
+            fix="install it (pip install torch), or export the model elsewhere (bertsmith convert MODEL DIR --to onnx)",
+        ) from None
+
+
 def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Runtime:
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
@@ -99,10 +129,14 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         ConfigError: the device is not available or a name is unknown.
     """
     if device == "auto":
+        import torch
+
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device != "cpu" and not device.startswith("cuda"):
         raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="use one of them")
     if device.startswith("cuda"):
+        import torch
+
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
         device = f"cuda:{local_rank}" if device == "cuda" else device
@@ -152,6 +186,8 @@ def _require_precision(precision: str, known: Sequence[str]) -> None:
 def fast_precisions(device: str) -> tuple[str, ...]:
     """The precisions that the device supports in hardware."""
     if device.startswith("cuda"):
+        import torch
+
         return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
     return ("fp32", "bf16") if _cpu_has_bf16() else ("fp32",)
 
@@ -176,6 +212,8 @@ def _cpu_flags() -> frozenset[str]:
 
 def machine() -> dict[str, Any]:
     """A description of this machine for the records of a run: CPU, threads, memory, versions."""
+    import torch
+
     return {
         "processor": _processor_name(),
         "threads": torch.get_num_threads(),

@@ -9,7 +9,6 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.metrics.vectors import VectorReport, describe, in_words, sample_rows
 from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import tell, warn
-from bertsmith.reports.pictures import cosine_histogram, write_picture
 from bertsmith.settings import require
 from bertsmith.vectors.changes import (
     ChangeSettings,
@@ -168,6 +167,8 @@ class ChangedVectors:
 
     def draw(self, path: Path) -> None:
         """Writes a histogram of cosines of random pairs as .png, .svg or .html."""
+        from bertsmith.reports.pictures import cosine_histogram, write_picture
+
         write_picture(path, cosine_histogram(self.before, self.after), "Cosines of random pairs")
 
 
