@@ -5,7 +5,8 @@ The choice itself, `layer_choice.py`, needs no torch; its names are here as well
 Letters: T tokens, L layers, n chosen layers, D width of the encoder. Nothing here knows what the states are of: the mix
 receives those that were picked, and its scores and its scale are trained with the layer on top.
 
-Source: Peters et al. (2018), "Deep contextualized word representations", section 3.2.
+Source: Peters et al. (2018), "Deep contextualized word
+representations", section 3.2.
 """
 
 import torch
