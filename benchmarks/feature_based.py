@@ -22,13 +22,14 @@ from typing import Any
 from harness import machine, machine_label, write_result
 
 from bertsmith.baselines.probe import PROBES, FeatureProbe
-from bertsmith.encoding.frozen import POOLINGS, FrozenEncoder
+from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.encoding.row_encoder import POOLINGS
 from bertsmith.files import write_json
 from bertsmith.finetuning.frozen_tagging import TAGGER_RECIPE, TaggerSettings, train_tagger
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
-from bertsmith.model.layer_mix import CHOICES
+from bertsmith.model.layer_choice import CHOICES
 from bertsmith.tasks.classification import ClassificationTask
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for

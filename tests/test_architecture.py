@@ -1,6 +1,7 @@
 """Architecture rules: which package may import which, where imports go, how long a file may be."""
 
 import ast
+import functools
 import graphlib
 import re
 import subprocess
@@ -43,7 +44,24 @@ OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxrun
 SLOW = {
     "scipy.optimize", "scipy.special", "scipy.stats", "huggingface_hub", "bertsmith.pretraining.report",
     "bertsmith.finetuning.baselines", "bertsmith.finetuning.cheaper", "bertsmith.finetuning.linear_start",
+    "bertsmith.reports.pictures",
 }  # fmt: skip
+# What answers from an ONNX folder, without torch: these modules and all that they import at the top.
+LIGHT = (
+    "cli.entry", "cli.app", "library.lines", "library.loading", "library.model", "library.vector_files",
+    "library.inspection", "server.process", "server.routes",
+)  # fmt: skip
+LIGHT_PACKAGES = {
+    "numpy",
+    "pyarrow",
+    "rich",
+    "safetensors",
+    "typer",
+    "fastapi",
+    "prometheus_client",
+    "pydantic",
+    "uvicorn",
+}
 DISTRIBUTION_NAMES = {"sklearn": "scikit-learn"}
 
 MODULES = {
@@ -83,6 +101,25 @@ def _imports(file: Path, *, for_types: bool = True) -> Iterator[tuple[str, bool]
                 yield (whole if whole in MODULES else base), id(node) not in inner
 
 
+@functools.cache
+def _loaded_with(module: str) -> frozenset[str]:
+    """The modules and packages that are imported when a module of ours is: it, and all that it imports at the top."""
+    found: set[str] = set()
+    left = [module]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            if one in MODULES:
+                left += [other for other, at_top in _imports(MODULES[one], for_types=False) if at_top]
+    return frozenset(found)
+
+
+@functools.cache
+def _needs_torch(module: str) -> bool:
+    return any(name.split(".")[0] == "torch" for name in _loaded_with(module))
+
+
 def _room(module: str) -> str:
     return module.split(".")[1] if "." in module else ""
 
@@ -103,6 +140,12 @@ def test_imports_go_down_or_stay_in_the_package(file: Path) -> None:
             on_ground = FLOORS[room] == FLOORS[other] == 0
             assert on_ground or FLOORS[other] < FLOORS[room], f"{_name(file)} may not import {module}"
         assert not (room in NEVER_TORCH and module.split(".")[0] == "torch"), f"{_name(file)} may not import torch"
+
+
+@pytest.mark.parametrize("name", LIGHT)
+def test_an_onnx_folder_answers_with_few_packages_and_without_torch(name: str) -> None:
+    loaded = {module.split(".")[0] for module in _loaded_with(f"bertsmith.{name}")}
+    assert loaded - {"bertsmith", "__future__"} - sys.stdlib_module_names <= LIGHT_PACKAGES
 
 
 def test_there_are_no_import_cycles() -> None:
@@ -136,10 +179,15 @@ def test_the_server_knows_the_library_by_type_only_except_where_models_are_loade
 
 @pytest.mark.parametrize("file", FILES, ids=_name)
 def test_imports_are_at_the_top(file: Path) -> None:
-    """Except optional and slow packages, and in cli/, where commands import packages when they run: --help is quick."""
+    """Except optional and slow packages, and in cli/, where commands import packages when they run: --help is quick.
+
+    A module that works without torch imports what needs it inside the functions that use it.
+    """
     in_cli = file.relative_to(SOURCE).parts[0] == "cli"
+    name = ".".join(file.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(".__init__")
     for module, at_top in _imports(file):
         lazy = module in OPTIONAL | SLOW or (in_cli and module.startswith("bertsmith."))
+        lazy = lazy or (not at_top and _needs_torch(module) and not _needs_torch(name))
         assert at_top or lazy, f"{_name(file)} imports {module} inside a function"
 
 
@@ -181,7 +229,7 @@ def test_the_source_distribution_holds_what_the_tests_need() -> None:
     listed = {name for words in lines if words and words[0] in ("graft", "include") for name in words[1:]}
     present = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
     needed = {"CHANGELOG.md", "CONTRIBUTING.md", "Makefile", "constraints.txt"}
-    needed |= {"benchmarks", "docs", "examples", "tests", "tools"}
+    needed |= {"benchmarks", "docs", "examples", "requirements", "tests", "tools"}
     assert needed <= listed
     assert needed <= present
 

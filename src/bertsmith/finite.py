@@ -12,27 +12,34 @@ only if all of them are. Only if it is not are the numbers looked at one by one.
 
 import math
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
 from bertsmith.errors import NotFiniteError
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-def first_not_finite(values: Tensor) -> int | None:
+Numbers = npt.NDArray[np.floating[Any]]
+
+
+def first_not_finite(values: Numbers) -> int | None:
     """The index along the first axis of the first entry with NaN or infinity; None if there is none.
 
     Args:
         values: of any shape with at least one axis.
     """
-    if not values.numel() or math.isfinite(values.sum(dtype=torch.float64).item()):
-        return None
-    is_finite = torch.isfinite(values).reshape(len(values), -1).all(dim=1)
-    wrong = torch.nonzero(~is_finite)
+    with np.errstate(invalid="ignore"):  # of infinity minus infinity
+        if not values.size or math.isfinite(values.sum(dtype=np.float64)):
+            return None
+    is_finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    wrong = np.flatnonzero(~is_finite)
     return int(wrong[0]) if len(wrong) else None
 
 
-def require_finite(values: Tensor, text_of: Callable[[int], int]) -> None:
+def require_finite(values: Numbers, text_of: Callable[[int], int]) -> None:
     """Returns if all numbers are finite.
 
     Args:
@@ -47,9 +54,10 @@ def require_finite(values: Tensor, text_of: Callable[[int], int]) -> None:
         raise NotFiniteError(text_of(place))
 
 
-def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
+def not_finite(tensors: "Mapping[str, Tensor]") -> list[str]:
     """The names of the tensors with infinite or NaN values, in their order.
 
+    >>> import torch
     >>> not_finite({"a": torch.ones(2), "b": torch.tensor([1.0, torch.inf])})
     ['b']
     """
@@ -57,5 +65,5 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     return [
         name
         for name, tensor in tensors.items()
-        if not math.isfinite(tensor.sum()) and not bool(torch.isfinite(tensor).all())
+        if not math.isfinite(tensor.sum()) and not bool(tensor.isfinite().all())
     ]

@@ -1,24 +1,27 @@
 """The machine: device, precision, threads, rank.
 
-Nothing is decided at import. A precision is used only if the hardware supports it natively. If it would be emulated,
+Nothing is decided at import, and torch is imported by the functions that ask it, because an ONNX folder answers without
+torch. A precision is used only if the hardware supports it natively. If it would be emulated,
 fp32 is used instead, and a warning says so.
 """
 
 import dataclasses
 import functools
+import importlib
 import os
 import platform
 import sys
 from collections.abc import Sequence
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.errors import ConfigError
 from bertsmith.progress import tell, warn
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16, "fp64": torch.float64}
-DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+if TYPE_CHECKING:
+    import torch
+
+# The names of the types in torch.
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 PRODUCTS = ("auto", "packed", "plain")
 # Tokens per batch at inference. On the CPU, the states of this many tokens stay in its caches between the layers.
 INFERENCE_TOKENS = {"cpu": 1536, "cuda": 4096}
@@ -52,14 +55,22 @@ class Runtime:
     @property
     def is_packed(self) -> bool:
         """Whether linear layers that are not int8 get packed weights at inference."""
-        return self.products != "plain" and can_pack(self.device, self.dtype)
+        return self.products != "plain" and can_pack(self.device, self.activations)
 
     @property
-    def dtype(self) -> torch.dtype:
-        """The type of the activations; with int8, bf16 if the hardware supports it, otherwise fp32."""
-        if self.precision == "int8":
-            return torch.bfloat16 if "bf16" in fast_precisions(self.device) else torch.float32
-        return DTYPES[self.precision]
+    def activations(self) -> str:
+        """The precision of the activations; with int8, bf16 if the hardware supports it, otherwise fp32."""
+        if self.precision != "int8":
+            return self.precision
+        return "bf16" if "bf16" in fast_precisions(self.device) else "fp32"
+
+    @property
+    def dtype(self) -> "torch.dtype":
+        """The type of the activations."""
+        import torch
+
+        found: torch.dtype = getattr(torch, DTYPES[self.activations])
+        return found
 
     @property
     def inference_tokens(self) -> int:
@@ -74,8 +85,10 @@ class Runtime:
             tell(f"precision auto: {self.precision}")
 
     @property
-    def torch_device(self) -> torch.device:
+    def torch_device(self) -> "torch.device":
         """The device as a torch object."""
+        import torch
+
         return torch.device(self.device)
 
 
@@ -97,6 +110,27 @@ class Rank:
         )
 
 
+def require_torch(source: object) -> None:
+    """Checks that torch is installed, which every model but an ONNX folder needs.
+
+    Args:
+        source: the model, for the message.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    try:
+        importlib.import_module("torch")
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ConfigError(
+            expected=f"torch, or an ONNX folder, which needs none, for '{source}'",
+            found="no torch",
+            fix="install it (pip install torch), or export the model elsewhere (bertsmith convert MODEL DIR --to onnx)",
+        ) from None
+
+
 def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -> Runtime:
     """The device and precision for a request; "auto" chooses the best that the machine supports natively.
 
@@ -109,10 +143,14 @@ def choose(device: str = "auto", precision: str = "auto", local_rank: int = 0) -
         ConfigError: the device is not available or a name is unknown.
     """
     if device == "auto":
+        import torch
+
         device = "cuda" if torch.cuda.is_available() else "cpu"
     if device != "cpu" and not device.startswith("cuda"):
         raise ConfigError(expected="a device: auto, cpu, cuda or cuda:N", found=repr(device), fix="use one of them")
     if device.startswith("cuda"):
+        import torch
+
         if not torch.cuda.is_available():
             raise ConfigError(expected="a CUDA device", found="none on this machine", fix="use --device cpu")
         device = f"cuda:{local_rank}" if device == "cuda" else device
@@ -141,11 +179,13 @@ def choose_inference(device: str = "auto", precision: str = "auto", products: st
     if products not in PRODUCTS:
         raise ConfigError(expected="products: auto, packed or plain", found=repr(products), fix="use one of them")
     runtime = _choose_inference(device, precision)
+    if products == "plain":
+        return dataclasses.replace(runtime, products="plain")
     chosen = dataclasses.replace(runtime, products="packed" if runtime.is_packed else "plain")
     if products == "packed" and chosen.products == "plain":
-        note = f"packed products in {DTYPE_NAMES[runtime.dtype]} are not supported here, so plain ones are used"
+        note = f"packed products in {runtime.activations} are not supported here, so plain ones are used"
         return dataclasses.replace(chosen, note="; ".join(filter(None, (runtime.note, note))))
-    return dataclasses.replace(chosen, products="plain") if products == "plain" else chosen
+    return chosen
 
 
 def _choose_inference(device: str, precision: str) -> Runtime:
@@ -177,25 +217,31 @@ def _require_precision(precision: str, known: Sequence[str]) -> None:
 def fast_precisions(device: str) -> tuple[str, ...]:
     """The precisions that the device supports in hardware."""
     if device.startswith("cuda"):
+        import torch
+
         return ("fp32", "fp16", "bf16") if torch.cuda.get_device_capability(device) >= (8, 0) else ("fp32", "fp16")
     return ("fp32", "bf16") if _cpu_has_bf16() else ("fp32",)
 
 
-def can_pack(device: str, dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies with packed weights of this type here, and at least as fast as torch does.
+def can_pack(device: str, precision: str) -> bool:
+    """Whether oneDNN multiplies with packed weights of this precision here, and at least as fast as torch does.
 
     In fp32 on x86 with AVX2. Measured on Zen 4 with AVX-512, 1.1 to 1.5 times as fast as the products of torch (which
     are those of MKL), and with AVX2 alone as fast; the fused activation is gained everywhere.
     """
     if device != "cpu" or not _has_packed_products():
         return False
-    if dtype == torch.bfloat16:
+    import torch
+
+    if precision == "bf16":
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
-    return dtype == torch.float32 and torch._C._has_mkldnn and "avx2" in _cpu_flags()
+    return precision == "fp32" and torch._C._has_mkldnn and "avx2" in _cpu_flags()
 
 
 def _has_packed_products() -> bool:
     """Whether this build of torch has the products of oneDNN."""
+    import torch
+
     return hasattr(torch.ops.mkldnn, "_linear_pointwise") and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
 
 
@@ -219,6 +265,8 @@ def _cpu_flags() -> frozenset[str]:
 
 def machine() -> dict[str, Any]:
     """A description of this machine for the records of a run: CPU, threads, memory, versions."""
+    import torch
+
     return {
         "processor": _processor_name(),
         "threads": torch.get_num_threads(),

@@ -17,13 +17,13 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.weights import write_safetensors
+from bertsmith.encoding.onnx_session import INPUTS, outputs_of
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.export import conversion as export_module
 from bertsmith.export import readback as export_readback
 from bertsmith.export.check import compare, library_model
 from bertsmith.export.conversion import export
 from bertsmith.export.limits import INT8_LIMIT, require_equal, require_near
-from bertsmith.export.onnx_graph import INPUTS, outputs_of
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import DataFile, odd_rows, sample_for
 from bertsmith.files import digest_file

@@ -14,14 +14,16 @@ from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding import onnx_session
 from bertsmith.encoding.forward import task_logits
+from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of
 from bertsmith.encoding.units import EncodedExamples
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.export import onnx_files as onnx_export
 from bertsmith.export import onnx_graph
 from bertsmith.export.conversion import export
-from bertsmith.export.onnx_files import needs_reduced_range, session_runner, write_fp32, write_int8
-from bertsmith.export.onnx_graph import build_graph, outputs_of
+from bertsmith.export.onnx_files import write_fp32, write_int8
+from bertsmith.export.onnx_graph import build_graph
 from bertsmith.model.batch import Batch
 from bertsmith.model.bert import BertModel
 from bertsmith.model.config import ACTIVATIONS, POSITIONS, BertConfig
@@ -119,7 +121,7 @@ def test_onnx_gives_the_logits_of_the_library_for_every_kind_of_task(
     write_fp32(folder, SPECS[kind].kind, tmp_path / "model.onnx")
     features = task_for(SPECS[kind]).encode(examples_of(kind, 8), TOKENIZER)
     ours = task_logits(model, features, choose("cpu", "fp32"))
-    theirs = onnx_logits(session_runner(tmp_path / "model.onnx"), features, kind)
+    theirs = onnx_logits(Session(tmp_path / "model.onnx"), features, kind)
     assert ours.std() > 100 * NEAR["atol"], "a model with constant output proves nothing"
     np.testing.assert_allclose(theirs, ours, **NEAR)
 
@@ -131,7 +133,7 @@ def test_onnx_gives_the_outputs_of_a_model_without_a_task(parts: tuple[str, ...]
     write_fp32(load_any(tmp_path / "model"), None, tmp_path / "model.onnx")
     rows = random_rows()
     inputs = padded(rows)
-    found = session_runner(tmp_path / "model.onnx")(inputs)
+    found = Session(tmp_path / "model.onnx")(inputs)
     assert list(found) == [output.name for output in outputs_of(None, parts)]
     batch, real = flat(rows), inputs["attention_mask"].astype(bool)
     every, first = torch.arange(batch.num_tokens), batch.first_positions
@@ -162,7 +164,7 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object
     onnx.save_model(build_graph(config, tensors, None), tmp_path / "model.onnx")
     rows = random_rows()
     inputs = padded(rows)
-    found = session_runner(tmp_path / "model.onnx")(inputs)
+    found = Session(tmp_path / "model.onnx")(inputs)
     with torch.inference_mode():
         hidden = model(flat(rows))
     np.testing.assert_allclose(found["last_hidden_state"][inputs["attention_mask"].astype(bool)], hidden, **NEAR)
@@ -171,14 +173,14 @@ def test_every_form_of_the_encoder_is_the_same_in_onnx(changes: dict[str, object
     onnx.save_model(build_graph(config, tensors | classifier, "classification"), tmp_path / "pooled.onnx")
     with torch.inference_mode():
         pooled = model.pool(hidden[model.read_of_rows(flat(rows)).positions])[:, :2]
-    np.testing.assert_allclose(session_runner(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
+    np.testing.assert_allclose(Session(tmp_path / "pooled.onnx")(inputs)["logits"], pooled, **NEAR)
 
 
 @pytest.mark.parametrize("lengths", [[1], [9], [CONFIG.max_position_embeddings]])
 def test_a_batch_of_one_is_answered_as_among_others(lengths: list[int], tmp_path: Path) -> None:
     folder, _ = task_folder(tmp_path / "model", "single")
     write_fp32(folder, "classification", tmp_path / "model.onnx")
-    run = session_runner(tmp_path / "model.onnx")
+    run = Session(tmp_path / "model.onnx")
     rows = random_rows(lengths)
     together = run(padded([*rows, *random_rows()]))["logits"][:1]
     np.testing.assert_allclose(run(padded(rows))["logits"], together, **NEAR)
@@ -188,7 +190,7 @@ def test_a_row_that_is_longer_than_the_model_is_refused_and_not_cut(tmp_path: Pa
     folder, _ = task_folder(tmp_path / "model", "single")
     write_fp32(folder, "classification", tmp_path / "model.onnx")
     with pytest.raises(CheckpointError, match=r"model\.onnx to run"):
-        session_runner(tmp_path / "model.onnx")(padded(random_rows([CONFIG.max_position_embeddings + 1])))
+        Session(tmp_path / "model.onnx")(padded(random_rows([CONFIG.max_position_embeddings + 1])))
 
 
 def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> None:
@@ -210,7 +212,7 @@ def test_names_and_axes_are_those_that_other_tools_ask_for(tmp_path: Path) -> No
         assert {value.name: shape(value) for value in graph.graph.output} == expected
         outer = ["batch", "choices"] if SPECS[kind].kind == "choice" else ["batch"]
         inputs = {value.name: shape(value) for value in graph.graph.input}
-        assert inputs == {name: [*outer, "sequence"] for name in onnx_graph.INPUTS}
+        assert inputs == {name: [*outer, "sequence"] for name in onnx_session.INPUTS}
 
 
 def test_the_decoder_is_the_word_table_stored_once(tmp_path: Path) -> None:
@@ -230,11 +232,11 @@ def test_weights_that_are_too_large_for_one_file_lie_beside_it(tmp_path: Path) -
     write_fp32(folder, "classification", tmp_path / "whole.onnx")
     write_fp32(folder, "classification", tmp_path / "model.onnx", largest_file=1000)
     assert (tmp_path / "model.onnx.data").stat().st_size > (tmp_path / "model.onnx").stat().st_size
-    one, other = (session_runner(tmp_path / f"{name}.onnx")(rows)["logits"] for name in ("whole", "model"))
+    one, other = (Session(tmp_path / f"{name}.onnx")(rows)["logits"] for name in ("whole", "model"))
     np.testing.assert_array_equal(one, other)
     write_int8(folder, "classification", tmp_path / "int8.onnx", reduced=True, largest_file=1000)
     assert (tmp_path / "int8.onnx.data").exists()
-    assert np.isfinite(session_runner(tmp_path / "int8.onnx")(rows)["logits"]).all()
+    assert np.isfinite(Session(tmp_path / "int8.onnx")(rows)["logits"]).all()
     assert not list(tmp_path.glob("plain-*"))
 
 
@@ -252,7 +254,7 @@ def test_int8_holds_all_matrices_in_a_byte_and_says_nearly_the_same(reduced: boo
     weights = [onnx.numpy_helper.to_array(one) for one in large if one.data_type == onnx.TensorProto.INT8]
     assert max(int(np.abs(weight.astype(int)).max()) for weight in weights) == (64 if reduced else 127)
     rows = padded(random_rows())
-    exact, rough = (session_runner(tmp_path / f"{name}.onnx")(rows) for name in ("model", "int8"))
+    exact, rough = (Session(tmp_path / f"{name}.onnx")(rows) for name in ("model", "int8"))
     real_tokens = rows["attention_mask"].astype(bool)
     apart = np.abs(exact["logits"] - rough["logits"])[real_tokens].mean() / exact["logits"][real_tokens].std()
     assert 0 < apart < 0.1
@@ -289,7 +291,7 @@ def test_the_folder_stands_by_itself_in_transformers(tmp_path: Path) -> None:
     assert config.id2label == {0: "negative", 1: "positive"}
     assert config.architectures == ["BertForSequenceClassification"]
     inputs = there(["anna was good", "the film"], padding=True, return_tensors="np")
-    assert session_runner(tmp_path / "out" / "model.onnx")(dict(inputs))["logits"].shape == (2, 2)
+    assert Session(tmp_path / "out" / "model.onnx")(dict(inputs))["logits"].shape == (2, 2)
 
 
 def test_a_missing_package_is_one_line_that_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,7 +300,7 @@ def test_a_missing_package_is_one_line_that_names_the_extra(tmp_path: Path, monk
     def absent(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(onnx_graph.importlib, "import_module", absent)
+    monkeypatch.setattr(onnx_session.importlib, "import_module", absent)
     with pytest.raises(ConfigError, match=r"found no onnx; .*bertsmith\[export\]"):
         export(tmp_path / "model", tmp_path / "out", to="onnx")
     assert not (tmp_path / "out").exists()

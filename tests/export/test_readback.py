@@ -14,13 +14,13 @@ from bertsmith.checkpoints import google, load
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoding.onnx_session import outputs_of
 from bertsmith.errors import BertsmithError, CheckpointError, ConfigError, InputError
 from bertsmith.export import conversion as export_module
 from bertsmith.export import readback as export_readback
 from bertsmith.export.check import compare, library_model, library_runner
 from bertsmith.export.conversion import export
 from bertsmith.export.limits import METRIC_LIMIT, require_equal
-from bertsmith.export.onnx_graph import outputs_of
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import digest_file
@@ -33,7 +33,7 @@ from tasks.task_samples import CONFIG, SPECS, TOKENIZER, examples_of
 
 DATA = {"single": "dev.tsv", "tags": "dev.conll", "answer": "dev.json"}
 RUNNERS = {
-    "onnx": (export_module, "session_runner"),
+    "onnx": (export_module, "Session"),
     "huggingface": (export_readback, "transformers_runner"),
     "google": (export_readback, "library_runner"),
 }

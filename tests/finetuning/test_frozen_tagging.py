@@ -26,7 +26,7 @@ from bertsmith.finetuning.frozen_tagging import (
     word_vectors,
 )
 from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.model.layer_mix import layer_choice
+from bertsmith.model.layer_choice import layer_choice
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.tagging import TaggingTask

@@ -94,7 +94,7 @@ class FakeModel:
     """
 
     task, labels, width, max_length, embed_length = None, (), 1, 8, 8
-    abilities = ("embed",)
+    abilities, shows_attention = ("embed",), True
     pair, max_question = None, 0
     tokenizer = None
 

@@ -17,7 +17,7 @@ from bertsmith.baselines.linear import LEAST_CHANCE, LinearModel, fit_linear
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.frozen import FrozenEncoder, Vectors
 from bertsmith.errors import InputError, nearest
-from bertsmith.model.layer_mix import LayerChoice
+from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.randomness import derive
 from bertsmith.settings import require
 from bertsmith.tasks.classification import ClassificationTask, LabelPrediction
@@ -37,7 +37,7 @@ class FeatureProbe:
     Args:
         encoder: the encoder.
         task: labels, encoding, scores; single-label only.
-        layers: a choice of `layer_mix`; sums are unweighted.
+        layers: a choice of `layer_choice`; sums are unweighted.
         pooling: "mean" over the tokens of a text, or "cls".
         classifier: "logistic" regression, or "mlp" with one hidden layer.
         penalty: the L2 penalty on the weights, relative to the loss summed over the training texts.

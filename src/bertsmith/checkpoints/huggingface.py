@@ -22,7 +22,7 @@ from bertsmith.checkpoints.model_folder import (
     require_numbers,
 )
 from bertsmith.checkpoints.plan import POSITIONS, LoadingPlan, fixed_positions, plan_loading
-from bertsmith.checkpoints.tokenizer_files import with_rules, write_tokenizer
+from bertsmith.checkpoints.tokenizer_files import with_rules, with_segments, write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER, SAFETENSORS, read_weights, write_safetensors
 from bertsmith.errors import CheckpointError, InputError
 from bertsmith.files import atomic_folder, read_json, require_file, write_json
@@ -71,9 +71,8 @@ def read_model_folder(
         notes += [padding] if padding else []
     else:
         notes.append("no vocabulary in the folder")
-    if tokenizer is not None and config.type_vocab_size == 1:
-        # All tokens are in the one segment, whatever the template of the tokenizer says.
-        tokenizer.template = dataclasses.replace(tokenizer.template, second_segment=0)
+    if tokenizer is not None:
+        tokenizer = with_segments(tokenizer, config.type_vocab_size)
     stored = read_weights(folder)
     shapes = {name: tuple(tensor.shape) for name, tensor in stored.items()}
     names = architecture.names

@@ -269,4 +269,4 @@ def write_metadata(folder: Path, tokenizer: Tokenizer | None, metadata: ModelMet
 
 
 def _holds_weights(file: Path) -> bool:
-    return file.suffix in (".safetensors", ".bin", ".index") or ".data-" in file.name
+    return file.suffix in (".safetensors", ".bin", ".index", ".onnx") or ".data-" in file.name

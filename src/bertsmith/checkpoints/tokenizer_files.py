@@ -284,6 +284,13 @@ def lowercased(tokenizer: Tokenizer) -> Tokenizer:
     return PipelineTokenizer(description, tokenizer.vocabulary.special, source=tokenizer.source)
 
 
+def with_segments(tokenizer: Tokenizer, count: int) -> Tokenizer:
+    """The tokenizer of a model with `count` segments; if there is one, all tokens are in it, whatever its files say."""
+    if count == 1:
+        tokenizer.template = dataclasses.replace(tokenizer.template, second_segment=0)
+    return tokenizer
+
+
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str]:
     special = tokenizer.vocabulary.special
     return {

@@ -221,6 +221,15 @@ def main() -> None:
         raise
     except BertsmithError as error:
         _fail(str(error))
+    except ModuleNotFoundError as error:
+        # An installation for ONNX folders alone lacks torch, and much else that only training and reports need.
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "bertsmith"):
+            raise
+        _fail(
+            f"expected the package {package}, which this command needs here; found none; install everything that "
+            "bertsmith needs (pip install bertsmith); without torch, it answers from ONNX folders"
+        )
     except OSError as error:
         _fail(_system_error(error))
     except ValueError as error:

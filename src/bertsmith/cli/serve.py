@@ -56,14 +56,19 @@ def serve(
             found=f"no {', '.join(missing)}",
             fix="pip install 'bertsmith[serve]'",
         )
-    from bertsmith.runtime import choose_inference
+    from bertsmith.checkpoints.onnx_folder import is_onnx_folder
+    from bertsmith.library.loading import name_and_source
+    from bertsmith.runtime import choose_inference, require_torch
     from bertsmith.server import process
     from bertsmith.server.settings import ServerSettings
 
     settings = settings_from(ServerSettings, values)
     key = None if api_key_file is None else process.read_key(api_key_file)
     process.require_startable(host, port, settings, allow_host or ())
-    if precision == "fp32" and not choose_inference(device, precision, products).is_packed:
+    in_torch = [source for _, source in map(name_and_source, model) if not is_onnx_folder(source)]
+    for source in in_torch:
+        require_torch(source)
+    if in_torch and precision == "fp32" and not choose_inference(device, precision, products).is_packed:
         # oneDNN caches a compiled primitive for each number of tokens it has seen: a hundred megabytes after some
         # minutes. With plain products creating them again is as fast; packed ones take a millisecond to create, and
         # keep the cache. A value set by the user is kept. oneDNN reads it when it computes the first product.

@@ -1,18 +1,74 @@
-"""The forward pass of evaluation and prediction: from encoded examples to logits in the same order."""
+"""The forward pass of evaluation and prediction in torch: from encoded examples to logits in the same order."""
 
-import contextlib
 from collections.abc import Callable
+from typing import cast
 
 import torch
-from torch import Tensor
 
-from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch, computed
-from bertsmith.model.heads import EncoderForTask
-from bertsmith.progress import Progress
+from bertsmith.encoding.engine import MASKED_LM, NEXT_SENTENCE, TASK, Engine
+from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.units import EncodedExamples, Logits, RowPart
+from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
 from bertsmith.runtime import Runtime
+from bertsmith.text.tokenizer import Tokenizer
+
+Model = EncoderForTask | EncoderForPreTraining
 
 
-@torch.inference_mode()
+class TorchEngine(Engine):
+    """A model in torch.
+
+    Args:
+        model: an encoder with the head of a task, or with those of pre-training.
+        runtime: device and precision.
+    """
+
+    def __init__(self, model: Model, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._model = model.to(runtime.torch_device)
+
+    @property
+    def model(self) -> Model:
+        """The encoder with its heads."""
+        return self._model
+
+    @property
+    def max_tokens(self) -> int:
+        """See `Engine`."""
+        return self._model.encoder.max_tokens
+
+    @property
+    def is_causal(self) -> bool:
+        """See `Engine`."""
+        return self._model.config.is_causal
+
+    def width(self, head: str) -> int:
+        """See `Engine`."""
+        if head == TASK:
+            return cast("EncoderForTask", self._model).head.outputs
+        return {MASKED_LM: self._model.config.vocab_size, NEXT_SENTENCE: 2}[head]
+
+    @torch.inference_mode()
+    def compute(self, part: RowPart, head: str) -> Logits:
+        """See `Engine`."""
+        gathered, model, dtype = part.gather(self.runtime.device), self._model, self.runtime.dtype
+        if isinstance(model, EncoderForTask):
+            assert head == TASK, head
+            logits = model(gathered.batch, read=gathered.read, dtype=dtype)
+        else:
+            # Only what the head reads is in the last hidden states.
+            every = torch.arange(len(part.chosen), device=self.runtime.torch_device)
+            asked = {{MASKED_LM: "masked", NEXT_SENTENCE: "first"}[head]: every}
+            output = model(gathered.batch, read=gathered.read, dtype=dtype, **asked)
+            logits = output.mlm_logits if head == MASKED_LM else output.nsp_logits
+        return cast("Logits", logits.float().cpu().numpy())
+
+    def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> FrozenEncoder:
+        """See `Engine`."""
+        has_pooler = cast("EncoderForTask", self._model).head.on_pooler if parts is None else "pooler" in parts
+        return FrozenEncoder(self._model.encoder, tokenizer, self.runtime, has_pooler=has_pooler)
+
+
 def task_logits(
     model: EncoderForTask,
     features: EncodedExamples,
@@ -20,30 +76,5 @@ def task_logits(
     micro_tokens: int | None = None,
     advance: Callable[[float], None] | None = None,
 ) -> Logits:
-    """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
-
-    This is the one forward pass of evaluation and prediction; equal rows are computed once.
-
-    Args:
-        micro_tokens: maximum tokens per micro-batch; None for a default that suits the device.
-        advance: receives the fraction of rows done since its last call, for a progress bar that covers more work;
-            without it these rows get their own progress bar.
-    """
-    progress = Progress("evaluating", total=len(features.rows), unit="rows")
-
-    def logits(part: TaskBatch) -> Tensor:
-        found: Tensor = model(part.batch, read=part.read, dtype=runtime.dtype)
-        return found
-
-    def advance_here(share: float) -> None:
-        progress.advance(share * len(features.rows))
-
-    with progress if advance is None else contextlib.nullcontext():
-        return computed(
-            features,
-            logits,
-            width=(model.head.outputs,),
-            micro_tokens=runtime.inference_tokens if micro_tokens is None else micro_tokens,
-            device=runtime.device,
-            advance=advance_here if advance is None else advance,
-        )
+    """The logits of all positions that the head of a model in torch reads; see `Engine.logits`."""
+    return TorchEngine(model, runtime).logits(features, TASK, micro_tokens, advance)

@@ -5,21 +5,24 @@ Letters: U units, N rows, T tokens of all rows, R positions that the head reads,
 A *unit* is what is shuffled and counted in a step: an example with all its rows (the endings of a choice, the windows
 of a long text), or a single window if each window is trained separately (questions, tags).
 
-Outside training, rows do not depend on each other, and equal rows are computed once (`computed`).
+Outside training, rows do not depend on each other, and equal rows are computed once (`computed`), by torch or by
+anything else that takes arrays: only the micro-batches of training import torch.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from bertsmith.finite import require_finite
-from bertsmith.model.batch import Batch, Read, cut_by_tokens, gather_rows, rows_index
+from bertsmith.model.batch import Batch, GatheredRows, Read, cut_by_tokens, gather_rows, rows_index
 from bertsmith.text.pack import PackedRows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Ints = npt.NDArray[np.int64]
 Logits = npt.NDArray[np.float32]
@@ -101,21 +104,56 @@ class TaskBatch:
     batch: Batch
     read: Read | None
     chosen: Ints
-    unit_of_row: Tensor
-    place_in_unit: Tensor
-    targets: Tensor | None
+    unit_of_row: "Tensor"
+    place_in_unit: "Tensor"
+    targets: "Tensor | None"
     num_units: int
     step: int
     step_targets: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowPart:
+    """Some rows of encoded examples that are computed together.
+
+    Attributes:
+        features: the examples.
+        rows: int64 [n], indices of their rows, sorted by length.
+    """
+
+    features: EncodedExamples
+    rows: Ints
+
+    @functools.cached_property
+    def lengths(self) -> Ints:
+        """The number of tokens in each row, int64 [n]."""
+        return self.features.lengths[self.rows]
+
+    @functools.cached_property
+    def chosen(self) -> Ints:
+        """Int64 [r], the positions that are read in these rows, as indices among those of the features."""
+        return rows_index(self.features.read_per_row, self.rows)
+
+    def gather(self, device: str) -> GatheredRows:
+        """The rows as a batch of torch on a device."""
+        features = self.features
+        return gather_rows(
+            self.rows,
+            token_ids=features.rows.token_ids,
+            segment_ids=features.rows.segment_ids,
+            lengths=features.lengths,
+            wanted=features.read,
+            wanted_per_row=features.read_per_row,
+            device=device,
+        )
+
+
 def computed(
     features: EncodedExamples,
-    compute: Callable[[TaskBatch], Tensor],
+    compute: Callable[[RowPart], Logits],
     *,
     width: tuple[int, ...],
     micro_tokens: int,
-    device: str,
     advance: Callable[[float], None] | None = None,
 ) -> npt.NDArray[np.float32]:
     """The results of `compute` for every position that is read, float32 [R, *width], in the order of the features.
@@ -124,9 +162,9 @@ def computed(
     do equal texts in one call get equal numbers. Rows are sorted by length and split by tokens, even those of one unit.
 
     Args:
-        compute: returns [r, *width] for a micro-batch.
+        compute: returns float32 [r, *width] for some rows.
         width: the shape of the result for one position.
-        micro_tokens: see `micro_batches`.
+        micro_tokens: maximum tokens (or one row) to compute together.
         advance: receives the fraction of rows done since its last call.
 
     Raises:
@@ -138,18 +176,24 @@ def computed(
     different, place = _different(features)
     # Each result is written to the first place that needs it, then copied to the others.
     first = np.unique(place, return_index=True)[1]
-    units = np.arange(len(different), dtype=np.int64)
-    for part in micro_batches(different, units, micro_tokens=micro_tokens, device=device):
-        found[first[part.chosen]] = compute(part).float().cpu().numpy()
+    order = np.argsort(different.lengths, kind="stable")
+    for rows in cut_by_tokens(order, different.lengths, micro_tokens):
+        part = RowPart(features=different, rows=rows[_by_length(different, rows)])
+        found[first[part.chosen]] = compute(part)
         if advance is not None:
-            advance(part.batch.num_rows / len(different))
+            advance(len(rows) / len(different))
     source = first[place]
     copies = np.flatnonzero(source != np.arange(len(source)))
     for begin in range(0, len(copies), _COPIED):
         entries = copies[begin : begin + _COPIED]
         found[entries] = found[source[entries]]
-    require_finite(torch.from_numpy(found), lambda place: _example_at(features, place))
+    require_finite(found, lambda place: _example_at(features, place))
     return found
+
+
+def _by_length(features: EncodedExamples, rows: Ints) -> Ints:
+    """The order of some rows by length, and among equal lengths by the number of positions that are read."""
+    return np.lexsort((features.read_per_row[rows], features.lengths[rows]))
 
 
 def _example_at(features: EncodedExamples, place: int) -> int:
@@ -220,12 +264,14 @@ def micro_batches(
 def _micro_batch(
     features: EncodedExamples, units: Ints, names: Ints, device: str, step: int, step_targets: int
 ) -> TaskBatch:
+    import torch
+
     counts = features.rows_per_unit[units]
     rows = rows_index(features.rows_per_unit, units)
     place = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     unit_of_row = np.repeat(np.arange(len(units)), counts)
     row_names = np.repeat(names, counts) + place
-    by_length = np.lexsort((features.read_per_row[rows], features.lengths[rows]))
+    by_length = _by_length(features, rows)
     rows, place, unit_of_row = rows[by_length], place[by_length], unit_of_row[by_length]
     gathered = gather_rows(
         rows,

@@ -6,18 +6,27 @@ The library runs flat batches, the other side padded ones, in file order, so tha
 are not compared.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import give_memory, load_for_task
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.onnx_session import (
+    INPUTS,
+    PER_ENDING,
+    PER_TOKEN,
+    Array,
+    Output,
+    Outputs,
+    Runner,
+    padded,
+    unpadded,
+)
 from bertsmith.encoding.units import Ints
-from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, PER_TOKEN, Output
 from bertsmith.export.record import Comparison, Difference
 from bertsmith.export.sample import Sample, Scored, odd_rows
 from bertsmith.model.batch import Batch, rows_index
@@ -31,9 +40,6 @@ from bertsmith.text.pack import PackedRows
 ROWS, TOKENS = 32, 4096  # of a padded batch, at most
 LOGIT_BYTES = 2**27  # of its widest output, at most
 
-Array = npt.NDArray[np.float32]
-Outputs = dict[str, Array]
-Runner = Callable[[dict[str, Ints]], Outputs]
 Model = EncoderForTask | EncoderForPreTraining
 # The fields of a prediction that are its answer; the others are probabilities.
 ANSWERS = {"classification": "chosen", "choice": "index", "tagging": "tags", "span": "text"}
@@ -98,11 +104,11 @@ def compare(folder: ModelFolder, model: Model, outputs: Sequence[Output], runner
     with Progress("comparing with the library", total=len(sample.rows), unit="rows") as progress:
         for rows, chosen, endings in _batches(folder, sample, budget):
             ours = _library_outputs(model, rows, chosen, outputs)
-            inputs, real = _padded(rows, chosen, folder.config.pad_token_id)
+            inputs, real = padded(rows, chosen, folder.config.pad_token_id)
             if is_choice:
                 inputs = {name: array.reshape(-1, endings, array.shape[1]) for name, array in inputs.items()}
             found = runner(inputs)
-            theirs = {output.name: _flat(found[output.name], output.per, real) for output in outputs}
+            theirs = {output.name: unpadded(found[output.name], output.per, real) for output in outputs}
             for name, tally in tallies.items():
                 tally.add(ours[name], theirs[name])
             if rows is sample.rows:
@@ -207,23 +213,6 @@ def _batches(folder: ModelFolder, sample: Sample, tokens: int) -> Iterator[tuple
                 rows, longest = [], 0
             rows, longest = rows + new, max(longest, length)
         yield sample.rows, np.array(rows), count
-
-
-def _padded(rows: PackedRows, chosen: Ints, pad_id: int) -> tuple[dict[str, Ints], npt.NDArray[np.bool_]]:
-    """The chosen rows as padded inputs for other tools, int64 [B, S] each, and a mask of real tokens, bool [B, S]."""
-    lengths = rows.lengths[chosen]
-    real = np.arange(lengths.max()) < lengths[:, None]
-    index = rows_index(rows.lengths, chosen)
-    ids, segments = np.full(real.shape, pad_id, dtype=np.int64), np.zeros(real.shape, dtype=np.int64)
-    ids[real], segments[real] = rows.token_ids[index], rows.segment_ids[index]
-    return dict(zip(INPUTS, (ids, real.astype(np.int64), segments), strict=True)), real
-
-
-def _flat(values: Array, per: str, real: npt.NDArray[np.bool_]) -> Array:
-    """Padded values without the padding, one row per token, sequence or ending."""
-    if per == PER_TOKEN:
-        return values[real]
-    return values.reshape(-1, 1) if per == PER_ENDING else values
 
 
 @torch.inference_mode()

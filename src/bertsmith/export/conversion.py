@@ -15,21 +15,16 @@ from bertsmith.checkpoints.architectures import architecture_of
 from bertsmith.checkpoints.card import with_additions, write_card
 from bertsmith.checkpoints.metadata import CARD, write_metadata
 from bertsmith.checkpoints.model_folder import ModelFolder, parts_of
+from bertsmith.checkpoints.onnx_folder import GRAPH, INT8_GRAPH, OnnxShape, with_shape
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.checkpoints.tokenizer_files import write_tokenizer
 from bertsmith.checkpoints.weights import MODEL_FOLDER
+from bertsmith.encoding.onnx_session import Session, needs_reduced_range, outputs_of, package
 from bertsmith.errors import ConfigError, nearest
 from bertsmith.export.check import compare, library_model
 from bertsmith.export.limits import require_equal, require_near
-from bertsmith.export.onnx_files import (
-    INT8_MODEL,
-    MODEL,
-    needs_reduced_range,
-    session_runner,
-    write_fp32,
-    write_int8,
-)
-from bertsmith.export.onnx_graph import OPSET, outputs_of, package
+from bertsmith.export.onnx_files import write_fp32, write_int8
+from bertsmith.export.onnx_graph import OPSET
 from bertsmith.export.readback import check_google, check_huggingface
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
@@ -144,19 +139,19 @@ def _write_onnx(
     outputs = outputs_of(kind, folder.parts)
     sample = sample_for(folder, spec, file)
     model = library_model(folder, spec)
-    write_fp32(folder, kind, partial / MODEL)
-    found = compare(folder, model, outputs, session_runner(partial / MODEL), sample)
-    limits = {MODEL: require_equal(found, MODEL, None if int8 else limit)}
-    comparisons = {MODEL: found}
+    write_fp32(folder, kind, partial / GRAPH)
+    found = compare(folder, model, outputs, Session(partial / GRAPH), sample)
+    limits = {GRAPH: require_equal(found, GRAPH, None if int8 else limit)}
+    comparisons = {GRAPH: found}
     reduced = needs_reduced_range()
     if int8:
         if reduced:
             tell("int8: this processor has no VNNI and would saturate sums of large products; weights use 7 bits")
-        write_int8(folder, kind, partial / INT8_MODEL, reduced=reduced)
-        found = compare(folder, model, outputs, session_runner(partial / INT8_MODEL), sample)
-        limits[INT8_MODEL] = require_near(found, INT8_MODEL, limit)
-        comparisons[INT8_MODEL] = found
-    _write_companions(folder, spec, partial)
+        write_int8(folder, kind, partial / INT8_GRAPH, reduced=reduced)
+        found = compare(folder, model, outputs, Session(partial / INT8_GRAPH), sample)
+        limits[INT8_GRAPH] = require_near(found, INT8_GRAPH, limit)
+        comparisons[INT8_GRAPH] = found
+    _write_companions(folder, spec, partial, int8_bits=(7 if reduced else 8) if int8 else 0)
     record = {
         "opset": OPSET,
         **({"int8_weight_bits": 7 if reduced else 8} if int8 else {}),
@@ -176,8 +171,8 @@ def _write_onnx(
     return [sample.line(), *(f"{name}: {found.line()}" for name, found in comparisons.items())]
 
 
-def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path) -> None:
-    """Writes configuration, tokenizer and metadata, so that the folder is self-contained."""
+def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path, *, int8_bits: int) -> None:
+    """Writes configuration, tokenizer and metadata, so that the folder is self-contained, and runs without torch."""
     tokenizer, metadata = folder.require_tokenizer(), folder.metadata
     if spec is not None:
         labels = spec.labels or metadata.labels
@@ -188,7 +183,19 @@ def _write_companions(folder: ModelFolder, spec: TaskSpec | None, partial: Path)
     write_json(partial / "config.json", huggingface.config_json(folder.config, architecture, "float32", metadata))
     write_tokenizer(partial, tokenizer, folder.config)
     write_card(partial, folder.config, folder.tensors, tokenizer, metadata, "onnx")
-    write_metadata(partial, tokenizer, metadata)
+    config = folder.config
+    shape = OnnxShape(
+        parts=folder.parts,
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        vocab_size=config.vocab_size,
+        type_vocab_size=config.type_vocab_size,
+        max_tokens=config.max_tokens,
+        pad_token_id=config.pad_token_id,
+        is_causal=config.is_causal,
+        int8_bits=int8_bits,
+    )
+    write_metadata(partial, tokenizer, with_shape(metadata, shape))
 
 
 def _carry_card(source: Path, partial: Path, to: str) -> list[str]:

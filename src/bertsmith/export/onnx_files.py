@@ -1,4 +1,4 @@
-"""ONNX files: writing a graph to disk, its int8 version, and a session that runs one.
+"""ONNX files: writing a graph to disk, and its int8 version.
 
 Source: `quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint8 activations).
 """
@@ -6,18 +6,12 @@ Source: `quantize_dynamic` of onnxruntime (int8 weights per column, dynamic uint
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
 from bertsmith.checkpoints.model_folder import ModelFolder
+from bertsmith.encoding.onnx_session import package
 from bertsmith.errors import CheckpointError
-from bertsmith.export.check import Runner
-from bertsmith.export.onnx_graph import build_graph, package
-from bertsmith.runtime import choose_inference
+from bertsmith.export.onnx_graph import build_graph
 from bertsmith.tasks.spec_of_model import spec_of
 
-MODEL, INT8_MODEL = "model.onnx", "model_int8.onnx"
 # A protobuf file must stay below 2 GiB; everything but the weights takes a few thousand bytes.
 LARGEST_FILE = 2**31 - 2**20
 QUANTISED = ("MatMul", "Gather")
@@ -73,57 +67,6 @@ def write_int8(
     for file in (plain, _data_file(plain)):
         file.unlink(missing_ok=True)
     onnx.checker.check_model(str(path), full_check=True)
-
-
-def needs_reduced_range() -> bool:
-    """Whether this processor adds two uint8 x int8 products in 16 bits, where large sums saturate.
-
-    This is the case on x86 without VNNI. If unknown, the answer is yes, which costs one bit.
-    """
-    runtime = choose_inference("cpu", "int8")
-    return runtime.precision != "int8" or runtime.int8_bits == 7
-
-
-def session_runner(path: Path) -> Runner:
-    """A runner of an ONNX file on padded batches: maps arrays by input name to arrays by output name.
-
-    Raises:
-        ConfigError: onnxruntime is not installed.
-        CheckpointError: onnxruntime cannot load or run the file.
-    """
-    onnxruntime = package("onnxruntime")
-    # onnxruntime has one exception class per status code, without a common base.
-    names_there = vars(onnxruntime.capi.onnxruntime_pybind11_state).values()
-    failures: tuple[type[Exception], ...] = tuple(
-        value for value in names_there if isinstance(value, type) and issubclass(value, Exception)
-    )
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3  # errors
-    session: Any = None
-
-    def refuse(error: BaseException) -> CheckpointError:
-        return CheckpointError(
-            expected=f"{path.name} to run in onnxruntime {onnxruntime.__version__}",
-            found=str(error)[:300],
-            fix="try another version of onnxruntime",
-        )
-
-    try:
-        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except failures as error:
-        raise refuse(error) from None
-    names = [output.name for output in session.get_outputs()]
-    asked = [one.name for one in session.get_inputs()]
-
-    def run(inputs: dict[str, npt.NDArray[np.int64]]) -> dict[str, npt.NDArray[np.float32]]:
-        try:
-            found = session.run(names, {name: inputs[name] for name in asked})
-        except failures as error:
-            raise refuse(error) from None
-        return dict(zip(names, found, strict=True))
-
-    return run
 
 
 def _write(graph: Any, path: Path, largest_file: int) -> bool:

@@ -12,9 +12,8 @@ else, as in the library.
 Source: the operators of ONNX; `TransformerEncoder` of `model/transformer.py`, which this follows line by line.
 """
 
-import importlib
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,64 +21,13 @@ from torch import Tensor
 
 import bertsmith
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
-from bertsmith.errors import ConfigError
+from bertsmith.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
 from bertsmith.model.config import EncoderConfig
 from bertsmith.model.our_names import PAIR
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
 OPSET = 20
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-PER_SEQUENCE, PER_TOKEN, PER_ENDING = "sequence", "token", "ending"
 LOWEST = float(np.finfo(np.float32).min)
-
-
-def inputs_of(config: EncoderConfig, reads: str = "pooler") -> tuple[str, ...]:
-    """The inputs of a graph; a model with fewer than two segments has no segment ids, unless its head reads pairs."""
-    return INPUTS if config.type_vocab_size > 1 or reads == PAIR else INPUTS[:2]
-
-
-class Output(NamedTuple):
-    """An output of a graph: its name, and what one row of it describes."""
-
-    name: str
-    per: str
-
-
-def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:
-    """The outputs of a graph, with the names used by `transformers`.
-
-    Args:
-        kind: the kind of task; None for a pre-trained model or a bare encoder.
-        parts: the parts beyond embeddings and layers that exist.
-
-    >>> [output.name for output in outputs_of(None, ["pooler", "mlm"])]
-    ['logits', 'last_hidden_state', 'pooler_output']
-    """
-    if kind == "span":
-        return (Output("start_logits", PER_TOKEN), Output("end_logits", PER_TOKEN))
-    if kind is not None:
-        return (Output("logits", {"tagging": PER_TOKEN, "choice": PER_ENDING}.get(kind, PER_SEQUENCE)),)
-    found = [Output("logits", PER_TOKEN)] if "mlm" in parts else []
-    if "nsp" in parts and "pooler" in parts:
-        found.append(Output("seq_relationship_logits" if found else "logits", PER_SEQUENCE))
-    found.append(Output("last_hidden_state", PER_TOKEN))
-    return (*found, Output("pooler_output", PER_SEQUENCE)) if "pooler" in parts else tuple(found)
-
-
-def package(name: str) -> Any:
-    """The imported module of a package of the extra `export`.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise ConfigError(
-            expected="the packages onnx and onnxruntime, for --to onnx",
-            found=f"no {name}",
-            fix="install them (pip install 'bertsmith[export]')",
-        ) from None
 
 
 def build_graph(

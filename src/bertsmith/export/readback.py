@@ -12,11 +12,11 @@ from bertsmith.checkpoints import google, huggingface
 from bertsmith.checkpoints.architectures import read_config
 from bertsmith.checkpoints.model_folder import ModelFolder
 from bertsmith.checkpoints.weights import read_weights
+from bertsmith.encoding.onnx_session import INPUTS, PER_ENDING, Output, Runner, inputs_of, outputs_of
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
-from bertsmith.export.check import Runner, compare, library_model, library_runner
+from bertsmith.export.check import compare, library_model, library_runner
 from bertsmith.export.limits import require_equal
-from bertsmith.export.onnx_graph import INPUTS, PER_ENDING, Output, inputs_of, outputs_of
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json

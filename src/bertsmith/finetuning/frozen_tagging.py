@@ -27,7 +27,8 @@ from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch, m
 from bertsmith.finetuning.settings import RecipeSettings
 from bertsmith.finetuning.workload import examples_of_step, step_plan
 from bertsmith.locks import locked_folder
-from bertsmith.model.layer_mix import LayerChoice, WeightedMix
+from bertsmith.model.layer_choice import LayerChoice
+from bertsmith.model.layer_mix import WeightedMix
 from bertsmith.randomness import generator
 from bertsmith.settings import help_field, require, to_dict
 from bertsmith.tasks.data import TaskData
@@ -49,7 +50,7 @@ class TaggerSettings:
         ConfigError: a value is invalid.
     """
 
-    layers: str = help_field("concat-last-4", "hidden states: a choice of layer_mix, or numbers such as -1,-2")
+    layers: str = help_field("concat-last-4", "hidden states: a choice of layer_choice, or numbers such as -1,-2")
     plain_sum: bool = help_field(False, "sum layers unweighted; otherwise with learned weights")
     width: int = help_field(768, "width of the BiLSTM in each direction")
     dropout: float = help_field(0.5, "dropout before, between and after the layers of the BiLSTM")

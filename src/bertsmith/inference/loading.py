@@ -1,37 +1,35 @@
-"""Models that answer, from a folder, a checkpoint or a hub id."""
+"""Models that answer, from a folder, a checkpoint or a hub id; those of an ONNX folder need no torch."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
-from bertsmith.checkpoints.int8_scales import read_scales
-from bertsmith.checkpoints.load import load_any
-from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
-from bertsmith.errors import CheckpointError
+from bertsmith.checkpoints.onnx_folder import OnnxFolder, is_onnx_folder, read_onnx_folder
+from bertsmith.encoding.onnx_engine import OnnxEngine
+from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.inference.predictor import Predictor
-from bertsmith.inference.pretraining_heads import PretrainedPredictor
-from bertsmith.model.heads import OwnHead
-from bertsmith.model.int8_linear import InputScale
-from bertsmith.model.our_names import part_of
-from bertsmith.model.prepared import prepare
-from bertsmith.pretraining.objectives import FOLLOWS, OBJECTIVES
-from bertsmith.runtime import choose_inference
+from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
+from bertsmith.runtime import require_torch
 from bertsmith.tasks.kinds import task_for
-from bertsmith.tasks.spec_of_model import require_spec
+from bertsmith.tasks.task import TaskSpec
+
+if TYPE_CHECKING:
+    from bertsmith.checkpoints.model_folder import ModelFolder
+    from bertsmith.model.heads import OwnHead
+    from bertsmith.model.int8_linear import InputScale
 
 
 def load_predictor(
-    source: str | Path | ModelFolder,
+    source: "str | Path | ModelFolder | OnnxFolder",
     *,
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
     kept: Sequence[str] | None = None,
-    scales: Mapping[str, InputScale] | None = None,
-    head: type[OwnHead] | None = None,
+    scales: "Mapping[str, InputScale] | None" = None,
+    head: "type[OwnHead] | None" = None,
 ) -> Predictor:
-    """The predictor of a model folder, ours or one of `transformers`, or of a Google checkpoint with a head.
+    """The predictor of a model folder, ours or one of `transformers`, of a Google checkpoint with a head, or an export.
 
     Args:
         products: how linear layers are computed; see `choose_inference`.
@@ -42,30 +40,27 @@ def load_predictor(
 
     Raises:
         CheckpointError: the model has no task head, or a different one, or cannot be read.
-        ConfigError: `head` is not the class of a head.
+        ConfigError: `head` is not the class of a head, or the model needs torch, which is not installed.
     """
-    folder = source if isinstance(source, ModelFolder) else load_any(source)
-    spec = require_spec(folder)
-    runtime = choose_inference(device, precision, products)
-    runtime.tell()
-    if kept is None:
-        kept = folder.metadata.kept_layers(folder.path)
-        scales = read_scales(folder)[0] if runtime.precision == "int8" else None
-    task = task_for(spec)
-    loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
-    prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
-    return Predictor(loaded.model, task, loaded.tokenizer, runtime)
+    if isinstance(source, OnnxFolder) or is_onnx_folder(source):
+        return _exported_predictor(source, device=device, precision=precision, products=products, head=head)
+    require_torch(source)
+    from bertsmith.inference.torch_loading import torch_predictor
+
+    return torch_predictor(
+        source, device=device, precision=precision, products=products, kept=kept, scales=scales, head=head
+    )
 
 
 def load_pretraining_heads(
-    source: str | Path | ModelFolder,
+    source: "str | Path | ModelFolder | OnnxFolder",
     *,
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
     needs: Sequence[str] = (),
 ) -> PretrainedPredictor:
-    """A predictor from a model folder, a Google checkpoint, or a hub id.
+    """A predictor from a model folder, a Google checkpoint, a hub id, or an export.
 
     Args:
         products: how linear layers are computed; see `choose_inference`.
@@ -74,22 +69,44 @@ def load_pretraining_heads(
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or lacks a required head.
     """
-    folder = load_any(source)
-    loaded = load_pretrained(folder)
-    place = source.path if isinstance(source, ModelFolder) else source
-    trained = {part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}
-    for head in needs:
-        if head not in trained:
-            raise CheckpointError(
-                expected=f"a model with a trained {head} head in '{place}'",
-                found="none",
-                fix="name a pre-trained model that has it",
-            )
-    if loaded.tokenizer is None:
-        raise no_vocabulary(place)
-    runtime = choose_inference(device, precision, products)
-    runtime.tell()
-    prepare(loaded.model.to(runtime.torch_device), runtime)
-    objective = OBJECTIVES.get(folder.metadata.objective or "")
-    relation = FOLLOWS if objective is None else objective.relation
-    return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime, relation)
+    if isinstance(source, OnnxFolder) or is_onnx_folder(source):
+        folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
+        require_heads(folder.shape.parts if folder.metadata.spec is None else (), needs, folder.path)
+        engine = OnnxEngine(folder, device=device, precision=precision, products=products)
+        relation = relation_of(folder.metadata.objective)
+        return PretrainedPredictor(engine, folder.tokenizer, engine.runtime, relation)
+    require_torch(source)
+    from bertsmith.inference.torch_loading import torch_pretraining_heads
+
+    return torch_pretraining_heads(source, device=device, precision=precision, products=products, needs=needs)
+
+
+def _exported_predictor(
+    source: "str | Path | ModelFolder | OnnxFolder",
+    *,
+    device: str,
+    precision: str,
+    products: str,
+    head: "type[OwnHead] | None",
+) -> Predictor:
+    """The predictor of an ONNX folder.
+
+    Raises:
+        CheckpointError: the folder lacks what is needed to run it, or the model has no task head.
+        ConfigError: a head, a device, a precision or products are asked for that it does not have.
+    """
+    folder = source if isinstance(source, OnnxFolder) else read_onnx_folder(source)  # type: ignore[arg-type]
+    if head is not None:
+        raise ConfigError(
+            expected="a model in torch, for a head of your own", found=f"the export '{folder.path}'", fix="omit --head"
+        )
+    if folder.metadata.spec is None:
+        parts = f" ({', '.join(folder.shape.parts)})" if folder.shape.parts else ""
+        raise CheckpointError(
+            expected=f"a fine-tuned model in '{folder.path}'",
+            found=f"an export without a task head{parts}",
+            fix="fine-tune the model first (bertsmith finetune), and export it then",
+        )
+    task = task_for(TaskSpec.from_dict(folder.metadata.spec, f"{folder.path}/bertsmith.json"))
+    engine = OnnxEngine(folder, device=device, precision=precision, products=products)
+    return Predictor(engine, task, folder.tokenizer, engine.runtime)

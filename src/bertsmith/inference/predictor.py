@@ -6,39 +6,56 @@ Letters: R positions that the head reads, K outputs of the head.
 import bisect
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bertsmith.datasets.blocks import characters_of, sized_blocks
 from bertsmith.datasets.examples import Example
-from bertsmith.encoding.forward import task_logits
+from bertsmith.encoding.engine import TASK, Engine
 from bertsmith.errors import BertsmithError, InputError, NotFiniteError
-from bertsmith.model.heads import EncoderForTask
 from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.tokenizer import Tokenizer
 
+if TYPE_CHECKING:
+    from bertsmith.model.heads import EncoderForPreTraining, EncoderForTask
+
 BLOCK = 1024  # examples that are read, sorted by length and predicted together
+
+
+def engine_of(model: "EncoderForTask | EncoderForPreTraining | Engine", runtime: Runtime) -> Engine:
+    """The engine itself, or one that runs a model of torch."""
+    if isinstance(model, Engine):
+        return model
+    from bertsmith.encoding.forward import TorchEngine
+
+    return TorchEngine(model.eval(), runtime)
 
 
 class Predictor:
     """A fine-tuned model with its task.
 
     Args:
-        model: encoder and head.
+        model: encoder and head in torch, or the engine that computes them.
         task: the meaning of the outputs.
         tokenizer: the model's tokenizer.
         runtime: device and precision.
     """
 
-    def __init__(self, model: EncoderForTask, task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
-        self.model = model.to(runtime.torch_device).eval()
+    def __init__(self, model: "EncoderForTask | Engine", task: Task, tokenizer: Tokenizer, runtime: Runtime) -> None:
+        self.engine = engine_of(model, runtime)
         self.task, self.tokenizer, self.runtime = task, tokenizer, runtime
+
+    @property
+    def model(self) -> Any:
+        """What the engine runs; in torch, an `EncoderForTask`."""
+        return self.engine.model
 
     def predict(self, examples: Sequence[Example], advance: Callable[[float], None] | None = None) -> list[Prediction]:
         """One prediction per example, in order; gold labels are ignored.
 
         Args:
-            advance: as in `task_logits`.
+            advance: as in `Engine.logits`.
 
         Raises:
             InputError: an example does not fit this task; the message names it.
@@ -52,7 +69,7 @@ class Predictor:
         self.task.check(asked, gold=False)
         features = self.task.encode(asked, self.tokenizer)
         try:
-            logits = task_logits(self.model, features, self.runtime, advance=advance)
+            logits = self.engine.logits(features, TASK, advance=advance)
         except NotFiniteError as error:
             raise NotFiniteError(places[error.index], getattr(asked[error.index], "place", "")) from None
         found = iter(self.task.decode(asked, features, logits, self.tokenizer))

@@ -7,24 +7,26 @@ Source: Devlin et al. (2018), section 3.1; Taylor (1953), "Cloze procedure", for
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from bertsmith.encoding.units import TaskBatch, computed, rows_by_first
+from bertsmith.encoding.engine import MASKED_LM, NEXT_SENTENCE, Engine
+from bertsmith.encoding.units import Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import BertsmithError, CheckpointError, InputError, NotFiniteError
 from bertsmith.finite import require_finite
-from bertsmith.model.batch import cut_by_tokens, gather_rows
-from bertsmith.model.heads import EncoderForPreTraining
-from bertsmith.pretraining.objectives import FOLLOWS
+from bertsmith.inference.predictor import engine_of
+from bertsmith.model.batch import cut_by_tokens
+from bertsmith.pretraining.objectives import FOLLOWS, OBJECTIVES
 from bertsmith.runtime import Runtime
 from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.vocabulary import MASK
+
+if TYPE_CHECKING:
+    from bertsmith.model.heads import EncoderForPreTraining
 
 _MASK_COST = 8  # tokens that a [MASK] counts as: its logits are as many numbers as the vocabulary has pieces
 
@@ -93,15 +95,23 @@ class PretrainedPredictor:
     """A pre-trained model that fills masks and scores sentence pairs.
 
     Args:
+        model: the encoder with its heads in torch, or the engine that computes them.
+        tokenizer: the model's tokenizer.
+        runtime: device and precision.
         relation: what the next-sentence head was trained to judge, see `Continuation`.
     """
 
     def __init__(
-        self, model: EncoderForPreTraining, tokenizer: Tokenizer, runtime: Runtime, relation: str = FOLLOWS
+        self, model: "EncoderForPreTraining | Engine", tokenizer: Tokenizer, runtime: Runtime, relation: str = FOLLOWS
     ) -> None:
         self.relation = relation
-        self.model = model.to(runtime.torch_device)
+        self.engine = engine_of(model, runtime)
         self.tokenizer, self.runtime = tokenizer, runtime
+
+    @property
+    def model(self) -> Any:
+        """What the engine runs; in torch, an `EncoderForPreTraining`."""
+        return self.engine.model
 
     def fill(self, text: str, top: int = 5) -> FilledText:
         """The `top` pieces for each [MASK] of a text, most likely first; masks are filled independently.
@@ -147,7 +157,6 @@ class PretrainedPredictor:
         if error is not None:
             raise error
 
-    @torch.inference_mode()
     def fill_texts(self, texts: Sequence[str], top: int = 5) -> list[FilledText]:
         """For each text and each [MASK] in it, the `top` pieces, most likely first; masks are filled independently.
 
@@ -156,7 +165,7 @@ class PretrainedPredictor:
             InputError: a text has no [MASK], or is longer than the model reads; the message counts texts from 1.
             NotFiniteError: the model computed no finite numbers for a text.
         """
-        if self.model.config.is_causal:
+        if self.engine.is_causal:
             raise CheckpointError(
                 expected="a model that was trained to fill masks",
                 found="a left-to-right one, which predicts the next piece",
@@ -164,7 +173,7 @@ class PretrainedPredictor:
             )
         if not texts:
             return []
-        vocabulary, limit = self.tokenizer.vocabulary, self.model.encoder.max_tokens
+        vocabulary, limit = self.tokenizer.vocabulary, self.engine.max_tokens
         encoded = self.tokenizer.encode_batch(texts, special_tokens=True)
         if wrong := self._first_unfit(texts, encoded, [f"text {number}" for number in range(1, len(texts) + 1)]):
             raise wrong[1]
@@ -175,23 +184,14 @@ class PretrainedPredictor:
         masks_per_row = np.add.reduceat(is_masked.astype(np.int64), rows.offsets[:-1])
         costs = np.maximum(lengths, _MASK_COST * masks_per_row)
         found: list[list[list[Filling]]] = [[] for _ in range(len(rows))]
-        for part in cut_by_tokens(np.argsort(lengths, kind="stable"), costs, self.runtime.inference_tokens):
-            gathered = gather_rows(
-                part,
-                token_ids=rows.token_ids,
-                segment_ids=rows.segment_ids,
-                lengths=lengths,
-                wanted=masked,
-                wanted_per_row=masks_per_row,
-                device=self.runtime.torch_device,
-            )
-            every = torch.arange(len(gathered.chosen), device=self.runtime.torch_device)
-            output = self.model(gathered.batch, read=gathered.read, masked=every, dtype=self.runtime.dtype)
-            assert output.mlm_logits is not None
-            row_of_mask = np.repeat(part, masks_per_row[part]).tolist()
-            require_finite(output.mlm_logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
-            chances = output.mlm_logits.float().softmax(-1).topk(min(top, len(vocabulary)))
-            for row, ids, values in zip(row_of_mask, chances.indices.tolist(), chances.values.tolist(), strict=True):
+        features = separate_rows(rows, masked)
+        for chosen in cut_by_tokens(np.argsort(lengths, kind="stable"), costs, self.engine.masked_lm_tokens):
+            part = RowPart(features=features, rows=chosen)
+            logits = self.engine.compute(part, MASKED_LM)
+            row_of_mask = np.repeat(chosen, masks_per_row[chosen]).tolist()
+            require_finite(logits, lambda place, rows=row_of_mask: which.tolist().index(rows[place]))  # type: ignore[misc]
+            best, chances = most_probable(logits, min(top, len(vocabulary)))
+            for row, ids, values in zip(row_of_mask, best.tolist(), chances.tolist(), strict=True):
                 found[row].append(
                     [Filling(vocabulary.pieces[id], value) for id, value in zip(ids, values, strict=True)]
                 )
@@ -200,7 +200,6 @@ class PretrainedPredictor:
             answer.extend(list(mask) for mask in found[row])
         return filled
 
-    @torch.inference_mode()
     def judge_pairs(self, pairs: Sequence[tuple[str, str]]) -> list[Continuation]:
         """How likely the second text of each pair is to follow the first, in order.
 
@@ -216,7 +215,7 @@ class PretrainedPredictor:
                 raise InputError(
                     expected=f"two texts in pair {number}", found="an empty one", fix="give both sentences"
                 )
-        limit = self.model.encoder.max_tokens
+        limit = self.engine.max_tokens
         firsts, seconds = zip(*pairs, strict=True)
         rows = pack_rows(
             self.tokenizer.encode_batch(firsts),
@@ -226,20 +225,9 @@ class PretrainedPredictor:
             model_limit=limit,
         )
 
-        def chance_of_next(part: TaskBatch) -> Tensor:
-            every = torch.arange(part.batch.num_rows, device=self.runtime.torch_device)
-            output = self.model(part.batch, read=part.read, first=every, dtype=self.runtime.dtype)
-            assert output.nsp_logits is not None
-            chances: Tensor = output.nsp_logits.float().softmax(-1)[:, 0]
-            return chances
-
-        chances = computed(
-            rows_by_first(rows),
-            chance_of_next,
-            width=(),
-            micro_tokens=self.runtime.inference_tokens,
-            device=self.runtime.device,
-        )
+        logits = self.engine.logits(rows_by_first(rows), NEXT_SENTENCE, advance=lambda share: None)
+        # The first of two shares of a softmax.
+        chances = np.exp(-np.logaddexp(0, np.diff(logits.astype(np.float64), axis=1)[:, 0])).astype(np.float32)
         return [
             Continuation(second, chance, cut, first, self.relation)
             for first, second, chance, cut in zip(
@@ -251,7 +239,7 @@ class PretrainedPredictor:
         self, texts: Sequence[str], encoded: Encoded, places: Sequence[str]
     ) -> tuple[int, InputError] | None:
         """The index of the first text that cannot be filled, from 0, and the error; None if all can be filled."""
-        room = self.model.encoder.max_tokens - self.tokenizer.template.num_special(1)
+        room = self.engine.max_tokens - self.tokenizer.template.num_special(1)
         masks_before = np.concatenate([[0], np.cumsum(encoded.ids == self.tokenizer.vocabulary.mask_id)])
         has_mask = np.diff(masks_before[encoded.offsets]) > 0
         unfit = np.flatnonzero(~has_mask | (encoded.lengths > room))
@@ -269,3 +257,44 @@ class PretrainedPredictor:
             found=repr(texts[number][:60]),
             fix=f"write {MASK} where a word is missing",
         )
+
+
+def require_heads(trained: Collection[str], needs: Sequence[str], place: object) -> None:
+    """Checks that the pre-training heads that are needed were trained.
+
+    Raises:
+        CheckpointError: one was not.
+    """
+    for head in needs:
+        if head not in trained:
+            raise CheckpointError(
+                expected=f"a model with a trained {head} head in '{place}'",
+                found="none",
+                fix="name a pre-trained model that has it",
+            )
+
+
+def relation_of(objective: str | None) -> str:
+    """What the next-sentence head of a model with this pre-training objective judges."""
+    known = OBJECTIVES.get(objective or "")
+    return FOLLOWS if known is None else known.relation
+
+
+def most_probable(logits: Logits, top: int) -> tuple[Ints, Logits]:
+    """The most probable outputs of each row, most probable first, as int64 [M, top], with float32 [M, top] chances.
+
+    Outputs of equal probability are in the order of their numbers.
+
+    Args:
+        logits: float32 [M, V], at least `top` wide.
+
+    >>> most_probable(np.log(np.array([[1, 4, 2, 1]], dtype=np.float32)), 3)
+    (array([[1, 2, 0]]), array([[0.5  , 0.25 , 0.125]], dtype=float32))
+    """
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
+    least = np.partition(logits, logits.shape[1] - top, axis=1)[:, -top]
+    best = np.empty((len(logits), top), dtype=np.int64)
+    for row, (values, limit) in enumerate(zip(logits, least, strict=True)):
+        candidates = np.flatnonzero(values >= limit)
+        best[row] = candidates[np.argsort(-values[candidates], kind="stable")][:top]
+    return best, np.take_along_axis(shares, best, axis=1) / shares.sum(axis=1, keepdims=True)

@@ -97,10 +97,10 @@ def attention_of(encoder: FrozenEncoder, text: str, pair: str | None, *, special
     batch = Batch.from_flat(rows.token_ids, rows.segment_ids, rows.lengths, device=device)
     trace = Trace(with_attentions=True)
     encoder.model(batch, dtype=dtype, trace=trace)
-    weights = torch.stack([layer[0] for layer in trace.attentions]).double()
+    weights = torch.stack([layer[0] for layer in trace.attentions]).double().cpu().numpy()
     require_finite(weights, lambda layer: 0)
     return Attention(
         pieces=tuple(vocabulary.pieces[id] for id in rows.token_ids.tolist()),
         segments=tuple(rows.segment_ids.tolist()),
-        weights=weights.cpu().numpy(),
+        weights=weights,
     )

@@ -25,7 +25,7 @@ class WordEncoder(nn.Module):
 
     Args:
         model: a loaded model, or anything that `load` accepts.
-        layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
+        layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
         unit: the vector of a word's "first" piece, or the "mean" of its pieces.
         device, precision: as in `load`, if `model` is not loaded yet. The vectors are returned on the device that the
             layer was moved to with `.to(...)`, wherever the encoder runs.

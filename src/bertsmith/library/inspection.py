@@ -4,15 +4,18 @@ import dataclasses
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertsmith.checkpoints.load import load_any, locate
 from bertsmith.checkpoints.metadata import CARD, METADATA, ModelMetadata, altered_files, digest_state, read_metadata
-from bertsmith.checkpoints.plan import LoadReport
+from bertsmith.checkpoints.onnx_folder import is_onnx_folder
 from bertsmith.errors import BertsmithError
 from bertsmith.files import read_json
 from bertsmith.progress import counted
+from bertsmith.runtime import require_torch
 from bertsmith.vectors.sentence_transformers import read_recipe
+
+if TYPE_CHECKING:
+    from bertsmith.checkpoints.plan import LoadReport
 
 _CARD_LINES = 6  # of the model card, below its title
 
@@ -49,7 +52,7 @@ class ModelReport:
     dtypes: Mapping[str, int]
     kept_layers: tuple[str, ...]
     files: Mapping[str, int]
-    tensors: LoadReport
+    tensors: "LoadReport"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; those of `tensors` are at the top level."""
@@ -95,6 +98,9 @@ def inspect_model(source: str | Path) -> ModelReport:
         CheckpointError: the model is unreadable; if files differ from their digests, the message names them.
         BertsmithError: there is no model.
     """
+    require_torch(source)
+    from bertsmith.checkpoints.load import load_any, locate
+
     path, kind = locate(_encoder_of(source))
     folder = path if path.is_dir() else path.parent
     metadata = read_metadata(folder)
@@ -146,8 +152,15 @@ def verify_model(source: str | Path) -> int:
         CheckpointError: a file is missing or differs, or no digests are recorded.
         BertsmithError: there is no model.
     """
-    path, _ = locate(_encoder_of(source))
-    folder = path if path.is_dir() else path.parent
+    place = _encoder_of(source)
+    if is_onnx_folder(place):
+        folder = Path(place)
+    else:
+        require_torch(source)
+        from bertsmith.checkpoints.load import locate
+
+        path, _ = locate(place)
+        folder = path if path.is_dir() else path.parent
     read_metadata(folder, verify=True)
     return len(read_json(folder / METADATA)["digests"])
 

@@ -5,17 +5,20 @@ An invalid line raises an error after the results of all lines before it.
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.examples import Example
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText
-from bertsmith.model.heads import OwnHead
 from bertsmith.outputs import ANSWERS, require_output
 from bertsmith.tasks import glue_tests
 from bertsmith.tasks.task import Prediction
 from bertsmith.tasks.typed_examples import example_of_line
+
+if TYPE_CHECKING:
+    from bertsmith.model.heads import OwnHead
 
 LINES = 1024  # filled together
 
@@ -73,7 +76,7 @@ def predict_lines(
     total: int | None = None,
     device: str = "auto",
     precision: str = "fp32",
-    head: type[OwnHead] | None = None,
+    head: "type[OwnHead] | None" = None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each line as an example of the model's task, with its prediction.
 
@@ -99,7 +102,7 @@ def predict_test(
     task: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
-    head: type[OwnHead] | None = None,
+    head: "type[OwnHead] | None" = None,
 ) -> Iterator[tuple[Example, Prediction]]:
     """Each example of a GLUE test file with its prediction.
 
@@ -124,7 +127,7 @@ def write_submission(
     task: str | None = None,
     device: str = "auto",
     precision: str = "fp32",
-    head: type[OwnHead] | None = None,
+    head: "type[OwnHead] | None" = None,
     replace: bool = False,
 ) -> Path:
     """The path of the submission file for the GLUE server, written to a folder; see `predict_test`.
@@ -139,7 +142,7 @@ def write_submission(
 
 
 def _glue_test(
-    model: str | Path, test: Path, task: str | None, device: str, precision: str, head: type[OwnHead] | None
+    model: str | Path, test: Path, task: str | None, device: str, precision: str, head: "type[OwnHead] | None"
 ) -> tuple[str, Predictor, Sequence[Example]]:
     predictor = load_predictor(model, device=device, precision=precision, head=head)
     name = glue_tests.glue_test(predictor.task.spec, task)

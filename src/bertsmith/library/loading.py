@@ -1,18 +1,20 @@
-"""Load a `Model` from any supported source."""
+"""Load a `Model` from any supported source; an ONNX folder needs no torch."""
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from bertsmith.checkpoints.load import load_any
-from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.inspection import verify_model
 from bertsmith.library.model import Model
-from bertsmith.model.heads import OwnHead
-from bertsmith.tasks.spec_of_model import spec_of
+from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.loading import load_embedder
 from bertsmith.vectors.sentence_transformers import read_recipe
+
+if TYPE_CHECKING:
+    from bertsmith.model.heads import OwnHead
 
 _NAMED = re.compile(r"([\w.-]+)=(.+)")
 
@@ -23,10 +25,10 @@ def load(
     device: str = "auto",
     precision: str = "fp32",
     products: str = "auto",
-    head: type[OwnHead] | None = None,
+    head: "type[OwnHead] | None" = None,
     verify: bool = False,
 ) -> Model:
-    """The model of a folder (ours, transformers or sentence-transformers), run, Google checkpoint or hub id.
+    """The model of a folder (ours, transformers, sentence-transformers or ONNX), run, Google checkpoint or hub id.
 
     Args:
         device: "auto", "cpu", "cuda" or "cuda:N".
@@ -39,7 +41,8 @@ def load(
 
     Raises:
         InputError, CheckpointError, VocabularyError: the model is missing or unreadable.
-        ConfigError: the device is not available, the precision is unknown, or `head` is not the class of a head.
+        ConfigError: the device is not available, the precision is unknown, `head` is not the class of a head, or the
+            model needs torch, which is not installed.
     """
     if verify:
         verify_model(source)
@@ -51,6 +54,20 @@ def load(
         return Model(
             _last_part(source), embedder=load_embedder(source, device=device, precision=precision, products=products)
         )
+    if is_onnx_folder(source):
+        exported = read_onnx_folder(source)
+        if exported.metadata.spec is not None:
+            predictor = load_predictor(exported, device=device, precision=precision, products=products)
+            return Model(_last_part(source), predictor=predictor)
+        pretrained = load_pretraining_heads(exported, device=device, precision=precision, products=products)
+        if {"mlm", "nsp"}.isdisjoint(exported.shape.parts):
+            return Model(_last_part(source), embedder=Embedder(pretrained.engine.encoder(exported.tokenizer)))
+        return Model(_last_part(source), pretrained=pretrained, parts=exported.shape.parts)
+    require_torch(source)
+    from bertsmith.checkpoints.load import load_any
+    from bertsmith.encoding.loading import load_frozen_encoder
+    from bertsmith.tasks.spec_of_model import spec_of
+
     folder = load_any(source)
     if read_recipe(folder.path) is not None:
         return Model(

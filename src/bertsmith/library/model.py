@@ -8,19 +8,18 @@ All methods of a model share one copy of its weights. Methods may be called from
 import dataclasses
 import threading
 from collections.abc import Sequence
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example
-from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.errors import CheckpointError
-from bertsmith.inference.pair_scorer import PairScorer, can_score_pairs
+from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
-from bertsmith.library.attention import Attention, attention_of
+from bertsmith.library.abilities import find_abilities, has_vectors, require_attention, shows_attention
 from bertsmith.library.inputs import (
     Text,
     checked_pairs,
@@ -49,18 +48,17 @@ from bertsmith.text.tokenizer import SpecialTokens, Tokenizer
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.token_features import TokenFeatures
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.frozen import FrozenEncoder
+    from bertsmith.library.attention import Attention
+
 Vectors = npt.NDArray[np.float32]
 Value = TypeVar("Value")
 Found = TypeVar("Found", bound=Prediction)
 
 PIECES = "pieces"  # available for every model, so not among the abilities
-_OF_TASKS = {
-    "classification": "classify",
-    "regression": "score",
-    "choice": "choose",
-    "tagging": "tag",
-    "span": "answer",
-}
 
 
 class Model:
@@ -76,14 +74,15 @@ class Model:
     Attributes:
         name: the last part of the path, or the id.
         task: "classification", "regression", "choice", "tagging", "span", or None.
-        abilities: the supported methods; `tokens`, `pieces` and `attention` are always supported.
+        abilities: the supported methods; `tokens` and `pieces` are always supported.
+        shows_attention: whether `attention` is supported, which an ONNX folder does not.
         labels: names of the classes or tags; empty if there are none.
         max_length: maximum tokens of a row for the head; longer texts are truncated or read in windows.
         embed_length: tokens of a text that `embed` reads.
         max_question: tokens of a question that `answer` reads; 0 if the model does not answer questions.
         max_answers: candidates that `answer` keeps for each question; 0 if the model does not answer questions.
         pair: whether `classify` or `score` takes pairs; None if it takes both, or has neither method.
-        width: width of the vectors of `embed`.
+        width: width of the vectors of `embed`; 0 if an ONNX folder has none.
     """
 
     def __init__(
@@ -100,9 +99,8 @@ class Model:
         self._lock = threading.RLock()
         self._features: dict[str, TokenFeatures] = {}
         if (loaded := predictor or pretrained) is not None:
-            has_pooler = "pooler" in parts if predictor is None else predictor.model.head.on_pooler
-            encoder = FrozenEncoder(loaded.model.encoder, loaded.tokenizer, loaded.runtime, has_pooler=has_pooler)
-            embedder = Embedder(encoder)
+            trained = None if predictor is not None else tuple(parts)
+            embedder = Embedder(loaded.engine.encoder(loaded.tokenizer, trained))
         assert embedder is not None, "a model"
         self._embedders: dict[tuple[str | None, bool | None, str | None], Embedder] = {(None, None, None): embedder}
         self._embedder = embedder
@@ -115,8 +113,9 @@ class Model:
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
-        self.width: int = embedder.width
-        self.abilities: tuple[str, ...] = self._find_abilities(parts)
+        self.width: int = embedder.width if has_vectors(embedder.encoder) else 0
+        self.shows_attention: bool = shows_attention(embedder.encoder)
+        self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -124,7 +123,7 @@ class Model:
         return self._embedder.encoder.tokenizer
 
     @property
-    def encoder(self) -> FrozenEncoder:
+    def encoder(self) -> RowEncoder:
         """The encoder below all heads."""
         return self._embedder.encoder
 
@@ -265,12 +264,12 @@ class Model:
         warn_cut(*cut_counts(cut.tolist()))
         return vectors
 
-    def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> list[Tensor]:
+    def features(self, sentences: Sequence[Sequence[str]], layers: str = "last") -> "list[Tensor]":
         """One vector per word, however many pieces it has: a tensor float32 [w, D] for each sentence.
 
         Args:
             sentences: lists of words.
-            layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
+            layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
 
         Raises:
             ConfigError: the layers are unknown.
@@ -283,7 +282,7 @@ class Model:
         with silently():
             return features.word_vectors(checked)
 
-    def attention(self, text: str, pair: str | None = None) -> Attention:
+    def attention(self, text: str, pair: str | None = None) -> "Attention":
         """The attention weights between the tokens of a text or pair, for every head of every layer.
 
         Args:
@@ -292,9 +291,13 @@ class Model:
 
         Raises:
             InputError: a text is empty, or there are too many tokens.
+            CheckpointError: the model is an ONNX folder.
         """
+        require_attention(self.encoder, self.name)
+        from bertsmith.library.attention import attention_of
+
         given = checked_text(text, "the text"), None if pair is None else checked_text(pair, "the pair")
-        return attention_of(self.encoder, *given, special_tokens=self.reads_specials())
+        return attention_of(cast("FrozenEncoder", self.encoder), *given, special_tokens=self.reads_specials())
 
     def tokens(
         self, texts: Sequence[Text | Sequence[str]], ability: str | None = None, *, prompt: str | None = None
@@ -346,16 +349,6 @@ class Model:
     def pieces(self, texts: Sequence[str]) -> list[list[str]]:
         """The pieces of each text, without [CLS] and [SEP]."""
         return [self.tokenizer.tokenize(text, special_tokens=self.reads_specials()) for text in checked_texts(texts)]
-
-    def _find_abilities(self, parts: Sequence[str]) -> tuple[str, ...]:
-        found = [] if self.task is None else [_OF_TASKS[self.task]]
-        if self._pretrained is not None:
-            found += ["fill"] if "mlm" in parts and not self._pretrained.model.config.is_causal else []
-            found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
-        found += ["embed", "features"]
-        if self._predictor is None:
-            return (*found, "rerank")
-        return (*found, "rerank") if can_score_pairs(self._predictor.task.spec) else tuple(found)
 
     def _require(self, ability: str) -> None:
         if ability not in self.abilities:

@@ -9,7 +9,6 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.metrics.vectors import VectorReport, describe, in_words, sample_rows
 from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import tell, warn
-from bertsmith.reports.pictures import cosine_histogram, write_picture
 from bertsmith.settings import require
 from bertsmith.vectors.changes import (
     ChangeSettings,
@@ -106,7 +105,7 @@ def embed_words_of_file(
         out: .npy, .parquet, or .jsonl: pieces in the format of the original extract_features.py, where a line
             `A ||| B` is a pair and each of the `layers` is listed; see `bertsmith.vectors.json_lines`.
         unit: for words, the vector of the "first" piece or the "mean" of all pieces; or "pieces".
-        layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_mix`.
+        layers: "last", "sum-last-4", "concat-last-4" and the like; see `layer_choice`.
         file, model, max_length, column, float16, resume, replace, device, precision: as in `embed_file`.
 
     Raises:
@@ -168,6 +167,8 @@ class ChangedVectors:
 
     def draw(self, path: Path) -> None:
         """Writes a histogram of cosines of random pairs as .png, .svg or .html."""
+        from bertsmith.reports.pictures import cosine_histogram, write_picture
+
         write_picture(path, cosine_histogram(self.before, self.after), "Cosines of random pairs")
 
 

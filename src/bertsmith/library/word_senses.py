@@ -131,7 +131,7 @@ def find_senses(
         model: anything that `load` accepts.
         clusters: number of groups; by default chosen by the silhouette.
         method: "k-means" or "agglomerative".
-        layers: a choice of `layer_mix`.
+        layers: a choice of `layer_choice`.
         most: maximum number of occurrences to use.
         contexts: maximum number of contexts per group.
         beside: another word to compare each group with.
@@ -248,7 +248,7 @@ def compare_contexts(
         model: anything that `load` accepts.
         text: .txt, .jsonl or .parquet, or a folder of them, in which to look for similar occurrences.
         top: maximum number of similar occurrences, at most one from a sentence.
-        layers: a choice of `layer_mix`.
+        layers: a choice of `layer_choice`.
         most, seed: maximum number of occurrences to use, and the seed of the sample if there are more.
         device, precision: as in `load`.
 

@@ -4,19 +4,23 @@ Letters: T tokens in the batch, N sequences, R positions that are read, s length
 
 There is no padding and no mask anywhere. Linear layers see [T, width]; attention makes one call for each run of
 consecutive sequences of the same length, so a batch that is sorted by length needs the fewest calls.
+
+Tensors are made only in `_on`, so that the functions over arrays work without torch.
 """
 
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from bertsmith.text.encoded import places_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 class Run(NamedTuple):
@@ -42,9 +46,9 @@ class Batch:
         row_ids: the id of each sequence in its step; its dropout noise depends on it.
     """
 
-    token_ids: Tensor
-    segment_ids: Tensor
-    positions: Tensor
+    token_ids: "Tensor"
+    segment_ids: "Tensor"
+    positions: "Tensor"
     lengths: tuple[int, ...]
     row_ids: tuple[int, ...]
 
@@ -54,7 +58,7 @@ class Batch:
         segment_ids: npt.NDArray[np.integer],
         lengths: Sequence[int] | npt.NDArray[np.integer],
         row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
-        device: torch.device | str = "cpu",
+        device: "torch.device | str" = "cpu",
     ) -> "Batch":
         """A batch from flat arrays, such as those of `text.pack`.
 
@@ -89,13 +93,13 @@ class Batch:
         return len(self.lengths)
 
     @functools.cached_property
-    def first_positions(self) -> Tensor:
+    def first_positions(self) -> "Tensor":
         """The start of each sequence, that is, its [CLS]: int64 [N]."""
         starts = np.cumsum(self.lengths) - np.asarray(self.lengths)
         return _on(starts, self.token_ids.device)
 
     @functools.cached_property
-    def last_positions(self) -> Tensor:
+    def last_positions(self) -> "Tensor":
         """The end of each sequence, that is, its last [SEP]: int64 [N]."""
         return _on(np.cumsum(self.lengths) - 1, self.token_ids.device)
 
@@ -115,7 +119,7 @@ class Read:
         runs: the runs of equal (length, count).
     """
 
-    positions: Tensor
+    positions: "Tensor"
     counts: tuple[int, ...]
     runs: tuple[Run, ...]
 
@@ -141,7 +145,7 @@ class Read:
         return Read._one_each(batch, batch.last_positions)
 
     @staticmethod
-    def _one_each(batch: Batch, positions: Tensor) -> "Read":
+    def _one_each(batch: Batch, positions: "Tensor") -> "Read":
         ones = (1,) * batch.num_rows
         return Read(positions=positions, counts=ones, runs=_runs(batch.lengths, ones))
 
@@ -171,7 +175,7 @@ def gather_rows(
     wanted: npt.NDArray[np.int64] | None = None,
     wanted_per_row: npt.NDArray[np.int64] | None = None,
     row_ids: Sequence[int] | npt.NDArray[np.integer] | None = None,
-    device: torch.device | str = "cpu",
+    device: "torch.device | str" = "cpu",
 ) -> GatheredRows:
     """Some rows of flat arrays as one batch, in the given order, and the wanted positions in them.
 
@@ -248,5 +252,7 @@ def _runs(lengths: tuple[int, ...], queries: tuple[int, ...]) -> tuple[Run, ...]
     return tuple(runs)
 
 
-def _on(array: npt.NDArray[np.integer], device: torch.device | str) -> Tensor:
+def _on(array: npt.NDArray[np.integer], device: "torch.device | str") -> "Tensor":
+    import torch
+
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(device)

@@ -178,7 +178,7 @@ def occurrence_vectors(encoder: FrozenEncoder, occurrences: Sequence[Occurrence]
     A sentence over the model's length limit is truncated to the part around the word, and a notice says so.
 
     Args:
-        layers: a name known to `layer_mix`; lower layers can separate senses, too.
+        layers: a name known to `layer_choice`; lower layers can separate senses, too.
 
     Raises:
         ConfigError: the name of the layers is unknown.

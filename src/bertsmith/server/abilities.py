@@ -88,8 +88,13 @@ ABILITIES: Mapping[str, Ability] = {
     "attention": Ability(_look, _each),
     "pieces": Ability(_pieces, _each),
 }
-# Supported by every model; the others are listed in a model's `abilities`.
+# Not listed in a model's `abilities`.
 OF_ALL = ("attention", "pieces")
+
+
+def abilities_of(model: "Model") -> tuple[str, ...]:
+    """All abilities of a model, with those of `OF_ALL` that it has."""
+    return (*model.abilities, *(name for name in OF_ALL if name != "attention" or model.shows_attention))
 
 
 def cut_by_answers(ability: str, answers: Sequence[Any]) -> int:

@@ -30,8 +30,7 @@ from bertsmith.server.prometheus import Metrics
 from bertsmith.server.refusal import RefusalError, of_user_error
 
 if TYPE_CHECKING:
-    from torch import nn
-
+    from bertsmith.encoding.row_encoder import LayeredModel
     from bertsmith.library.model import Model
 
 Options = tuple[tuple[str, Any], ...]
@@ -45,7 +44,7 @@ class ComputeCancelledError(Exception):
 
 
 @contextlib.contextmanager
-def cancelled_unless(encoder: "nn.Module", is_wanted: Callable[[], bool]) -> Iterator[None]:
+def cancelled_unless(encoder: "LayeredModel", is_wanted: Callable[[], bool]) -> Iterator[None]:
     """A context in which this thread starts forward passes of an encoder only while `is_wanted` returns True.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 
-from bertsmith.server.abilities import OF_ALL, characters
+from bertsmith.server.abilities import abilities_of, characters
 from bertsmith.server.answer_size import AnswerSize
 from bertsmith.server.body import BodyReader
 from bertsmith.server.held import HeldMemory, Lease
@@ -52,7 +52,7 @@ class Host:
 
     def can(self, ability: str) -> bool:
         """Whether the model supports this ability."""
-        return ability in OF_ALL or ability in self.model.abilities
+        return ability in abilities_of(self.model)
 
     def queue_of(self, ability: str) -> WorkQueue:
         """The queue for an ability."""
@@ -207,7 +207,7 @@ def _give_up(queue: WorkQueue, work: Work, seconds: float) -> None:
 
 
 def _can(host: Host) -> str:
-    return ", ".join((*host.model.abilities, *OF_ALL))
+    return ", ".join(abilities_of(host.model))
 
 
 def _is_are(count: int) -> str:

@@ -9,19 +9,15 @@ Source: Devlin et al. (2018), section 4.4 (SWAG).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertsmith.datasets.examples import ChoiceExample, Example
-from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
-from bertsmith.model.heads import Head
 from bertsmith.model.our_names import PAIR
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
@@ -30,6 +26,12 @@ from bertsmith.tasks.whole_texts import require_segments
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
+    from bertsmith.model.heads import Head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,8 +74,10 @@ class ChoiceTask(Task):
     settings_used = frozenset({"long_text"})
 
     @property
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """A linear layer with one output on the vector of a row: the score of an ending."""
+        from bertsmith.model.heads import Head
+
         return Head(part="classifier", outputs=1, pooled=True, reads=self.spec.reads)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -138,12 +142,15 @@ class ChoiceTask(Task):
             targets_per=PER_UNIT,
         )
 
-    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """Cross-entropy over the endings of each unit; see `Task.loss`.
 
         Args:
             logits: [n, 1], one score per row.
         """
+        import torch
+        import torch.nn.functional as F
+
         assert batch.targets is not None, "the examples have labels"
         exact = logits[:, 0] if logits.dtype == torch.float64 else logits[:, 0].float()
         widest = int(batch.place_in_unit.max()) + 1

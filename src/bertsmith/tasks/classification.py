@@ -9,27 +9,29 @@ Source: Devlin et al. (2018), section 4.1; `create_model` in the original run_cl
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.datasets.labels import check_known, labels_of
-from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.calibration import HIGHEST_TEMPERATURE, LOWEST_TEMPERATURE, best_threshold, fit_temperature
 from bertsmith.metrics.labels import CLASS_METRICS, multi_label_scores
-from bertsmith.model.heads import Head
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.tasks.named_tasks import FIXED_LABELS
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units, require_segments
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
+    from bertsmith.model.heads import Head
 
 DEFAULT_THRESHOLD = 0.5
 _FOLDS = 5  # of the dev examples, for scores with fitted thresholds
@@ -83,8 +85,10 @@ class ClassificationTask(Task):
     class_weights: npt.NDArray[np.float32] | None = None  # [K], of the loss in training
 
     @property
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """A linear layer with one output per label on the vector of a row."""
+        from bertsmith.model.heads import Head
+
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=True, reads=self.spec.reads)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -133,8 +137,11 @@ class ClassificationTask(Task):
             targets[row, [number[name] for name in labels_of(example)]] = 1
         return targets
 
-    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """Cross-entropy; for multi-label tasks, binary cross-entropy averaged over labels. See `Task.loss`."""
+        import torch
+        import torch.nn.functional as F
+
         assert batch.targets is not None
         scores = pooled_units(logits.float(), batch, self.spec.settings.pooling)  # [E, K]
         if self.spec.multi_label:

@@ -6,21 +6,24 @@ Source: Devlin et al. (2018), appendix B.1 (STS-B); a single output trained with
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits, TaskBatch
+from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.numbers import NUMBER_METRICS, spearman
-from bertsmith.model.heads import Head
 from bertsmith.tasks.task import Prediction, Task
 from bertsmith.tasks.whole_texts import check_texts, encode_texts, pooled_logits, pooled_units, require_segments
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
+    from bertsmith.model.heads import Head
 
 _COLLAPSED_SPREAD = 0.01  # of the gold values' standard deviation
 _NOT_BY_CHANCE = 1.96  # standard errors
@@ -53,8 +56,10 @@ class RegressionTask(Task):
     settings_used = frozenset({"long_text", "stride", "pooling"})
 
     @property
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """A linear layer with one output on the vector of a row."""
+        from bertsmith.model.heads import Head
+
         return Head(part="classifier", outputs=1, pooled=True, reads=self.spec.reads)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -85,8 +90,10 @@ class RegressionTask(Task):
             targets_per=PER_UNIT,
         )
 
-    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """The squared error; see `Task.loss`."""
+        import torch
+
         assert batch.targets is not None
         values = pooled_units(logits.float(), batch, self.spec.settings.pooling)[:, 0]
         loss = (values - batch.targets).square().sum()

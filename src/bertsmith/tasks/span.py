@@ -10,23 +10,25 @@ Source: Devlin et al. (2018), sections 4.2 and 4.3; the original run_squad.py.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example, QuestionExample
-from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
+from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.answers import answer_f1, best_threshold, squad2_scores, squad_scores
-from bertsmith.model.heads import Head
 from bertsmith.tasks.answer_search import Found, find_answers, null_scores_of
 from bertsmith.tasks.question_windows import encode_questions
 from bertsmith.tasks.task import Prediction, Task, TaskSpec
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
+    from bertsmith.model.heads import Head
 
 Value = TypeVar("Value")
 
@@ -105,8 +107,10 @@ class SpanTask(Task):
     epochs_count_examples = True  # `int(len(train_examples) / batch * epochs)` in the original run_squad.py
 
     @property
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """A linear layer with two outputs per position: start and end."""
+        from bertsmith.model.heads import Head
+
         return Head(part="span", outputs=2, pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -136,12 +140,15 @@ class SpanTask(Task):
         """One unit per window; see `question_windows.encode_questions`."""
         return encode_questions(_questions(examples), tokenizer, self.spec.settings, training=training)
 
-    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """The mean of the start and end cross-entropies, summed over windows. See `Task.loss`.
 
         Args:
             logits: [T, 2].
         """
+        import torch
+        import torch.nn.functional as F
+
         assert batch.targets is not None
         exact = logits.to(torch.promote_types(logits.dtype, torch.float32))
         losses, hits = [], []

@@ -11,20 +11,16 @@ Source: Devlin et al. (2018), sections 4.3 and 5.3 of the versions of 2018 and 2
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-import torch.nn.functional as F
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TaggedExample
 from bertsmith.datasets.labels import check_known, check_scheme
-from bertsmith.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits, TaskBatch
+from bertsmith.encoding.units import NO_LABEL, PER_POSITION, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import entity_scores, entity_spans, following_tags
-from bertsmith.model.heads import Head
 from bertsmith.progress import counted, warn
 from bertsmith.settings import require
 from bertsmith.tasks.sentence_windows import document_borders, sentence_windows, with_context
@@ -35,6 +31,12 @@ from bertsmith.tasks.task import Prediction, Task
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
+    from bertsmith.model.heads import Head
 
 _SCORES = ("precision", "recall", "f1", "accuracy")
 
@@ -111,8 +113,10 @@ class TaggingTask(Task):
     settings_used = frozenset({"long_text", "stride", "document_context", "constrained_tags"})
 
     @property
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """A linear layer with one output per tag on the hidden states."""
+        from bertsmith.model.heads import Head
+
         return Head(part="classifier", outputs=len(self.spec.labels), pooled=False)
 
     def check(self, examples: Sequence[Example], *, gold: bool, training: bool = False) -> None:
@@ -199,11 +203,13 @@ class TaggingTask(Task):
                 targets += [numbers.get(tag, NO_LABEL) for tag in sentence.tags]
         return np.array(targets, dtype=np.int64)
 
-    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """Cross-entropy over the words with a known tag; see `Task.loss`."""
+        import torch
+
         assert batch.targets is not None, "the sentences have tags"
         exact = logits if logits.dtype == torch.float64 else logits.float()
-        nll = F.cross_entropy(exact, batch.targets, ignore_index=NO_LABEL, reduction="sum")
+        nll = torch.nn.functional.cross_entropy(exact, batch.targets, ignore_index=NO_LABEL, reduction="sum")
         correct = (logits.detach().argmax(-1) == batch.targets).sum()
         return nll, {"nll": nll.detach(), "correct": correct, "count": (batch.targets != NO_LABEL).sum()}
 
@@ -253,9 +259,8 @@ class TaggingTask(Task):
 
     def ignored_settings(self) -> list[str]:
         """The ignored settings of `Task`, plus `constrained_tags` for tags without a scheme."""
-        ignored = super().ignored_settings()
         is_ignored = not (self.spec.scheme or self.spec.settings.constrained_tags)
-        return [*ignored, "constrained_tags"] if is_ignored else ignored
+        return [*super().ignored_settings(), *(["constrained_tags"] if is_ignored else [])]
 
     def answer_without_model(self, example: Example) -> TagsPrediction | None:
         """The empty prediction of a sentence without words; None for all others."""
@@ -276,11 +281,9 @@ class TaggingTask(Task):
         self, examples: Sequence[Example], predictions: Sequence[TagsPrediction]
     ) -> npt.NDArray[np.float64]:
         """The fraction of correct tags in each sentence, float64 [E]; 1 if it has no words."""
-        shares = []
-        for sentence, prediction in zip(_tagged(examples), predictions, strict=True):
-            hits = [a == b for a, b in zip(_gold(sentence), prediction.tags, strict=True)]
-            shares.append(sum(hits) / len(hits) if hits else 1.0)
-        return np.array(shares, dtype=np.float64)
+        pairs = [(_gold(one), other.tags) for one, other in zip(_tagged(examples), predictions, strict=True)]
+        hits = [[a == b for a, b in zip(*pair, strict=True)] for pair in pairs]
+        return np.array([sum(row) / len(row) if row else 1.0 for row in hits], dtype=np.float64)
 
     def is_collapsed(self, predictions: Sequence[TagsPrediction], examples: Sequence[Example]) -> bool:
         """Whether every word gets the same tag although the gold tags differ."""

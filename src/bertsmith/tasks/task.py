@@ -2,25 +2,31 @@
 
 A task holds no training code and no file formats. It is fully described by its `TaskSpec`, which is stored in the
 model's metadata, so training, evaluation, prediction and serving encode, truncate and decode identically.
+
+Encoding and decoding work on arrays, without torch; only the head and the loss import it, when they are asked for.
 """
 
 import abc
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example
-from bertsmith.encoding.units import EncodedExamples, Logits, TaskBatch
+from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.heads import Head
 from bertsmith.model.our_names import PAIR, READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
+    from bertsmith.model.heads import Head
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -139,7 +145,7 @@ class Task(abc.ABC):
 
     @property
     @abc.abstractmethod
-    def head(self) -> Head:
+    def head(self) -> "Head":
         """The layer on top of the encoder."""
 
     @abc.abstractmethod
@@ -166,7 +172,7 @@ class Task(abc.ABC):
         """
 
     @abc.abstractmethod
-    def loss(self, logits: Tensor, batch: TaskBatch) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, logits: "Tensor", batch: "TaskBatch") -> "tuple[Tensor, dict[str, Tensor]]":
         """The loss summed over the targets of a micro-batch, in fp32, and sums for the log.
 
         Args:

@@ -4,13 +4,12 @@ Letters: E examples (units), N rows, T tokens, K outputs.
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from bertsmith.datasets.examples import Example, TextExample
-from bertsmith.encoding.units import EncodedExamples, Ints, Logits, TaskBatch
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.errors import ConfigError, InputError
 from bertsmith.model.our_names import PAIR
 from bertsmith.progress import counted
@@ -19,6 +18,11 @@ from bertsmith.text.encoded import Encoded
 from bertsmith.text.pack import PackedRows, pack_rows
 from bertsmith.text.tokenizer import Tokenizer
 from bertsmith.text.windows import windows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from bertsmith.encoding.units import TaskBatch
 
 
 def check_texts(examples: Sequence[Example], *, pair: bool | None, gold: bool) -> None:
@@ -129,11 +133,11 @@ def _rows_in_windows(texts: Encoded, tokenizer: Tokenizer, settings: TaskSetting
     return pack_rows(parts, template=tokenizer.template, max_length=settings.max_length), counts
 
 
-def pooled_units(logits: Tensor, batch: TaskBatch, pooling: str) -> Tensor:
+def pooled_units(logits: "Tensor", batch: "TaskBatch", pooling: str) -> "Tensor":
     """The logits [E, K] of the units of a micro-batch, pooled from those of their rows [N, K]."""
     if batch.num_units == logits.shape[0]:
         # One row per unit, but not in the same order.
-        return logits[torch.argsort(batch.unit_of_row)]
+        return logits[batch.unit_of_row.argsort()]
     index = batch.unit_of_row[:, None].expand_as(logits)
     empty = logits.new_zeros(batch.num_units, logits.shape[1])
     kind = "mean" if pooling == "mean" else "amax"

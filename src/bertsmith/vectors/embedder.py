@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from bertsmith.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import nearest
 from bertsmith.metrics.vectors import unit
@@ -36,7 +36,7 @@ class Embedder:
         pooling: "mean" over all tokens of the row, [CLS] and [SEP] among them; "max" over them; "cls", the vector of
             [CLS] (in a left-to-right model, of the last token); "pooler", the layer on top of it.
         normalize: scale each vector to length 1.
-        layers: a choice of `layer_mix`.
+        layers: a choice of `layer_choice`.
         max_length: maximum tokens per row; longer texts lose their end, and are counted. None: what the model reads.
         prompt: a prefix for every text.
         prompts: the model's prompts by their names.
@@ -57,7 +57,7 @@ class Embedder:
 
     def __init__(
         self,
-        encoder: FrozenEncoder,
+        encoder: RowEncoder,
         *,
         pooling: str = "mean",
         normalize: bool = False,

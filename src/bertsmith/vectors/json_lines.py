@@ -21,10 +21,10 @@ import numpy as np
 
 from bertsmith.datasets.blocks import text_blocks
 from bertsmith.datasets.text_lines import TextLines
-from bertsmith.encoding.frozen import FrozenEncoder
+from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
-from bertsmith.model.layer_mix import LayerChoice
+from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.outputs import TOKEN_FEATURES, require_output
 from bertsmith.progress import Progress, amount
 from bertsmith.settings import require
@@ -43,7 +43,7 @@ class TokenLines:
 
     Args:
         encoder: the encoder, with its tokenizer.
-        layers: hidden states that are listed, not summed; see `layer_mix`.
+        layers: hidden states that are listed, not summed; see `layer_choice`.
         max_length: maximum tokens of a row; None: what the model reads.
 
     Attributes:
@@ -54,7 +54,7 @@ class TokenLines:
         ConfigError: the layers are unknown or summed, or the model cannot read `max_length` tokens.
     """
 
-    def __init__(self, encoder: FrozenEncoder, *, layers: str = "last", max_length: int | None = None) -> None:
+    def __init__(self, encoder: RowEncoder, *, layers: str = "last", max_length: int | None = None) -> None:
         self.encoder, self.choice = encoder, _listed(encoder.choice(layers))
         limit = encoder.model.max_tokens
         self.max_length = limit if max_length is None else max_length

@@ -3,10 +3,11 @@
 import dataclasses
 from pathlib import Path
 
-from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.onnx_folder import is_onnx_folder, read_onnx_folder
 from bertsmith.checkpoints.tokenizer_files import lowercased
-from bertsmith.encoding.frozen import FrozenEncoder
-from bertsmith.encoding.loading import load_frozen_encoder
+from bertsmith.encoding.onnx_engine import OnnxEngine
+from bertsmith.encoding.row_encoder import RowEncoder
+from bertsmith.runtime import require_torch
 from bertsmith.vectors.embedder import Embedder
 from bertsmith.vectors.sentence_transformers import SentenceRecipe, read_recipe
 from bertsmith.vectors.token_features import TokenFeatures
@@ -14,11 +15,11 @@ from bertsmith.vectors.token_features import TokenFeatures
 
 def load_encoder(
     source: Path | str, *, pooled: bool, device: str = "auto", precision: str = "fp32", products: str = "auto"
-) -> tuple[FrozenEncoder, SentenceRecipe | None]:
+) -> tuple[RowEncoder, SentenceRecipe | None]:
     """The encoder of a source, set up to read texts as its recipe says, and the recipe if there is one.
 
     Args:
-        source: a model folder, one of sentence-transformers, a Google checkpoint, a run or a hub id.
+        source: a model folder, one of sentence-transformers, a Google checkpoint, a run, a hub id or an ONNX folder.
         pooled: texts get one vector each, so every step of the recipe must be supported here.
         device: "auto", "cpu", "cuda" or "cuda:N".
         precision: of the matrix products.
@@ -26,10 +27,20 @@ def load_encoder(
 
     Raises:
         CheckpointError: the model cannot be read, has no vocabulary, or needs something unsupported.
-        ConfigError: the device is absent or the precision unknown.
+        ConfigError: the device is absent, the precision unknown, or torch needed and not installed.
     """
     recipe = read_recipe(Path(source), pooled=pooled)
-    folder = load_any(source if recipe is None else recipe.encoder)
+    place = source if recipe is None else recipe.encoder
+    if is_onnx_folder(place):
+        exported = read_onnx_folder(place)
+        engine = OnnxEngine(exported, device=device, precision=precision, products=products)
+        lower = recipe is not None and recipe.lowercase
+        return engine.encoder(lowercased(exported.tokenizer) if lower else exported.tokenizer), recipe
+    require_torch(source)
+    from bertsmith.checkpoints.load import load_any
+    from bertsmith.encoding.loading import load_frozen_encoder
+
+    folder = load_any(place)
     if recipe is None:
         recipe = read_recipe(folder.path, pooled=pooled)
     if recipe is not None and recipe.lowercase and folder.tokenizer is not None:
@@ -54,7 +65,7 @@ def load_embedder(
     Args:
         pooling: None: as the folder says, or the mean if it says nothing.
         normalize: None: as the folder says, or no if it says nothing.
-        layers: a choice of `layer_mix`.
+        layers: a choice of `layer_choice`.
         max_length: None: as the folder says, or the model's positions if it says nothing.
         prompt: the name of one of the folder's prompts, or "none"; None: the folder's default.
         device: "auto", "cpu", "cuda" or "cuda:N".

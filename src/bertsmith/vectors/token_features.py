@@ -13,18 +13,20 @@ Source: Devlin et al. (2019), section 5.3; extract_features.py of the original c
 import dataclasses
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
 
-from bertsmith.encoding.frozen import FrozenEncoder, Vectors
+from bertsmith.encoding.row_encoder import RowEncoder, Vectors
 from bertsmith.errors import ConfigError, NotFiniteError, nearest
 from bertsmith.settings import require
 from bertsmith.text.encoded import Encoded, offsets_of, places_of
 from bertsmith.text.pack import pack_rows, room_for_text
 from bertsmith.text.windows import windows
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UNITS = ("first", "mean", "pieces")
 CHUNK_BYTES = 2**27  # of piece vectors in memory at once
@@ -67,7 +69,7 @@ class TokenFeatures:
 
     Args:
         encoder: the encoder, with its tokenizer.
-        layers: a choice of `layer_mix`.
+        layers: a choice of `layer_choice`.
         unit: a word's "first" piece, as in fine-tuned taggers; the "mean" of its pieces; or "pieces", one vector each.
         max_length: maximum tokens per row; None: what the model reads.
 
@@ -81,7 +83,7 @@ class TokenFeatures:
     """
 
     def __init__(
-        self, encoder: FrozenEncoder, *, layers: str = "last", unit: str = "first", max_length: int | None = None
+        self, encoder: RowEncoder, *, layers: str = "last", unit: str = "first", max_length: int | None = None
     ) -> None:
         if unit not in UNITS:
             raise ConfigError(expected="a known unit", found=repr(unit), fix=nearest(unit, UNITS))
@@ -97,7 +99,7 @@ class TokenFeatures:
         """What the vectors depend on besides the texts, for JSON."""
         return {**self.encoder.settings(self.choice), "unit": self.unit, "max_length": self.max_length}
 
-    def word_vectors(self, sentences: Sequence[Sequence[str]]) -> list[Tensor]:
+    def word_vectors(self, sentences: Sequence[Sequence[str]]) -> "list[Tensor]":
         """The word vectors of each sentence, float32 [w, width] on the CPU, one per given word.
 
         A word that the tokenizer normalizes to nothing is read as [UNK].
@@ -105,6 +107,8 @@ class TokenFeatures:
         Raises:
             ConfigError: the unit is pieces, or the vectors need too much memory.
         """
+        import torch
+
         require(self.unit != "pieces", expected="words as the unit", found="pieces", fix="choose first or mean")
         words = self.encoder.tokenizer.encode_repeated_words([word for words in sentences for word in words])
         is_first = np.zeros(len(words.ids), dtype=np.bool_)

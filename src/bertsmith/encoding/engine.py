@@ -1,0 +1,105 @@
+"""What computes a model: an engine turns encoded rows into logits, and gives the encoder that turns them into vectors.
+
+There are two: torch (`forward.TorchEngine`), and a session of ONNX Runtime (`onnx_engine.OnnxEngine`), which needs no
+torch. Tokenizer, tasks, decoding, library and server are the same for both.
+
+Letters: N rows, R positions that are read, r those of some rows, K outputs of a head, V vocabulary.
+"""
+
+import abc
+import contextlib
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from bertsmith.encoding.row_encoder import RowEncoder
+from bertsmith.encoding.units import EncodedExamples, Logits, RowPart, computed
+from bertsmith.progress import Progress
+from bertsmith.runtime import Runtime
+from bertsmith.text.tokenizer import Tokenizer
+
+# The heads of a model: of its task, or of pre-training.
+TASK, MASKED_LM, NEXT_SENTENCE = "task", "masked_lm", "next_sentence"
+
+
+class Engine(abc.ABC):
+    """Computes the logits of one model.
+
+    Args:
+        runtime: device and precision.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    @property
+    @abc.abstractmethod
+    def model(self) -> Any:
+        """What runs; `register_forward_pre_hook` of its encoder is called in front of every forward pass."""
+
+    @property
+    @abc.abstractmethod
+    def max_tokens(self) -> int:
+        """The maximum number of tokens in a row, special tokens included."""
+
+    @property
+    @abc.abstractmethod
+    def is_causal(self) -> bool:
+        """Whether each token sees only the tokens to its left."""
+
+    @property
+    def masked_lm_tokens(self) -> int:
+        """The most tokens to compute together for logits over the vocabulary."""
+        return self.runtime.inference_tokens
+
+    @abc.abstractmethod
+    def width(self, head: str) -> int:
+        """K, the outputs of a head: `TASK`, `MASKED_LM` or `NEXT_SENTENCE`."""
+
+    @abc.abstractmethod
+    def compute(self, part: RowPart, head: str) -> Logits:
+        """The logits of a head for some rows, float32 [r, K], at the positions that are read.
+
+        Heads that read one vector per row give one row of logits for each row.
+        """
+
+    @abc.abstractmethod
+    def encoder(self, tokenizer: Tokenizer, parts: tuple[str, ...] | None = None) -> RowEncoder:
+        """The encoder below the heads, with the same weights.
+
+        Args:
+            parts: the trained parts of a pre-trained model; None for a model with a task head.
+        """
+
+    def logits(
+        self,
+        features: EncodedExamples,
+        head: str,
+        micro_tokens: int | None = None,
+        advance: Callable[[float], None] | None = None,
+    ) -> Logits:
+        """The logits of all positions that the head reads, float32 [R, K], in the order of the features.
+
+        This is the one forward pass of evaluation and prediction; equal rows are computed once.
+
+        Args:
+            micro_tokens: maximum tokens to compute together; None for a default that suits the device.
+            advance: receives the fraction of rows done since its last call, for a progress bar that covers more work;
+                without it these rows get their own progress bar.
+
+        Raises:
+            NotFiniteError: the model computed no finite numbers for an example.
+        """
+        progress = Progress("evaluating", total=len(features.rows), unit="rows")
+
+        def advance_here(share: float) -> None:
+            progress.advance(share * len(features.rows))
+
+        with progress if advance is None else contextlib.nullcontext():
+            return computed(
+                features,
+                functools.partial(self.compute, head=head),
+                width=(self.width(head),),
+                micro_tokens=self.runtime.inference_tokens if micro_tokens is None else micro_tokens,
+                advance=advance_here if advance is None else advance,
+            )

@@ -1,0 +1,59 @@
+"""Models that answer, in torch: from a model folder, a Google checkpoint or a hub id."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bertsmith.checkpoints.assembly import load_for_task, load_pretrained
+from bertsmith.checkpoints.int8_scales import read_scales
+from bertsmith.checkpoints.load import load_any
+from bertsmith.checkpoints.model_folder import ModelFolder, no_vocabulary
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor, relation_of, require_heads
+from bertsmith.model.heads import OwnHead
+from bertsmith.model.int8_linear import InputScale
+from bertsmith.model.our_names import part_of
+from bertsmith.model.prepared import prepare
+from bertsmith.runtime import choose_inference
+from bertsmith.tasks.kinds import task_for
+from bertsmith.tasks.spec_of_model import require_spec
+
+
+def torch_predictor(
+    source: str | Path | ModelFolder,
+    *,
+    device: str,
+    precision: str,
+    products: str,
+    kept: Sequence[str] | None,
+    scales: Mapping[str, InputScale] | None,
+    head: type[OwnHead] | None,
+) -> Predictor:
+    """The predictor of a model in torch; see `loading.load_predictor`."""
+    folder = source if isinstance(source, ModelFolder) else load_any(source)
+    spec = require_spec(folder)
+    runtime = choose_inference(device, precision, products)
+    runtime.tell()
+    if kept is None:
+        kept = folder.metadata.kept_layers(folder.path)
+        scales = read_scales(folder)[0] if runtime.precision == "int8" else None
+    task = task_for(spec)
+    loaded = load_for_task(folder, dataclasses.replace(task.head, own=head), keep_head=True)
+    prepare(loaded.model.to(runtime.torch_device), runtime, kept, scales)
+    return Predictor(loaded.model, task, loaded.tokenizer, runtime)
+
+
+def torch_pretraining_heads(
+    source: str | Path | ModelFolder, *, device: str, precision: str, products: str, needs: Sequence[str]
+) -> PretrainedPredictor:
+    """A predictor with pre-training heads in torch; see `loading.load_pretraining_heads`."""
+    folder = load_any(source)
+    loaded = load_pretrained(folder)
+    place = source.path if isinstance(source, ModelFolder) else source
+    require_heads({part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}, needs, place)  # type: ignore[arg-type]
+    if loaded.tokenizer is None:
+        raise no_vocabulary(place)
+    runtime = choose_inference(device, precision, products)
+    runtime.tell()
+    prepare(loaded.model.to(runtime.torch_device), runtime)
+    return PretrainedPredictor(loaded.model, loaded.tokenizer, runtime, relation_of(folder.metadata.objective))

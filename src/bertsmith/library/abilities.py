@@ -1,0 +1,65 @@
+"""What a model can do: the methods of `Model` that it supports."""
+
+from collections.abc import Collection
+
+from bertsmith.encoding.onnx_engine import OnnxEncoder
+from bertsmith.encoding.row_encoder import RowEncoder
+from bertsmith.errors import CheckpointError
+from bertsmith.inference.pair_scorer import can_score_pairs
+from bertsmith.inference.predictor import Predictor
+from bertsmith.inference.pretraining_heads import PretrainedPredictor
+
+_OF_TASKS = {
+    "classification": "classify",
+    "regression": "score",
+    "choice": "choose",
+    "tagging": "tag",
+    "span": "answer",
+}
+
+
+def has_vectors(encoder: RowEncoder) -> bool:
+    """Whether an encoder gives vectors; the graph of an export with a task head gives only its logits."""
+    return not isinstance(encoder, OnnxEncoder) or encoder.has_vectors
+
+
+def shows_attention(encoder: RowEncoder) -> bool:
+    """Whether an encoder gives its attention weights; no export does."""
+    return not isinstance(encoder, OnnxEncoder)
+
+
+def require_attention(encoder: RowEncoder, name: str) -> None:
+    """Checks that an encoder gives its attention weights.
+
+    Raises:
+        CheckpointError: it is that of an ONNX folder.
+    """
+    if not shows_attention(encoder):
+        raise CheckpointError(
+            expected="a model in torch, for its attention weights",
+            found=f"the ONNX folder '{name}'",
+            fix="use the model it was exported from",
+        )
+
+
+def find_abilities(
+    predictor: Predictor | None, pretrained: PretrainedPredictor | None, encoder: RowEncoder, parts: Collection[str]
+) -> tuple[str, ...]:
+    """The methods that a model supports.
+
+    Args:
+        predictor: the model with a task head, if it has one.
+        pretrained: the model with pre-training heads, if it has them.
+        encoder: the encoder below all heads.
+        parts: with `pretrained`, the trained parts beyond the encoder.
+    """
+    found = [] if predictor is None else [_OF_TASKS[predictor.task.spec.kind]]
+    if pretrained is not None:
+        found += ["fill"] if "mlm" in parts and not pretrained.engine.is_causal else []
+        found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
+    if has_vectors(encoder):
+        # Words get theirs as tensors of torch.
+        found += ["embed", "features"] if shows_attention(encoder) else ["embed"]
+    if predictor is None:
+        return (*found, "rerank")
+    return (*found, "rerank") if can_score_pairs(predictor.task.spec) else tuple(found)

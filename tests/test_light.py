@@ -1,0 +1,330 @@
+"""An ONNX folder answers without torch: the same answers as the library, by the same commands and the same server."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertsmith import Model, load
+from bertsmith.checkpoints.metadata import ModelMetadata
+from bertsmith.encoding.onnx_engine import places_of_read
+from bertsmith.encoding.units import RowPart, separate_rows
+from bertsmith.errors import CheckpointError, ConfigError, InputError
+from bertsmith.export.conversion import export
+from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.pretraining_heads import most_probable
+from bertsmith.library.lines import predict_lines
+from bertsmith.runtime import BATCH_TOLERANCE
+from bertsmith.server.queue import ComputeCancelledError, cancelled_unless
+from bertsmith.text.pack import PackedRows
+from bertsmith.vectors.loading import load_embedder, load_token_features
+from export.export_models import write_task
+from tasks.task_samples import examples_of, write_base_model
+
+pytest.importorskip("onnx", reason="needs the extra export")
+pytest.importorskip("onnxruntime", reason="needs the extra export")
+
+ROOT = Path(__file__).parent.parent
+# What `requirements/light.txt` does not install, and the packages that only tests use.
+ABSENT = "torch scipy sklearn matplotlib huggingface_hub transformers tokenizers onnx pytest"
+HIDE = f"""
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {ABSENT.split()}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Absent())
+"""
+COMMAND = f"{HIDE}\nfrom bertsmith.cli.entry import main\nmain()"
+KINDS = ("single", "pair", "several labels", "windows", "on the mean", "number", "choice", "tags", "answer or none")
+TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
+NEAR = {"rtol": 0, "atol": 1e-5}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Model folders by kind of task, and "base"; each has its export next to it, with "-onnx" in its name."""
+    place = tmp_path_factory.mktemp("light")
+    for kind in KINDS:
+        write_task(place / kind, kind)
+        export(place / kind, place / f"{kind}-onnx", to="onnx", int8=kind == "single", limit=1e9)
+    write_base_model(place / "base")
+    export(place / "base", place / "base-onnx", to="onnx")
+    return place
+
+
+def bertsmith(place: Path, *arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    """A command of a process in which torch cannot be imported."""
+    command = [sys.executable, "-c", COMMAND, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=place, input=stdin)
+
+
+def alike(one: object, other: object) -> None:
+    """Asserts that two values from JSON are equal, numbers to the tolerance of a batch."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            alike(one[key], other[key])
+    elif isinstance(one, list) and isinstance(other, list):
+        assert len(one) == len(other)
+        for first, second in zip(one, other, strict=True):
+            alike(first, second)
+    elif isinstance(one, float) or isinstance(other, float):
+        assert one == pytest.approx(other, abs=BATCH_TOLERANCE)
+    else:
+        assert one == other
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_export_predicts_what_the_library_predicts(places: Path, kind: str) -> None:
+    examples = examples_of(kind, 12, seed=5)
+    theirs = load_predictor(places / f"{kind}-onnx", device="cpu").predict(examples)
+    ours = load_predictor(places / kind, device="cpu").predict(examples)
+    alike([one.to_dict() for one in theirs], [one.to_dict() for one in ours])
+    alone = [load_predictor(places / f"{kind}-onnx", device="cpu").predict([one])[0] for one in examples[:2]]
+    alike([one.to_dict() for one in alone], [one.to_dict() for one in theirs[:2]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("single", "the film was good"),
+        ("pair", "the film\tthe plot"),
+        ("choice", "the film\twas good\twas bad"),
+        ("tags", "the man was good"),
+        ("answer or none", "who was it\tthe man was good"),
+    ],
+)
+def test_predict_answers_without_torch(places: Path, kind: str, line: str) -> None:
+    found = bertsmith(places, "predict", "--model", f"{kind}-onnx", "--json", stdin=f"{line}\n")
+    assert found.returncode == 0, found.stderr
+    ((example, ours),) = predict_lines(places / kind, [line], device="cpu")
+    alike(json.loads(found.stdout), {"id": example.id, **json.loads(json.dumps(ours.to_dict()))})
+
+
+def test_masks_are_filled_without_torch(places: Path) -> None:
+    arguments = ("--json", "--top", "32", "the [MASK] was [MASK]")
+    found = bertsmith(places, "fill", "--model", "base-onnx", *arguments)
+    assert found.returncode == 0, found.stderr
+    ours = load(places / "base", device="cpu").fill(["the [MASK] was [MASK]"], top=32)[0].to_dict()
+    theirs = json.loads(found.stdout)
+    for mask, other in zip(theirs["masks"], ours["masks"], strict=True):
+        chances = {one["piece"]: one["probability"] for one in other}
+        assert {one["piece"]: one["probability"] for one in mask} == pytest.approx(chances, abs=BATCH_TOLERANCE)
+        assert [one["probability"] for one in mask] == sorted((one["probability"] for one in mask), reverse=True)
+
+
+def test_texts_get_their_vectors_without_torch(places: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    out = tmp_path / "vectors.npy"
+    found = bertsmith(places, "embed", str(tmp_path / "texts.txt"), "--model", "base-onnx", "--out", str(out))
+    assert found.returncode == 0, found.stderr
+    np.testing.assert_allclose(np.load(out), load_embedder(places / "base", device="cpu").embed(TEXTS), **NEAR)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler"])
+def test_the_vectors_of_an_export_are_those_of_the_library(places: Path, pooling: str) -> None:
+    texts = TEXTS * 40  # several batches of mixed lengths
+    ours = load_embedder(places / "base", device="cpu", pooling=pooling).embed(texts)
+    theirs = load_embedder(places / "base-onnx", device="cpu", pooling=pooling).embed(texts)
+    np.testing.assert_allclose(theirs, ours, **NEAR)
+    assert (theirs[0] == theirs[5]).all(), "equal texts get equal vectors"
+
+
+def test_the_words_of_an_export_have_the_vectors_of_the_last_layer(places: Path) -> None:
+    texts = ["the film was good", "a plot"]
+    ours, theirs = (
+        next(load_token_features(places / name, device="cpu").read(texts)) for name in ("base", "base-onnx")
+    )
+    assert (theirs.token, theirs.begin.tolist()) == (ours.token, ours.begin.tolist())
+    np.testing.assert_allclose(theirs.vectors, ours.vectors, **NEAR)
+
+
+def test_a_server_answers_without_torch(places: Path) -> None:
+    program = f"""{HIDE}
+import asyncio, json
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from bertsmith.server.app import create_app
+from bertsmith.server.process import load_models
+from server.asgi import running
+
+async def ask():
+    models = load_models(["labels=single-onnx", "tags=tags-onnx", "questions=answer or none-onnx", "base=base-onnx"])
+    replies = []
+    async with running(create_app(models)) as client:
+        for path, body in {REQUESTS!r}:
+            reply = await client.post(path, body)
+            replies.append([reply.status, reply.json])
+        replies.append([200, (await client.get("/models")).json])
+    print(json.dumps(replies))
+
+asyncio.run(ask())
+assert "torch" not in sys.modules
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=places)
+    assert found.returncode == 0, found.stderr[-2000:]
+    replies = json.loads(found.stdout)
+    assert [status for status, _ in replies] == [200] * 5 + [400, 400, 200], replies
+    model = load(places / "single", device="cpu")
+    assert replies[0][1]["predictions"][0]["label"] == model.classify(["the film was good"])[0].label
+    assert replies[4][1]["data"][0]["embedding"] == pytest.approx(
+        load(places / "base", device="cpu").embed(["the film was good"])[0].tolist(), abs=1e-5
+    )
+
+
+REQUESTS = [
+    ("/predict", {"model": "labels", "texts": ["the film was good"]}),
+    ("/tag", {"texts": ["the man was good"]}),
+    ("/answer", {"questions": [{"question": "who was it", "context": "the man was good"}]}),
+    ("/fill", {"texts": ["the [MASK] was good"]}),
+    ("/v1/embeddings", {"model": "base", "input": ["the film was good"]}),
+    ("/v1/embeddings", {"model": "labels", "input": ["the film was good"]}),
+    ("/attention", {"model": "base", "text": "the film"}),
+]
+
+
+def test_the_requirements_without_torch_are_those_of_the_extra() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    lines = (ROOT / "requirements" / "light.txt").read_text(encoding="utf-8").splitlines()
+    listed = [line for line in lines if not line.startswith("#")]
+    assert listed == project["optional-dependencies"]["light"]
+    assert set(listed) - set(project["dependencies"]) == {"onnxruntime>=1.20"}
+
+
+def test_the_package_and_the_help_need_no_torch(places: Path) -> None:
+    program = f"{HIDE}\nimport bertsmith\nassert bertsmith.Model and bertsmith.load and 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+    assert "Usage: bertsmith" in bertsmith(places, "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("predict", "--model", "single"),
+        ("fill", "--model", "base", "the [MASK]"),
+        ("embed", "-", "--model", "base", "--out", "never.npy"),
+        ("inspect", "single"),
+        ("finetune", "--model", "base", "--task", "spam", "--out", "never"),
+        ("convert", "single", "never", "--to", "google"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_what_needs_torch_says_so_in_one_line(places: Path, arguments: tuple[str, ...]) -> None:
+    found = bertsmith(places, *arguments, stdin="the film\n")
+    assert found.returncode == 1
+    last = found.stderr.splitlines()[-1]
+    assert last.startswith("bertsmith: expected"), found.stderr
+    assert "install" in last
+    assert "Traceback" not in found.stderr
+    assert not list(places.glob("never*"))
+
+
+def _without(key: str, folder: Path) -> None:
+    values = json.loads((folder / "bertsmith.json").read_text(encoding="utf-8"))
+    del values[key]
+    (folder / "bertsmith.json").write_text(json.dumps(values), encoding="utf-8")
+
+
+def _copy(source: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for file in source.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def test_a_folder_without_its_metadata_or_with_an_old_one_is_refused_in_one_line(places: Path, tmp_path: Path) -> None:
+    folder = _copy(places / "single-onnx", tmp_path / "old")
+    _without("onnx", folder)
+    with pytest.raises(CheckpointError, match=r"earlier version.*export the model again"):
+        load(folder)
+    (folder / "bertsmith.json").unlink()
+    with pytest.raises(CheckpointError, match=r"expected bertsmith\.json next to.*export the model again"):
+        load(folder)
+    with pytest.raises(InputError, match="name the folder"):
+        load(places / "single-onnx" / "model.onnx")
+    folder = _copy(places / "single-onnx", tmp_path / "bare")
+    for name in ("vocab.txt", "tokenizer.json"):
+        (folder / name).unlink()
+    with pytest.raises(CheckpointError, match="expected the vocabulary next to the ONNX graph"):
+        load(folder)
+    folder = _copy(places / "single-onnx", tmp_path / "damaged")
+    (folder / "model.onnx").write_bytes(b"no graph")
+    with pytest.raises(CheckpointError, match=r"expected model\.onnx to run in onnxruntime"):
+        load(folder)
+    with pytest.raises(CheckpointError, match=r"different ones: model\.onnx"):
+        load(folder, verify=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("single", {"precision": "bf16"}), ("tags", {"precision": "int8"}), ("single", {"device": "cuda"})],
+    ids=["another precision", "no int8 graph", "another device"],
+)
+def test_what_an_export_does_not_have_is_refused(places: Path, name: str, options: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="ONNX folder"):
+        load(places / f"{name}-onnx", **options)
+
+
+def test_the_int8_graph_is_the_one_that_int8_runs(places: Path) -> None:
+    exact, rough = (load(places / "single-onnx", precision=precision) for precision in ("fp32", "int8"))
+    one, other = (model.classify(["the film was good"])[0].probability for model in (exact, rough))
+    assert one != other
+    assert one == pytest.approx(other, abs=0.1)
+
+
+def test_a_graph_says_what_it_cannot_do(places: Path) -> None:
+    labels, base = load(places / "single-onnx"), load(places / "base-onnx")
+    assert (labels.abilities, labels.width, labels.shows_attention) == (("classify",), 0, False)
+    assert base.abilities == ("fill", "next_sentence", "embed", "rerank")
+    with pytest.raises(CheckpointError, match="gives only its outputs"):
+        labels.embed(["the film"])
+    with pytest.raises(CheckpointError, match="attention weights"):
+        base.attention("the film")
+    with pytest.raises(ConfigError, match="layers 'last' for an ONNX folder"):
+        load_embedder(places / "base-onnx", layers="sum-all")
+    with pytest.raises(CheckpointError, match="a fine-tuned model"):
+        load_predictor(places / "base-onnx")
+    assert [len(row) for row in base.fill(["the [MASK]", "[MASK] [MASK]"])] == [1, 2]
+    pairs = [("the film", "was good"), ("the plot", "was bad")]
+    for one, other in zip(base.next_sentence(pairs), load(places / "base").next_sentence(pairs), strict=True):
+        assert dataclasses.replace(one, probability=0) == dataclasses.replace(other, probability=0)
+        assert one.probability == pytest.approx(other.probability, abs=BATCH_TOLERANCE)
+
+
+def test_a_pass_that_no_one_waits_for_is_not_started(places: Path) -> None:
+    model: Model = load(places / "base-onnx")
+    with pytest.raises(ComputeCancelledError), cancelled_unless(model.encoder.model, lambda: False):
+        model.embed(["the film"])
+    assert model.embed(["the film"]).shape == (1, model.width)
+
+
+def test_positions_that_are_read_are_counted_in_their_part() -> None:
+    lengths = np.array([3, 4, 2], dtype=np.int32)
+    ids = np.arange(9, dtype=np.int32)
+    features = separate_rows(PackedRows(ids, ids * 0, lengths, lengths * 0), np.array([1, 4, 5, 8]))
+    part = RowPart(features=features, rows=np.array([2, 1]))
+    taken = np.concatenate([ids[7:9], ids[3:7]])
+    assert taken[places_of_read(part)].tolist() == [8, 4, 5] == features.read[part.chosen].tolist()
+    every = RowPart(features=dataclasses.replace(features, read=None), rows=np.array([2, 1]))
+    assert places_of_read(every).tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_most_probable_outputs_are_those_of_a_softmax() -> None:
+    logits = np.random.default_rng(1).normal(size=(5, 40)).astype(np.float32)
+    logits[0, :3] = 9.0  # equal ones come in their order
+    best, chances = most_probable(logits, 7)
+    shares = np.exp(logits.astype(np.float64)) / np.exp(logits.astype(np.float64)).sum(axis=1, keepdims=True)
+    assert best.tolist() == np.argsort(-logits, axis=1, kind="stable")[:, :7].tolist()
+    np.testing.assert_allclose(chances, np.take_along_axis(shares, best, axis=1), rtol=1e-5)
+
+
+def test_the_metadata_of_an_export_keeps_the_shape_of_its_graph(places: Path) -> None:
+    values = json.loads((places / "single-onnx" / "bertsmith.json").read_text(encoding="utf-8"))
+    metadata = ModelMetadata.from_dict(values)
+    assert metadata.other["onnx"]["int8_bits"] in (7, 8)
+    assert metadata.spec["kind"] == "classification"
