@@ -5,26 +5,32 @@ import json
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bertsmith import Model, load
+from bertsmith.checkpoints.architectures import new_encoder
+from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.encoding.onnx_engine import places_of_read
 from bertsmith.encoding.units import RowPart, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError, InputError
 from bertsmith.export.conversion import export
-from bertsmith.inference.loading import load_predictor
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.inference.pretraining_heads import most_probable
 from bertsmith.library.lines import predict_lines
+from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE
 from bertsmith.server.queue import ComputeCancelledError, cancelled_unless
+from bertsmith.tasks.kinds import task_for
 from bertsmith.text.pack import PackedRows
 from bertsmith.vectors.loading import load_embedder, load_token_features
 from export.export_models import write_task
-from tasks.task_samples import examples_of, write_base_model
+from tasks.architecture_samples import config_of
+from tasks.task_samples import SPECS, TOKENIZER, examples_of, write_base_model
 
 pytest.importorskip("onnx", reason="needs the extra export")
 pytest.importorskip("onnxruntime", reason="needs the extra export")
@@ -41,7 +47,10 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 """
 COMMAND = f"{HIDE}\nfrom bertsmith.cli.entry import main\nmain()"
-KINDS = ("single", "pair", "several labels", "windows", "on the mean", "number", "choice", "tags", "answer or none")
+KINDS = (
+    "single", "pair", "several labels", "windows", "on the mean", "on the pair", "number", "choice",
+    "choice on the pair", "tags", "answer or none",
+)  # fmt: skip
 TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
 NEAR = {"rtol": 0, "atol": 1e-5}
 
@@ -90,11 +99,27 @@ def test_an_export_predicts_what_the_library_predicts(places: Path, kind: str) -
     alike([one.to_dict() for one in alone], [one.to_dict() for one in theirs[:2]])
 
 
+def test_a_head_that_reads_pairs_gets_segments_in_an_export_without_them(tmp_path: Path) -> None:
+    """The graph of an encoder without segments has segment ids as an input only for such a head."""
+    task = task_for(SPECS["on the pair"])
+    model = EncoderForTask(new_encoder(config_of("distilbert")), task.head, seed=4)
+    metadata = ModelMetadata.from_dict({"task": "classification", "labels": ["no", "yes"], "spec": task.spec.to_dict()})
+    save_pretrained(tmp_path / "model", model, TOKENIZER, metadata, trained=("classifier",))
+    export(tmp_path / "model", tmp_path / "exported", to="onnx")
+    examples = examples_of("on the pair", 12, seed=5)
+    theirs, ours = (load_predictor(tmp_path / name, device="cpu").predict(examples) for name in ("exported", "model"))
+    alike([one.to_dict() for one in theirs], [one.to_dict() for one in ours])
+    turned = [dataclasses.replace(one, first=one.second, second=one.first) for one in examples]
+    other = load_predictor(tmp_path / "exported", device="cpu").predict(turned)
+    assert [one.to_dict() for one in other] != [one.to_dict() for one in theirs], "the order of the texts counts"
+
+
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
         ("single", "the film was good"),
         ("pair", "the film\tthe plot"),
+        ("on the pair", "the film\tthe plot"),
         ("choice", "the film\twas good\twas bad"),
         ("tags", "the man was good"),
         ("answer or none", "who was it\tthe man was good"),
@@ -177,6 +202,19 @@ assert "torch" not in sys.modules
     )
 
 
+def test_the_command_serves_exports_without_torch(places: Path) -> None:
+    program = f"""{HIDE}
+from bertsmith.server import process
+process.serve = lambda models, **_: print(*models)
+from bertsmith.cli.entry import main
+main()
+"""
+    arguments = ("serve", "--model", "labels=single-onnx", "--model", "base-onnx", "--port", "0")
+    command = [sys.executable, "-c", program, *arguments]
+    found = subprocess.run(command, capture_output=True, text=True, check=False, cwd=places)
+    assert (found.returncode, found.stdout) == (0, "labels base-onnx\n"), found.stderr[-2000:]
+
+
 REQUESTS = [
     ("/predict", {"model": "labels", "texts": ["the film was good"]}),
     ("/tag", {"texts": ["the man was good"]}),
@@ -211,6 +249,7 @@ def test_the_package_and_the_help_need_no_torch(places: Path) -> None:
         ("inspect", "single"),
         ("finetune", "--model", "base", "--task", "spam", "--out", "never"),
         ("convert", "single", "never", "--to", "google"),
+        ("serve", "--model", "single-onnx", "--model", "single", "--port", "0"),
     ],
     ids=lambda arguments: arguments[0],
 )
@@ -262,12 +301,23 @@ def test_a_folder_without_its_metadata_or_with_an_old_one_is_refused_in_one_line
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("single", {"precision": "bf16"}), ("tags", {"precision": "int8"}), ("single", {"device": "cuda"})],
-    ids=["another precision", "no int8 graph", "another device"],
+    [
+        ("single", {"precision": "bf16"}),
+        ("tags", {"precision": "int8"}),
+        ("single", {"device": "cuda"}),
+        ("single", {"products": "packed"}),
+    ],
+    ids=["another precision", "no int8 graph", "another device", "other products"],
 )
 def test_what_an_export_does_not_have_is_refused(places: Path, name: str, options: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="ONNX folder"):
         load(places / f"{name}-onnx", **options)
+
+
+@pytest.mark.parametrize("loader", [load, load_embedder, load_token_features, load_pretraining_heads])
+def test_an_export_refuses_products_however_it_is_loaded(places: Path, loader: Callable[..., object]) -> None:
+    with pytest.raises(ConfigError, match=r"expected products auto, for an ONNX folder; found 'packed'"):
+        loader(places / "base-onnx", products="packed")
 
 
 def test_the_int8_graph_is_the_one_that_int8_runs(places: Path) -> None:
