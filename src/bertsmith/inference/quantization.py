@@ -112,13 +112,14 @@ def calibrate(source: ModelFolder, examples: Sequence[Example], head: type[OwnHe
         InputError: there are fewer than `LEAST_CALIBRATION` examples.
         CheckpointError: as raised by `load_predictor`.
     """
+    # First, so that a model that cannot be loaded is refused without a word on the examples.
+    predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
     if len(examples) < LEAST_CALIBRATION:
         raise InputError(
             expected=f"at least {LEAST_CALIBRATION} examples to fix the scales of int8",
             found=str(len(examples)),
             fix="name a file with more examples",
         )
-    predictor = load_predictor(source, device="cpu", precision="fp32", products="plain", head=head)
     observe(predictor.model)
     chosen = examples[:MOST_CALIBRATION]
     predictor.predict(chosen)
