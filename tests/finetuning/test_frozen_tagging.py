@@ -13,7 +13,7 @@ from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import save_pretrained
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.datasets.examples import TaggedExample
-from bertsmith.encoding import frozen as frozen_encoder
+from bertsmith.encoding import row_encoder
 from bertsmith.encoding.frozen import FrozenEncoder
 from bertsmith.encoding.loading import load_frozen_encoder
 from bertsmith.errors import CheckpointError, ConfigError, RunError
@@ -246,10 +246,10 @@ def test_vectors_that_would_fill_the_memory_are_refused(monkeypatch: pytest.Monk
     words = sum(len(sentence.words) for sentence in examples)
     needed = words * 4 * 32 * 4
     choice = frozen.choice("concat-last-4")
-    monkeypatch.setattr(frozen_encoder, "memory_bytes", lambda: 2 * needed - 2)
+    monkeypatch.setattr(row_encoder, "memory_bytes", lambda: 2 * needed - 2)
     with pytest.raises(ConfigError, match=f"for {words} positions; choose fewer layers"):
         word_vectors(frozen, tagging(), examples, choice)
-    monkeypatch.setattr(frozen_encoder, "memory_bytes", lambda: 2 * needed)
+    monkeypatch.setattr(row_encoder, "memory_bytes", lambda: 2 * needed)
     assert word_vectors(frozen, tagging(), examples, choice).vectors.nbytes == needed
 
 
