@@ -135,6 +135,14 @@ def test_a_continued_model_is_trained_as_well_as_the_model_it_continues_from(
         assert situation.is_well_trained == frozen
 
 
+@pytest.mark.parametrize("damaged", [{}, {"tokens": "many"}, {"task": None, "tokens": 1.5}])
+def test_an_unknown_beginning_counts_as_a_model_of_another_tool(base: str, damaged: dict[str, object]) -> None:
+    folder = load_any(base)
+    metadata = ModelMetadata.from_dict({"task": "pretraining", "tokens": 1_000, "continued_from": damaged})
+    folder = dataclasses.replace(folder, metadata=metadata)
+    assert situation_of("spam", "classification", 900, folder).is_well_trained
+
+
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
     found = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
     assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")
@@ -205,6 +213,19 @@ def test_the_resolved_settings_are_recorded_and_a_resumed_run_keeps_its_recipe(
         run_command(base, "classification", tmp_path / "old", recipe="2018", **common)
         run_command(base, "classification", tmp_path / "old", resume=True, **common)
     assert read_json(tmp_path / "old" / "settings.json")["settings"]["recipe"] == "2018"
+
+
+def test_a_resumed_run_keeps_what_its_probe_has_found(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later release may find something else."""
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "a good film\tx\na poor plot\ty\n" * 10, encoding="utf-8")
+    options = {"train": path, "seeds": 1, "epochs": 1.0, "max_length": 16, "device": "cpu", "baselines": False}
+    for found in ("cls", "mean"):
+        monkeypatch.setattr(LinearStart, "best_reads", lambda *_, found=found, **__: found)
+        run_command(base, "classification", tmp_path / "run", reads="probe", resume=found == "mean", **options)
+        assert read_json(tmp_path / "run" / "settings.json")["settings"]["run"]["reads"] == "cls"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,8 @@ class ModelMetadata:
     def as_initial_model(self) -> Mapping[str, Any]:
         """`continued_from` of a model whose pre-training continues from this one."""
         if self.continued_from is not None and self.all_tokens is None:
-            return self.continued_from
+            tokens = self.continued_from.get("tokens")
+            return {"task": self.continued_from.get("task"), "tokens": tokens if isinstance(tokens, int) else None}
         return {"task": self.task, "tokens": self.all_tokens}
 
     @property
