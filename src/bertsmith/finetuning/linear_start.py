@@ -66,12 +66,9 @@ class LinearStart:
         units = _sample(len(self.features), MOST_PROBED, seed)
         if len(units) < _LEAST:
             return "pooler" if trained else "mean"
-        known = [
-            "mean",
-            "cls",
-            *(["pooler"] if trained else []),
-            *(OF_TWO_TEXTS if pairs and self._has_pairs() else ()),
-        ]
+        known = ["mean", "cls"]
+        known += ["pooler"] if trained else []
+        known += OF_TWO_TEXTS if pairs and self._has_pairs() else ()
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]
