@@ -22,9 +22,9 @@ from bertsmith.encoding.units import EncodedExamples, Ints, TaskBatch, computed,
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.heads import pair_of_rows
+from bertsmith.model.heads import apart_of_rows, pair_of_rows
 from bertsmith.model.layer_mix import LayerChoice, layer_choice
-from bertsmith.model.our_names import PAIR, VECTORS_OF_PAIR
+from bertsmith.model.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
 from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime, memory_bytes
 from bertsmith.settings import require
@@ -114,16 +114,16 @@ class FrozenEncoder:
         Args:
             pooling: the "mean" over all tokens of the row, including [CLS] and [SEP]; the "max" over them; "cls": only
                 the hidden state of [CLS] (of the last token in a left-to-right encoder); "pooler": the pooler on top of
-                it; "pair": for rows of two texts, `heads.pair_of_rows`.
+                it; "pair" and "apart": for rows of two texts, `heads.pair_of_rows` and `heads.apart_of_rows`.
             progress: counts the rows that are done.
 
         Raises:
             ConfigError: the pooling is unknown or does not work with the layers, or the vectors take too much memory.
             CheckpointError: the pooler is requested but was never trained.
         """
-        if pooling != PAIR:
+        if pooling not in OF_TWO_TEXTS:
             self.require_pooling(pooling, choice)
-        width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling == PAIR else 1)
+        width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling in OF_TWO_TEXTS else 1)
         features = rows_by_first(rows)
         # One position per row is read, so the positions of the features are the rows.
         return self._vectors(
@@ -133,6 +133,7 @@ class FrozenEncoder:
             (width,),
             "texts",
             reads=self._reads_rows if pooling in _OF_ONE else lambda _: None,
+            apart=pooling == APART,
             progress=progress,
         )
 
@@ -186,6 +187,8 @@ class FrozenEncoder:
             return mixed
         if pooling == PAIR:
             return pair_of_rows(mixed, batch)
+        if pooling == APART:
+            return apart_of_rows(mixed, batch)
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(batch.lengths, device=mixed.device))
 
     def _reads_rows(self, part: TaskBatch) -> Read:
@@ -201,6 +204,7 @@ class FrozenEncoder:
         what: str,
         *,
         reads: Callable[[TaskBatch], Read | None] = lambda part: part.read,
+        apart: bool = False,
         progress: Progress | None = None,
     ) -> Vectors:
         """The results of `finish` on the chosen hidden states, float32 [R, *width]; equal rows are computed once.
@@ -209,6 +213,7 @@ class FrozenEncoder:
             finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and its rows.
             what: what R counts, for error messages.
             reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
+            apart: the encoder reads `Batch.texts_apart` of the rows, every token of them.
             progress: counts the rows that are done.
 
         Raises:
@@ -221,7 +226,8 @@ class FrozenEncoder:
 
         def compute(part: TaskBatch) -> Tensor:
             trace, read = Trace(), reads(part)
-            model(part.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
+            sequences = part.batch.texts_apart.batch if apart else part.batch
+            model(sequences, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
             states = trace.hidden_states
             if read is not None:
                 whole = states[:depth] if prunes else states
