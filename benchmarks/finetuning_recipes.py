@@ -4,12 +4,11 @@
         [--seeds 1,2,3] [--arms 2018,auto,cheap] [--set learning_rate=2e-4 --name faster]
     python benchmarks/finetuning_recipes.py --data DIR --model starter --arms auto,cheap --out results/starter.jsonl
     python benchmarks/finetuning_recipes.py --data DIR --model starter --untrained --arms auto --name scratch --out ...
+    python benchmarks/finetuning_recipes.py --data DIR --model DIR --tasks sst-2,trec,cola --sizes 100 --arms setfit
 
-    ENV/bin/python benchmarks/finetuning_recipes.py --data DIR --model DIR --tasks sst-2,trec --arms setfit
-
-The arm `setfit` is the recipe that SetFit publishes (Tunstall et al. 2022, "Efficient Few-Shot Learning Without
-Prompts", section 3: contrastive pairs of 20 iterations, one epoch, 16 pairs per step, then logistic regression), for
-single texts; it needs an environment with the packages setfit and torch, and src/ on the path.
+The arm `setfit` is SetFit (Tunstall et al. 2022, "Efficient Few-Shot Learning Without Prompts") for single texts:
+contrastive pairs of 20 iterations, one epoch, 16 pairs per step, a rate of 2e-5, then logistic regression. It needs an
+environment with the packages setfit, datasets and torch, and src/ on the path.
 
 DIR contains `glue`, `cls` and `ner` in their official formats. A cell is a task, a number of labels and a seed. The
 seed draws the labelled rows; a recipe holds a tenth of them out as dev examples, as the command does, and selects by
@@ -140,7 +139,7 @@ class Cells:
                 yield {"arm": one["name"], "scores": scores, "collapsed": False, "seconds": one["seconds"]}
 
     def setfit(self, size: int, seed: int) -> dict[str, Any]:
-        """The result of SetFit, with the settings of its paper; the labels are those of all drawn rows."""
+        """The result of SetFit on all drawn rows; it needs no dev examples."""
         import torch
         from setfit import SetFitModel, Trainer, TrainingArguments
 

@@ -3,10 +3,10 @@
     python benchmarks/pretraining_ideas.py CORPUS --steps 300 [--data DIR] [--ideas none,span masks]
 
 Every idea trains the same shape with the same number of steps in one thread and is scored on the same held-out rows
-with the same masks (15 %), as in `pretraining_recipe.py`; "none" is the recipe as it is. With --data also by the
-accuracy of logistic regression on frozen mean vectors of SST-2 and TREC, which is what remains of replaced-token
-detection, whose model has no masked-LM head. Ideas that help become settings; the others stay here, so that no one has
-to try them twice. Each run appends a line to results/NAME.jsonl; runs that are already there are skipped.
+with the same masks (15 %), as in `pretraining_recipe.py`; "none" is the recipe as it is. With --data it is also scored
+by the accuracy of logistic regression on frozen mean vectors of SST-2 and TREC, the only score of replaced-token
+detection, whose model has no trained masked-LM head. Ideas that help become settings; the others stay here, with their
+results. Each run appends a line to results/NAME.jsonl; runs that are already there are skipped.
 
 Sources: falling masks, Yang et al. (2023), "Learning Better Masking for Better Language Model Pre-training"; spans,
 Joshi et al. (2020), "SpanBERT"; averages, Izmailov et al. (2018), "Averaging Weights Leads to Wider Optima"; scaled
@@ -79,7 +79,7 @@ def falling_masks(highest: float, lowest: float, steps: int) -> Patch:
 
 def span_masks() -> Patch:
     """Runs of pieces of geometric length are masked together."""
-    mask_rows, choose = masking.Masker.mask_rows, masking._choose
+    mask_rows = masking.Masker.mask_rows
 
     def masked(self: masking.Masker, token_ids: Any, lengths: Any, keys: Any) -> Any:
         # A unit of the masker is a word; here the "words" begin at random positions.
@@ -89,8 +89,7 @@ def span_masks() -> Patch:
         changed = copy.copy(self)
         changed.settings = dataclasses.replace(self.settings, whole_word=True)
         changed._continues = _ByPosition(chance >= SPAN, self._fixed[token_ids])
-        with mock.patch.object(masking, "_choose", choose):
-            return mask_rows(changed, token_ids, lengths, keys)
+        return mask_rows(changed, token_ids, lengths, keys)
 
     return mock.patch.object(masking.Masker, "mask_rows", masked)
 
@@ -254,7 +253,7 @@ def _detection_losses(
 
 
 def detection() -> Patch:
-    """All of replaced-token detection."""
+    """The model gets a generator, and the loss of ELECTRA."""
     stack = contextlib.ExitStack()
     stack.enter_context(initialized(replaced_tokens))
     stack.enter_context(mock.patch.object(workload.Pretraining, "_losses", _detection_losses))
@@ -337,7 +336,7 @@ def run_idea(name: str, options: argparse.Namespace, rows: HeldOutRows, tasks: M
 
 
 def probes(model: EncoderForPreTraining, corpus: Corpus, tasks: Mapping[str, ProbeTask]) -> dict[str, float]:
-    """What the frozen vectors of a model know of each task."""
+    """The accuracy of logistic regression on the frozen vectors of a model, by task."""
     if hasattr(model.mlm, "table"):
         del model.mlm.table, model.mlm.forward
     with tempfile.TemporaryDirectory() as folder:

@@ -111,9 +111,9 @@ def test_the_examples_are_encoded_once_and_the_probe_reads_the_continued_model(
         encoded.append(options.get("training", False))
         return encode(task, *arguments, **options)
 
-    def counted_probe(start: LinearStart, *arguments: Any) -> str:
+    def counted_probe(start: LinearStart, *arguments: Any, **options: Any) -> str:
         probed.append(start.folder.path)
-        return best_reads(start, *arguments)
+        return best_reads(start, *arguments, **options)
 
     monkeypatch.setattr(ClassificationTask, "encode", counted_encode)
     monkeypatch.setattr(LinearStart, "best_reads", counted_probe)

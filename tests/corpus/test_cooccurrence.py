@@ -53,6 +53,7 @@ def test_a_part_of_a_large_corpus_is_counted_spread_over_it(tmp_path, monkeypatc
     whole = cooccurrences(corpus, window=1, most_tokens=corpus.num_tokens)
     assert whole[a, b] == 4
     assert capsys.readouterr().err == ""
+    assert cooccurrences(corpus, window=1, most_tokens=1)[a, b] == 1, "one document, even if it is longer"
 
 
 def test_mutual_information_follows_the_formula_and_is_never_negative():

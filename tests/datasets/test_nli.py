@@ -11,7 +11,7 @@ import pytest
 from bertsmith.datasets.nli import read_nli
 from bertsmith.errors import InputError
 
-# The header lines of snli_1.0_dev.txt and of xnli.dev.tsv.
+# Header lines in the style of the official files of SNLI and XNLI.
 OFFICIAL = (
     "gold_label sentence1_binary_parse sentence2_binary_parse sentence1_parse sentence2_parse sentence1 sentence2 "
     "captionID pairID label1 label2 label3 label4 label5"

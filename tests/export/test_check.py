@@ -270,6 +270,8 @@ def test_rows_of_odd_lengths_stay_inside_the_model(base: Path) -> None:
         "on the pair",
         "choice on the mean",
         "choice on the pair",
+        "on texts apart",
+        "choice on texts apart",
         "tags",
         "answer",
         None,
@@ -289,12 +291,13 @@ def test_a_hugging_face_folder_is_run_in_transformers(kind: str | None, base: Pa
     assert all(0 < one["largest"] < 1e-4 for one in record["transformers"]["outputs"].values())
 
 
+@pytest.mark.parametrize("kind", ["on the pair", "on texts apart"])
 @pytest.mark.parametrize("to", ["huggingface", "onnx"])
-def test_pairs_are_told_apart_in_an_encoder_without_segments(to: str, tmp_path: Path) -> None:
+def test_pairs_are_told_apart_in_an_encoder_without_segments(to: str, kind: str, tmp_path: Path) -> None:
     if to == "onnx":
         pytest.importorskip("onnx", reason="needs the extra export")
         pytest.importorskip("onnxruntime", reason="needs the extra export")
-    spec = SPECS["on the pair"]
+    spec = SPECS[kind]
     model = EncoderForTask(new_encoder(config_of("distilbert")), task_for(spec).head, seed=4)
     info = {"task": spec.kind, "labels": list(spec.labels), "spec": spec.to_dict()}
     save_pretrained(tmp_path / "model", model, TOKENIZER, ModelMetadata.from_dict(info), trained=("classifier",))

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.assembly import load_for_task, save_pretrained
 from bertsmith.checkpoints.load import load_any
 from bertsmith.checkpoints.metadata import ModelMetadata
@@ -30,13 +31,15 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
 from bertsmith.library.training import finetune as run_command
 from bertsmith.model.batch import Batch
-from bertsmith.model.heads import OwnHead, mean_of_rows, pair_of_rows
+from bertsmith.model.heads import EncoderForTask, OwnHead, apart_of_rows, mean_of_rows, pair_of_rows
+from bertsmith.model.noise import NoiseOfTexts, RowNoise
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.metric_choice import metrics_of, with_metric
 from bertsmith.tasks.task import TaskSpec
+from model.examples import shake
 from tasks import architecture_samples
 from tasks.task_samples import BAD, CONFIG, GOOD, PEOPLE, PLACES, SPECS, examples_of, write_base_model
 
@@ -135,6 +138,14 @@ def test_a_continued_model_is_trained_as_well_as_the_model_it_continues_from(
         assert situation.is_well_trained == frozen
 
 
+@pytest.mark.parametrize("damaged", [{}, {"tokens": "many"}, {"task": None, "tokens": 1.5}])
+def test_an_unknown_beginning_counts_as_a_model_of_another_tool(base: str, damaged: dict[str, object]) -> None:
+    folder = load_any(base)
+    metadata = ModelMetadata.from_dict({"task": "pretraining", "tokens": 1_000, "continued_from": damaged})
+    folder = dataclasses.replace(folder, metadata=metadata)
+    assert situation_of("spam", "classification", 900, folder).is_well_trained
+
+
 def test_what_is_given_is_kept_and_the_rest_fits_it() -> None:
     found = resolved("auto", SMALL, {"batch_size": 32, "learning_rate": 1e-5, "freeze": "body", "patience": 2})
     assert (found["batch_size"], found["learning_rate"], found["freeze"]) == (32, 1e-5, "body")
@@ -207,13 +218,28 @@ def test_the_resolved_settings_are_recorded_and_a_resumed_run_keeps_its_recipe(
     assert read_json(tmp_path / "old" / "settings.json")["settings"]["recipe"] == "2018"
 
 
+def test_a_resumed_run_keeps_what_its_probe_has_found(
+    base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later release may find something else."""
+    path = tmp_path / "train.tsv"
+    path.write_text("text\tlabel\n" + "a good film\tx\na poor plot\ty\n" * 10, encoding="utf-8")
+    options = {"train": path, "seeds": 1, "epochs": 1.0, "max_length": 16, "device": "cpu", "baselines": False}
+    for found in ("cls", "mean"):
+        monkeypatch.setattr(LinearStart, "best_reads", lambda *_, found=found, **__: found)
+        run_command(base, "classification", tmp_path / "run", reads="probe", resume=found == "mean", **options)
+        assert read_json(tmp_path / "run" / "settings.json")["settings"]["run"]["reads"] == "cls"
+
+
 @pytest.mark.parametrize(
     ("kind", "reads"),
     [
         *itertools.product(("single", "several labels", "number", "windows", "tags"), ("mean", "cls", "pooler")),
         ("pair", "mean"),
         ("pair", "pair"),
+        ("pair", "apart"),
         ("on the pair", None),
+        ("on texts apart", None),
     ],
 )
 def test_before_the_first_step_the_model_is_the_linear_model(
@@ -302,12 +328,13 @@ def test_the_head_reads_the_vector_on_which_a_linear_model_is_best(base: str) ->
         told.best = best
         assert told.best_reads() == best
     pairs = Told(load_any(base), prepared(base, "pair", FinetuningSettings(precision="fp32")).train, 2, "cpu")
-    pairs.best = "pair"
-    assert pairs.best_reads() == "pair"
-    assert pairs.best_reads(pairs=False) != "pair"
+    for reads in ("pair", "apart"):
+        pairs.best = reads
+        assert pairs.best_reads() == reads
+        assert pairs.best_reads(pairs=False) not in ("pair", "apart")
 
 
-def test_the_head_reads_pairs_where_only_both_texts_together_tell_the_label(base: str) -> None:
+def test_the_head_reads_texts_apart_where_only_both_texts_together_tell_the_label(base: str) -> None:
     draw = generator(5, "paraphrases")
     words = [*GOOD, *BAD, *PEOPLE, *PLACES]
 
@@ -324,24 +351,30 @@ def test_the_head_reads_pairs_where_only_both_texts_together_tell_the_label(base
     spec = dataclasses.replace(SPECS["on the pair"], reads="pooler")
     data = TaskData(train=examples(300), dev=examples(10))
     job = FinetuningJob.prepare(base, spec, data, FinetuningSettings(reads="probe"), RecipeSettings())
-    assert (job.head.reads, job.task.spec.reads, job.settings.reads) == ("pair", "pair", "pair")
+    assert (job.head.reads, job.task.spec.reads, job.settings.reads) == ("apart", "apart", "apart")
     assert job.linear_start.weight.shape == (2, 4 * CONFIG.hidden_size)
     mixed = TaskData(train=examples_of("single", 64), dev=())
     single = FinetuningJob.prepare(base, SPECS["single"], mixed, FinetuningSettings(reads="probe"), RecipeSettings())
-    assert single.head.reads != "pair"
+    assert single.head.reads not in ("pair", "apart")
 
 
-def test_a_pair_is_refused_where_there_is_none(base: str, tmp_path: Path) -> None:
-    pairs = FinetuningSettings(reads="pair", precision="fp32")
-    with pytest.raises(ConfigError, match=r"two texts each.*sentiment .classification. of single texts.*--reads mean"):
+@pytest.mark.parametrize(
+    ("reads", "kind", "choices"),
+    [("pair", "on the pair", "choice on the pair"), ("apart", "on texts apart", "choice on texts apart")],
+)
+def test_a_pair_is_refused_where_there_is_none(reads: str, kind: str, choices: str, base: str, tmp_path: Path) -> None:
+    pairs = FinetuningSettings(reads=reads, precision="fp32")
+    with pytest.raises(
+        ConfigError, match=rf"two texts each.*{reads}.*sentiment .classification. of single texts.*--reads mean"
+    ):
         prepared(base, "single", pairs)
     with pytest.raises(ConfigError, match="of single texts"):
-        TaskSpec.from_dict(SPECS["on the pair"].to_dict() | {"pair": None}, "here")
-    task = task_for(SPECS["on the pair"])
-    alone = dataclasses.replace(examples_of("on the pair", 1)[0], second=None)
+        TaskSpec.from_dict(SPECS[kind].to_dict() | {"pair": None}, "here")
+    task = task_for(SPECS[kind])
+    alone = dataclasses.replace(examples_of(kind, 1)[0], second=None)
     with pytest.raises(InputError, match="a pair of texts in line 1 of"):
         task.check([alone], gold=False)
-    choice = task_for(SPECS["choice on the pair"])
+    choice = task_for(SPECS[choices])
     with pytest.raises(InputError, match=r"a context in line 1 of.*endings alone"):
         choice.check([dataclasses.replace(examples_of("choice", 1)[0], context=" ")], gold=False)
 
@@ -349,29 +382,30 @@ def test_a_pair_is_refused_where_there_is_none(base: str, tmp_path: Path) -> Non
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
             return hidden
 
-    data = TaskData(train=examples_of("on the pair", 16), dev=())
-    with pytest.raises(ConfigError, match=r"a head of your own that reads.*4 times as wide"):
-        FinetuningJob.prepare(base, SPECS["on the pair"], data, pairs, RecipeSettings(), Mine)
+    data = TaskData(train=examples_of(kind, 16), dev=())
+    with pytest.raises(ConfigError, match=rf"a head of your own that reads.*'{reads}', 4 times as wide"):
+        FinetuningJob.prepare(base, SPECS[kind], data, pairs, RecipeSettings(), Mine)
     roberta = architecture_samples.write_base_model(tmp_path / "roberta", "roberta")
-    with pytest.raises(ConfigError, match=r"a segment for each text.*as in RoBERTa"):
-        FinetuningJob.prepare(roberta, SPECS["on the pair"], data, pairs, RecipeSettings())
+    with pytest.raises(ConfigError, match=rf"a segment for each text.*'{reads}'.*as in RoBERTa"):
+        FinetuningJob.prepare(roberta, SPECS[kind], data, pairs, RecipeSettings())
     probed = FinetuningSettings(reads="probe", precision="fp32")
     job = FinetuningJob.prepare(
         roberta, SPECS["pair"], TaskData(train=examples_of("pair", 16), dev=()), probed, RecipeSettings()
     )
-    assert job.head.reads != "pair"
+    assert job.head.reads not in ("pair", "apart")
 
 
+@pytest.mark.parametrize("kind", ["on the pair", "on texts apart"])
 @pytest.mark.parametrize("architecture", ["bert", "distilbert"])
 def test_an_empty_second_text_gets_finite_numbers_and_does_not_change_its_neighbours(
-    architecture: str, tmp_path: Path
+    architecture: str, kind: str, tmp_path: Path
 ) -> None:
     start = architecture_samples.write_base_model(tmp_path / "base", architecture)
-    data = TaskData(train=examples_of("on the pair", 16), dev=examples_of("on the pair", 8, seed=1))
+    data = TaskData(train=examples_of(kind, 16), dev=examples_of(kind, 8, seed=1))
     settings = FinetuningSettings(epochs=1, batch_size=8, precision="fp32")
-    FinetuningJob.prepare(start, SPECS["on the pair"], data, settings, RecipeSettings()).train_once(tmp_path / "run", 1)
+    FinetuningJob.prepare(start, SPECS[kind], data, settings, RecipeSettings()).train_once(tmp_path / "run", 1)
     predictor = load_predictor(tmp_path / "run" / "model", device="cpu")
-    full = examples_of("on the pair", 3)
+    full = examples_of(kind, 3)
     empty = [dataclasses.replace(full[0], second=second) for second in ("", " ")]
     found = [one.to_dict()["probabilities"]["yes"] for one in predictor.predict([*full, *empty])]
     assert np.isfinite(found).all()
@@ -445,6 +479,40 @@ def test_the_pair_of_rows_compares_the_means_of_both_segments() -> None:
     assert pair_of_rows(hidden.bfloat16(), batch).dtype == torch.float32
 
 
+@pytest.mark.parametrize("architecture", ["bert", "distilbert"])
+def test_texts_of_rows_are_encoded_apart_as_rows_of_their_own(architecture: str) -> None:
+    config = architecture_samples.config_of(architecture)
+    encoder = EncoderForTask(new_encoder(config), task_for(SPECS["on texts apart"]).head, seed=4).eval().encoder
+    shake(encoder)
+    ids = generator(3, "texts apart").integers(5, 30, 16)
+    segments = np.array([0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 0, 0, 0, 0, 1, 0])  # the last row has one segment
+    lengths = [7, 3, 5, 1]
+    batch = Batch.from_flat(ids, segments, lengths, row_ids=[4, 0, 9, 2])
+    apart = batch.texts_apart
+    assert list(apart.batch.lengths) == sorted(apart.batch.lengths)
+    assert [apart.batch.row_ids[place] for place in apart.places] == [8, 9, 0, 1, 18, 19, 4, 5]
+    with torch.inference_mode():
+        found = apart_of_rows(encoder(apart.batch), batch)
+        for row, end in enumerate(np.cumsum(lengths)):
+            tokens, of = ids[end - lengths[row] : end], segments[end - lengths[row] : end]
+            texts = tokens[of == 0], np.concatenate([tokens[:1], tokens[of == 1]])
+            a, b = (encoder(Batch.from_flat(text, 0 * text, [len(text)])).mean(0) for text in texts)
+            expected = torch.cat([a, b, (a - b).abs(), a * b])
+            torch.testing.assert_close(found[row], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_both_texts_of_a_row_have_noise_of_their_own_that_depends_on_the_row_alone() -> None:
+    def kept(row_ids: list[int], places: tuple[int, ...], sizes: list[int]) -> list[torch.Tensor]:
+        parts = NoiseOfTexts(RowNoise(1, 2, row_ids), places).keep(0.5, sizes, torch.float32).split(sizes)
+        return [parts[place] for place in places]
+
+    first, second, *_ = together = kept([7, 3], (2, 1, 0, 3), [64, 64, 64, 100])
+    assert [len(part) for part in together] == [64, 64, 64, 100]
+    assert not torch.equal(first, second)
+    for alone, part in zip([*kept([7], (0, 1), [64, 64]), *kept([3], (0, 1), [64, 100])], together, strict=True):
+        torch.testing.assert_close(alone, part)
+
+
 def test_the_card_says_how_to_apply_a_head_that_transformers_does_not_have(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,6 +524,8 @@ def test_the_card_says_how_to_apply_a_head_that_transformers_does_not_have(
         (base, "single", "cls", "BertModel"),
         (base, "on the pair", "pair", "BertModel"),
         (distilbert, "on the pair", "pair", "DistilBertModel"),
+        (base, "on texts apart", "apart", "BertModel"),
+        (distilbert, "on texts apart", "apart", "DistilBertModel"),
     ):
         settings = FinetuningSettings(reads=reads, epochs=0.1, precision="fp32")
         prepared(start, kind, settings).train_once(tmp_path / named / reads, 1)
@@ -472,7 +542,11 @@ def test_the_card_says_how_to_apply_a_head_that_transformers_does_not_have(
         predictor = load_predictor(folder, device="cpu")
         features = predictor.task.encode(
             [
-                dataclasses.replace(examples_of("single", 1)[0], first=text, second=second if reads == "pair" else None)
+                dataclasses.replace(
+                    examples_of("single", 1)[0],
+                    first=text,
+                    second=second if "texts" in kind or "pair" in kind else None,
+                )
                 for text, second in zip(texts, seconds, strict=True)
             ],
             predictor.tokenizer,
@@ -485,7 +559,7 @@ def test_an_older_folder_has_a_head_on_the_pooler() -> None:
     values = SPECS["single"].to_dict()
     del values["reads"]
     assert TaskSpec.from_dict(values, "here").reads == "pooler"
-    with pytest.raises(ConfigError, match="pooler, cls, mean or pair"):
+    with pytest.raises(ConfigError, match="pooler, cls, mean, pair or apart"):
         TaskSpec.from_dict(values | {"reads": "max"}, "here")
 
 

@@ -97,7 +97,9 @@ def test_an_invalid_record_is_refused(note: object, tmp_path: Path) -> None:
         load_predictor(folder, precision="int8")
 
 
-@pytest.mark.parametrize("kind", ["pair", "number", "choice", "on the mean", "on the pair", "tags", "answer"])
+@pytest.mark.parametrize(
+    "kind", ["pair", "number", "choice", "on the mean", "on the pair", "on texts apart", "tags", "answer"]
+)
 def test_every_kind_of_task_predicts_nearly_the_same_in_int8_as_in_fp32(kind: str, tmp_path: Path) -> None:
     folder = saved(tmp_path / "model", kind)
     examples = examples_of(kind, 8)

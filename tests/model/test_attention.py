@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from bertsmith import runtime
+from bertsmith.model import attention as attention_module
 from bertsmith.model.attention import attention
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.noise import RowNoise
@@ -76,6 +78,31 @@ def test_attention_with_dropout_averages_to_attention_without():
         noise = RowNoise(0, step, batch.row_ids)
         total += attention(q, k, v, batch.runs, heads=HEADS, dropout=0.25, noise=noise)
     assert torch.allclose(total / 2000, attention(q, k, v, batch.runs, heads=HEADS), atol=0.08)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_in_bf16_two_products_are_as_exact_as_the_fused_kernel(causal, monkeypatch):
+    """The processor decides which one runs."""
+    batch, *values = flat([9, 9, 4, 1])
+    halves = [value.bfloat16() for value in values]
+    exact = [half.double().requires_grad_() for half in halves]
+    true = attention(*exact, batch.runs, heads=HEADS, causal=causal)
+    slopes = torch.autograd.grad(true.square().sum(), exact)
+    calls: list[bool] = []
+    dense = attention_module.dense_attention
+    monkeypatch.setattr(attention_module, "dense_attention", lambda *a, **b: calls.append(True) or dense(*a, **b))
+    errors = {}
+    for flags in (frozenset(), frozenset({"avx512_bf16"})):
+        monkeypatch.setattr(runtime, "_cpu_flags", lambda flags=flags: flags)
+        calls.clear()
+        inputs = [half.clone().requires_grad_() for half in halves]
+        found = attention(*inputs, batch.runs, heads=HEADS, causal=causal)
+        assert bool(calls) == bool(flags)
+        found_slopes = torch.autograd.grad(found.double().square().sum(), inputs)
+        pairs = [(found, true), *zip(found_slopes, slopes, strict=True)]
+        errors[bool(flags)] = [(one.double() - other).abs().max().item() for one, other in pairs]
+    for products, fused in zip(errors[True], errors[False], strict=True):
+        assert products <= 2 * fused + 2**-8
 
 
 def test_runs_join_only_neighbors_of_equal_length():

@@ -25,6 +25,7 @@ KINDS = {
     "reviews": "single",
     "pairs": "pair",
     "paraphrases": "on the pair",
+    "duplicates": "on texts apart",
     "topics": "several labels",
     "long": "windows",
     "moods": "on the mean",

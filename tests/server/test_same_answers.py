@@ -111,7 +111,7 @@ class Draw:
         return self._with("/predict", {"model": name, "texts": texts}, _predictions, bare)
 
     def _pair(self) -> Asked:
-        return self._classify(self.draw.choice(["pairs", "paraphrases"]).item(), pair=True)
+        return self._classify(self.draw.choice(["pairs", "paraphrases", "duplicates"]).item(), pair=True)
 
     def _topics(self) -> Asked:
         return self._classify("topics")

@@ -80,6 +80,10 @@ SPECS = {
     "on the pair": TaskSpec(
         kind="classification", name="paraphrase", labels=("no", "yes"), pair=True, reads="pair", settings=SETTINGS
     ),
+    "on texts apart": TaskSpec(
+        kind="classification", name="paraphrase", labels=("no", "yes"), pair=True, reads="apart", settings=SETTINGS
+    ),
+    "choice on texts apart": TaskSpec(kind="choice", name="choice", reads="apart", settings=SETTINGS),
     "choice on the pair": TaskSpec(kind="choice", name="choice", reads="pair", settings=SETTINGS),
     "choice on the mean": TaskSpec(kind="choice", name="choice", reads="mean", settings=SETTINGS),
     "number": TaskSpec(
@@ -128,7 +132,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
         elif kind == "pair":
             first, second = some(PLAIN, 3), f"{some(GOOD if even else BAD)} {some(PLAIN, 2)}"
             found.append(TextExample(id=name, first=first, second=second, label=str(int(even)), place=place))
-        elif kind == "on the pair":
+        elif kind in ("on the pair", "on texts apart"):
             word = some([*GOOD, *BAD])
             others = BAD if word in GOOD else GOOD
             first, second = f"{some(PLAIN, 3)} {word}", f"{word if even else some(others)} {some(PLAIN, 2)}"
@@ -143,7 +147,7 @@ def examples_of(kind: str, count: int, seed: int = 0) -> list[Example]:
             good = int(draw.integers(4))
             text = f"{some(PLAIN, 2)} {some(GOOD, good) if good else ''} {some(PLAIN, 4 - good)}"
             found.append(TextExample(id=name, first=text, label=float(good), place=place))
-        elif kind in ("choice", "choice on the mean", "choice on the pair"):
+        elif kind in ("choice", "choice on the mean", "choice on the pair", "choice on texts apart"):
             right = int(draw.integers(3))
             endings = tuple(f"{some(PLAIN, 2)} {some(GOOD if ending == right else BAD)}" for ending in range(3))
             found.append(ChoiceExample(id=name, context=some(PLAIN, 3), endings=endings, label=right, place=place))

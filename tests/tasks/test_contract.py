@@ -23,6 +23,7 @@ from bertsmith.finetuning.workload import Finetuning
 from bertsmith.inference.loading import load_predictor
 from bertsmith.inference.predictor import Predictor
 from bertsmith.model.heads import EncoderForTask
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.runtime import choose
 from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.kinds import KINDS, task_for
@@ -31,14 +32,14 @@ from tasks.architecture_samples import ARCHITECTURES, config_of, tokenizer_of, w
 from tasks.task_samples import SPECS, examples_of
 
 EVERY = pytest.mark.parametrize("kind", SPECS)
-# A head that reads pairs needs a segment for each text, and RoBERTa has one for both.
+# A head that compares two texts needs a segment for each text, and RoBERTa has one for both.
 EVERY_ON_EVERY_ARCHITECTURE = pytest.mark.parametrize(
     ("kind", "architecture"),
     [
         (kind, architecture)
         for kind, spec in SPECS.items()
         for architecture in ARCHITECTURES
-        if spec.reads != "pair" or architecture != "roberta"
+        if spec.reads not in OF_TWO_TEXTS or architecture != "roberta"
     ],
 )
 SETTINGS = FinetuningSettings(batch_size=16, epochs=18, precision="fp32", dropout=0.0)

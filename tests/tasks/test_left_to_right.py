@@ -16,6 +16,7 @@ from bertsmith.export.conversion import export
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.model.batch import Batch, Read
+from bertsmith.model.encoder import Encoder
 from bertsmith.model.heads import EncoderForTask
 from bertsmith.runtime import BATCH_TOLERANCE, choose
 from bertsmith.tasks.data import TaskData
@@ -29,7 +30,15 @@ WHOLE_TEXTS = [name for name, spec in SPECS.items() if task_for(spec).head.poole
 
 
 def pair_of(hidden: torch.Tensor, segments: np.ndarray) -> torch.Tensor:
-    a, b = (hidden[segments == number].mean(dim=0) for number in (0, 1))
+    return compared(*(hidden[segments == number].mean(dim=0) for number in (0, 1)))
+
+
+def apart_of(encoder: Encoder, ids: np.ndarray, segments: np.ndarray) -> torch.Tensor:
+    texts = ids[segments == 0], np.concatenate([ids[:1], ids[segments == 1]])
+    return compared(*(encoder(Batch.from_flat(text, 0 * text, [len(text)])).mean(dim=0) for text in texts))
+
+
+def compared(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.cat([a, b, (a - b).abs(), a * b])[None]
 
 
@@ -76,6 +85,7 @@ def test_each_row_of_a_left_to_right_model_gives_the_head_on_its_last_token_or_o
                 "cls": lambda last, _: last,
                 "mean": lambda _, mean: mean,
                 "pair": lambda *_, states=hidden, texts=segments: pair_of(states, texts),
+                "apart": lambda *_, row=(ids, segments): apart_of(model.encoder, *row),
             }[SPECS[kind].reads](hidden[-1:], hidden.mean(dim=0, keepdim=True))
             alone = model.output_layer(row)[0]
         np.testing.assert_allclose(found, alone.numpy(), atol=BATCH_TOLERANCE)

@@ -15,7 +15,7 @@ from torch import Tensor
 from bertsmith.checkpoints.metadata import CARD, WHOLE_ROWS, ModelMetadata
 from bertsmith.files import write_text
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import OWN_HEAD, PAIR, part_of
+from bertsmith.model.our_names import APART, OWN_HEAD, PAIR, part_of
 from bertsmith.text.tokenizer import Tokenizer
 
 LIBRARIES = {  # by the hub's names
@@ -50,6 +50,27 @@ weights = [part.unsqueeze(-1) for part in (mask * (1 - segments), mask * segment
 a, b = [(hidden * part).sum(1) / part.sum(1) for part in weights]
 vectors = torch.cat([a, b, (a - b).abs(), a * b], dim=-1)""",
 }
+# For a head that compares texts that the encoder reads one by one.
+_ENCODER_APART = """import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+tokenizer, encoder = AutoTokenizer.from_pretrained("."), AutoModel.from_pretrained(".").float().eval()
+
+
+def mean(texts):  # both texts of a pair have at most {longest} tokens together
+    inputs = tokenizer(texts, padding=True, return_tensors="pt")
+    with torch.inference_mode():
+        hidden = encoder(**inputs).last_hidden_state
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    return (hidden * mask).sum(1) / mask.sum(1)
+
+
+a, b = mean(["A text."]), mean(["Another text."])
+vectors = torch.cat([a, b, (a - b).abs(), a * b], dim=-1)
+layer = load_file("model.safetensors")
+logits = vectors @ layer["classifier.weight"].T + layer["classifier.bias"]
+"""
 _TWO_TEXTS = (
     "Its head reads two texts; `token_type_ids` is 0 for the tokens of the first and 1 for those of the second."
 )
@@ -57,6 +78,7 @@ _READS = {
     "cls": "the last hidden state of `[CLS]`, without the pooler",
     "mean": "the mean of the last hidden states over all tokens",
     PAIR: "the means a and b of the last hidden states of both texts, |a - b| and a * b",
+    APART: "the means a and b of the last hidden states of both texts, each encoded by itself, |a - b| and a * b",
 }
 _UNKNOWN = "## What this card does not know"
 _WRITTEN = ("library_name", "pipeline_tag", "tags")  # keys of the header that depend on the format and the task
@@ -291,6 +313,8 @@ def _other_library(config: EncoderConfig, tensors: Mapping[str, Tensor], metadat
 
 def _encoder_code(config: EncoderConfig, reads: str, longest: int) -> str:
     """The lines that apply a head of hidden states to an encoder in `transformers`."""
+    if reads == APART:
+        return _ENCODER_APART.format(longest=longest)
     texts, more, segments = '["A text."]', "", ""
     if reads == PAIR:
         texts, segments = '["A text."], ["Another text."]', 'segments = inputs["token_type_ids"]\n'

@@ -96,9 +96,13 @@ def reduced(matrix: sparse.csr_matrix, width: int, rng: np.random.Generator) -> 
 
 
 def _spread(corpus: Corpus, most_tokens: int) -> list[int]:
-    """The numbers of documents, evenly spread, that have about `most_tokens` tokens; all if there are no more."""
+    """The numbers of documents, evenly spread, that have about `most_tokens` tokens; all if there are no more.
+
+    At least the first one, however long it is.
+    """
     share = min(1.0, most_tokens / max(1, corpus.num_tokens))
-    return [number for number in range(corpus.num_documents) if int((number + 1) * share) > int(number * share)]
+    numbers = range(corpus.num_documents)
+    return [number for number in numbers if int((number + 1) * share) > int(number * share)] or list(numbers[:1])
 
 
 def _runs(corpus: Corpus, documents: Sequence[int], window: int) -> Iterator[npt.NDArray[np.int64]]:

@@ -1,12 +1,12 @@
 """Natural language inference, SNLI and XNLI: official files, and the copies on the hub, as pairs with a label.
 
-The official files are TSV without quotes (`.txt` in SNLI) or JSON lines with `gold_label`, `sentence1` and `sentence2`;
-a gold label `-` means that the annotators did not agree. XNLI adds a column `language`, and the translations of a pair
-share its `pairID`; the translated training sets have `premise`, `hypo` and `label`, with `contradictory` for
-`contradiction`. Copies on the hub have `premise`, `hypothesis` and a number as `label`, -1 for no gold label.
+Columns are found by their names, in any order. Official files are TSV without quotes (`.txt` in SNLI) or JSON lines
+with `gold_label`, `sentence1` and `sentence2`; a gold label `-` means that the annotators did not agree. XNLI adds a
+column `language`, and translations of a pair may share its `pairID`; translated training sets have `premise`, `hypo`
+and `label`, with `contradictory` for `contradiction`. Copies on the hub have `premise`, `hypothesis` and a number as
+`label`, -1 for no gold label.
 
-Source: Bowman et al. (2015), section 2.3; Conneau et al. (2018), section 3. Columns and their order: the headers of
-snli_1.0_dev.txt and xnli.dev.tsv; the readers `snli.py` and `xnli.py` in the repository of the package `datasets`.
+Source: Bowman et al. (2015), section 2.3; Conneau et al. (2018), section 3.
 """
 
 from collections import Counter
@@ -65,7 +65,7 @@ def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFi
             fix="use the files of single languages",
         )
     rows = _of_language(path, rows, language)
-    several = len({row.values.get(LANGUAGE) for row in rows}) > 1
+    several = len({row.values.get(LANGUAGE, "").strip() for row in rows}) > 1
     examples, skipped = [], []
     numbered = 0
     for number, row in enumerate(rows):
@@ -85,9 +85,8 @@ def read_nli(task: str, path: Path, *, language: str | None = None) -> ExampleFi
             skipped.append((row.place, "empty text"))
             continue
         id = next((row.values[name] for name in _IDS if row.values.get(name)), str(number))
-        id = (
-            f"{row.values.get(LANGUAGE, '').strip()}-{id}" if several else id
-        )  # translations share the number of their pair
+        if several:  # translations share the id of their pair
+            id = f"{row.values.get(LANGUAGE, '').strip()}-{id}"
         examples.append(TextExample(id=id, first=first, second=second, label=gold, place=row.place))
     if not examples:
         raise InputError(

@@ -20,9 +20,9 @@ from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder, require_room
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, computed, rows_by_first, separate_rows
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
-from bertsmith.model.heads import pair_of_rows
+from bertsmith.model.heads import apart_of_rows, pair_of_rows
 from bertsmith.model.layer_choice import LayerChoice
-from bertsmith.model.our_names import PAIR, VECTORS_OF_PAIR
+from bertsmith.model.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
 from bertsmith.progress import Progress, amount
 from bertsmith.runtime import Runtime
 from bertsmith.text.pack import PackedRows
@@ -88,11 +88,11 @@ class FrozenEncoder(RowEncoder):
         """See `RowEncoder`; also of a pair, [N, 4 * width].
 
         Args:
-            pooling: also "pair": for rows of two texts, `heads.pair_of_rows`.
+            pooling: also "pair" and "apart": for rows of two texts, `heads.pair_of_rows` and `heads.apart_of_rows`.
         """
-        if pooling != PAIR:
+        if pooling not in OF_TWO_TEXTS:
             self.require_pooling(pooling, choice)
-        width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling == PAIR else 1)
+        width = choice.width(self.hidden_size) * (VECTORS_OF_PAIR if pooling in OF_TWO_TEXTS else 1)
         features = rows_by_first(rows)
         # One position per row is read, so the positions of the features are the rows.
         return self._vectors(
@@ -102,6 +102,7 @@ class FrozenEncoder(RowEncoder):
             (width,),
             "texts",
             reads=self._reads_rows if pooling in OF_ONE else lambda _: None,
+            apart=pooling == APART,
             progress=progress,
         )
 
@@ -120,6 +121,8 @@ class FrozenEncoder(RowEncoder):
             return mixed
         if pooling == PAIR:
             return pair_of_rows(mixed, batch)
+        if pooling == APART:
+            return apart_of_rows(mixed, batch)
         return torch.segment_reduce(mixed, pooling, lengths=torch.tensor(batch.lengths, device=mixed.device))
 
     def _reads_rows(self, part: GatheredRows) -> Read:
@@ -135,6 +138,7 @@ class FrozenEncoder(RowEncoder):
         what: str,
         *,
         reads: Callable[[GatheredRows], Read | None] = lambda part: part.read,
+        apart: bool = False,
         progress: Progress | None = None,
     ) -> Vectors:
         """The results of `finish` on the chosen hidden states, float32 [R, *width]; equal rows are computed once.
@@ -143,6 +147,7 @@ class FrozenEncoder(RowEncoder):
             finish: returns [r, *width] for the hidden states [r, n, D] of a micro-batch and its rows.
             what: what R counts, for error messages.
             reads: returns the positions that `finish` receives, None for all tokens; by default those of the features.
+            apart: the encoder reads `Batch.texts_apart` of the rows, every token of them.
             progress: counts the rows that are done.
 
         Raises:
@@ -156,7 +161,8 @@ class FrozenEncoder(RowEncoder):
         def compute(part: RowPart) -> Logits:
             gathered = part.gather(self.runtime.device)
             trace, read = Trace(), reads(gathered)
-            model(gathered.batch, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
+            sequences = gathered.batch.texts_apart.batch if apart else gathered.batch
+            model(sequences, read=read if prunes else None, dtype=self.runtime.dtype, trace=trace)
             states = trace.hidden_states
             if read is not None:
                 whole = states[:depth] if prunes else states

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bertsmith.encoding.units import Ints
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.model.batch import rows_index
-from bertsmith.model.our_names import PAIR
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.runtime import choose_inference
 from bertsmith.text.pack import PackedRows
 
@@ -49,7 +49,7 @@ class Output(NamedTuple):
 
 def inputs_of(config: Segmented, reads: str = "pooler") -> tuple[str, ...]:
     """The inputs of a graph; a model with fewer than two segments has no segment ids, unless its head reads pairs."""
-    return INPUTS if config.type_vocab_size > 1 or reads == PAIR else INPUTS[:2]
+    return INPUTS if config.type_vocab_size > 1 or reads in OF_TWO_TEXTS else INPUTS[:2]
 
 
 def outputs_of(kind: str | None, parts: Collection[str]) -> tuple[Output, ...]:

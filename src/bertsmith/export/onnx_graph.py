@@ -23,7 +23,7 @@ import bertsmith
 from bertsmith.checkpoints.plan import POSITIONS, fixed_positions
 from bertsmith.encoding.onnx_session import INPUTS, PER_TOKEN, Output, inputs_of, outputs_of, package
 from bertsmith.model.config import EncoderConfig
-from bertsmith.model.our_names import PAIR
+from bertsmith.model.our_names import APART, OF_TWO_TEXTS
 
 # LayerNormalization needs 17, Gelu 20; onnxruntime reads 20 since 1.17. See docs/decisions/0012-onnx-graph.md.
 OPSET = 20
@@ -102,10 +102,15 @@ class _Graph:
             shape = self.node("Concat", self.integers(-1), self.node("Shape", inputs[0], start=2, end=3), axis=0)
             inputs = [self.node("Reshape", name, shape) for name in inputs]  # [B * C, S]
         (ids, mask), segments = inputs[:2], inputs[2] if len(inputs) > 2 else None
-        pooled = reads not in ("mean", PAIR) and all(output.per != PER_TOKEN for output in outputs)
+        pooled = reads not in ("mean", *OF_TWO_TEXTS) and all(output.per != PER_TOKEN for output in outputs)
         # Without a task, the pooler and its head stay on [CLS] whatever the attention, as in transformers.
         last_token = self.last_token(mask) if kind is not None and pooled and self.config.is_causal else None
-        hidden = self.embeddings(ids, segments if self.config.type_vocab_size > 1 else None)  # [B, S, D]
+        positions = None
+        if reads == APART and kind is not None:
+            assert segments is not None, "an input of the graph"
+            ids, mask, positions = self.texts_apart(ids, mask, segments)  # [2B, S] each
+            segments = None
+        hidden = self.embeddings(ids, segments if self.config.type_vocab_size > 1 else None, positions)  # [B, S, D]
         bias = self.bias(ids, mask)
         for number in range(self.config.num_hidden_layers):
             last = number == self.config.num_hidden_layers - 1
@@ -137,13 +142,37 @@ class _Graph:
             found["logits"] = self.node("Reshape", found["logits"], shape)  # [B, C]
         return found
 
-    def embeddings(self, ids: str, segments: str | None) -> str:
-        """The input representation [B, S, D]."""
+    def texts_apart(self, ids: str, mask: str, segments: str) -> tuple[str, str, str]:
+        """Ids, mask and positions, [2B, S] each, of all first texts and then all second ones.
+
+        A sequence keeps the row of both texts; the mask covers the other one. Positions count the tokens that are left.
+
+        Source: `Batch.texts_apart` of `model/batch.py`.
+        """
+        length = self.node("Squeeze", self.node("Shape", ids, start=1, end=2))
+        places = self.node("Range", self.scalar(0), length, self.scalar(1))
+        is_first = self.node("Equal", places, self.scalar(0))  # [S]
+        second = self.node("Where", is_first, self.scalar(0), self.node("Mul", mask, segments))
+        with_first = self.node("Where", is_first, mask, second)
+        both = self.node("Concat", self.node("Sub", mask, second), with_first, axis=0)
+        before = self.node("Sub", self.node("CumSum", both, self.scalar(1)), self.integers(1))
+        return self.node("Concat", ids, ids, axis=0), both, before
+
+    def embeddings(self, ids: str, segments: str | None, positions: str | None = None) -> str:
+        """The input representation [B, S, D].
+
+        Args:
+            segments: of the tokens; None: all 0.
+            positions: of the tokens; None: 0, 1, 2 ...
+        """
         total = self.node("Gather", self.parameter("bert.embeddings.word.weight"), ids)
         if self.config.type_vocab_size:
-            table = self.parameter("bert.embeddings.segment.weight")  # a single row is added to all tokens
-            one = segments is None
-            total = self.node("Add", total, table if one else self.node("Gather", table, segments or ""))
+            table = self.parameter("bert.embeddings.segment.weight")
+            if segments is not None:
+                table = self.node("Gather", table, segments)
+            elif self.config.type_vocab_size > 1:
+                table = self.first(table, axis=0)
+            total = self.node("Add", total, table)  # a single row is added to all tokens
         if self.config.position_embedding_type != "none":
             if self.config.position_embedding_type == "absolute":
                 table = self.parameter(POSITIONS)
@@ -151,7 +180,8 @@ class _Graph:
                 table = self.array(POSITIONS, fixed_positions(self.config, self.tensors).float().numpy())
             first, length = self.integers(self.config.first_position), self.node("Shape", ids, start=1, end=2)
             end = self.node("Add", length, first) if self.config.first_position else length
-            total = self.node("Add", total, self.node("Slice", table, first, end, self.integers(0)))
+            table = self.node("Slice", table, first, end, self.integers(0))
+            total = self.node("Add", total, table if positions is None else self.node("Gather", table, positions))
         return self.norm(total, "bert.embeddings.norm")
 
     def bias(self, ids: str, mask: str) -> str:
@@ -208,20 +238,27 @@ class _Graph:
     def of_rows(self, hidden: str, mask: str, segments: str | None, reads: str) -> str:
         """What the head of a task on whole rows reads: of real tokens or of the first position, [B, D]; pairs [B, 4D].
 
-        Source: `mean_of_rows` and `pair_of_rows` of `model/heads.py`.
+        Source: `mean_of_rows`, `pair_of_rows` and `apart_of_rows` of `model/heads.py`.
         """
         if reads == "pooler":
             return self.pooled(hidden)
         if reads == "cls":
             return self.node("Gather", hidden, self.scalar(0), axis=1)
         real = self.node("Cast", mask, to=self.onnx.TensorProto.FLOAT)  # [B, S]
-        if reads != PAIR:
+        if reads not in OF_TWO_TEXTS:
             return self.mean(hidden, real)
+        if reads == APART:
+            shape = self.integers(2, -1, self.config.hidden_size)
+            means = self.node("Reshape", self.mean(hidden, real), shape)  # [2, B, D]
+            return self.compared(*(self.node("Gather", means, self.scalar(text), axis=0) for text in (0, 1)))
         assert segments is not None, "an input of the graph"
         second = self.node("Mul", real, self.node("Cast", segments, to=self.onnx.TensorProto.FLOAT))
-        a, b = self.mean(hidden, self.node("Sub", real, second)), self.mean(hidden, second)
-        apart = self.node("Abs", self.node("Sub", a, b))
-        return self.node("Concat", a, b, apart, self.node("Mul", a, b), axis=1)
+        return self.compared(self.mean(hidden, self.node("Sub", real, second)), self.mean(hidden, second))
+
+    def compared(self, a: str, b: str) -> str:
+        """[a, b, |a - b|, a * b], [B, 4D]."""
+        difference = self.node("Abs", self.node("Sub", a, b))
+        return self.node("Concat", a, b, difference, self.node("Mul", a, b), axis=1)
 
     def mean(self, hidden: str, weights: str) -> str:
         """The mean [B, D] of the hidden states whose weight [B, S] is 1, the others having 0; of none it is 0."""

@@ -20,7 +20,7 @@ from bertsmith.export.limits import require_equal
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
-from bertsmith.model.our_names import OWN_HEAD, PAIR
+from bertsmith.model.our_names import APART, OWN_HEAD, PAIR
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
@@ -165,8 +165,8 @@ def transformers_runner(
     """A runner of the folder in `transformers`, and the outputs that it gives.
 
     Args:
-        reads: for a head that no class of `transformers` has, what it reads: "cls", "mean" or "pair". The encoder runs
-            in `transformers`, and the layer in the folder is applied to it as the model card says.
+        reads: for a head that no class of `transformers` has, what it reads: "cls", "mean", "pair" or "apart". The
+            encoder runs in `transformers`, and the layer in the folder is applied to it as the model card says.
     """
     values = read_json(partial / "config.json")
     architecture, config = values["architectures"][0], read_config(values)
@@ -196,6 +196,8 @@ def transformers_runner(
     @torch.inference_mode()
     def run_encoder(inputs: dict[str, Ints]) -> dict[str, Any]:
         flat = {name: torch.from_numpy(inputs[name].reshape(-1, inputs[name].shape[-1])) for name in asked}
+        if reads == APART:
+            flat = _texts_apart(flat, torch.from_numpy(inputs[INPUTS[2]].reshape(flat["input_ids"].shape)))
         hidden = model(**flat).last_hidden_state
         mask = flat["attention_mask"].unsqueeze(-1)
         if reads == "cls":
@@ -209,6 +211,9 @@ def transformers_runner(
             read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
         else:
             read = (hidden * mask).sum(1) / mask.sum(1)
+        if reads == APART:
+            a, b = read.chunk(2)
+            read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
         logits = torch.nn.functional.linear(read, layer["classifier.weight"], layer["classifier.bias"])
         per_ending = outputs[0].per == PER_ENDING
         return {"logits": (logits.reshape(inputs[asked[0]].shape[:-1]) if per_ending else logits).numpy()}
@@ -225,3 +230,24 @@ def transformers_runner(
         return {output.name: found[theirs[output.name]].numpy() for output in given}
 
     return run, given
+
+
+def _texts_apart(inputs: dict[str, torch.Tensor], segments: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Padded rows of two texts, [B, S], as padded rows of all first texts and then all second ones, [2B, S].
+
+    Args:
+        segments: 0 for the tokens of the first text, 1 for those of the second.
+    """
+    mask = inputs["attention_mask"]
+    second = mask * segments
+    second[:, 0] = 0
+    with_first = second.clone()
+    with_first[:, 0] = mask[:, 0]
+    real = torch.cat([mask - second, with_first])
+    # Real tokens first, because positions count from the left.
+    order = real.argsort(dim=1, descending=True, stable=True)
+    found = {name: torch.cat([values, values]).take_along_dim(order, 1) for name, values in inputs.items()}
+    found["attention_mask"] = real.take_along_dim(order, 1)
+    if INPUTS[2] in found:
+        found[INPUTS[2]] = torch.zeros_like(real)
+    return found

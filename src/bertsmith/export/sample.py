@@ -13,7 +13,7 @@ from bertsmith.datasets.text_lines import TextLines
 from bertsmith.encoding.units import EncodedExamples, Ints
 from bertsmith.errors import InputError
 from bertsmith.files import digest_bytes, digest_file
-from bertsmith.model.our_names import PAIR
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require, to_dict
@@ -119,7 +119,7 @@ def odd_rows(folder: ModelFolder) -> PackedRows:
     lengths = np.minimum(lengths, folder.config.max_tokens)
     draw = generator(0, "export check")
     within = np.concatenate([np.arange(length) / length for length in lengths])
-    has_segments = folder.config.type_vocab_size > 1 or folder.metadata.reads == PAIR
+    has_segments = folder.config.type_vocab_size > 1 or folder.metadata.reads in OF_TWO_TEXTS
     return PackedRows(
         draw.integers(folder.config.vocab_size, size=int(lengths.sum()), dtype=np.int32),
         np.where(within >= 0.5, int(has_segments), 0).astype(np.int32),
@@ -140,7 +140,7 @@ def _built_in(folder: ModelFolder, tokenizer: Tokenizer, spec: TaskSpec | None) 
     if spec is not None:
         limit = min(limit, spec.settings.max_length)
     encoded = [tokenizer.encode(text) for text in texts]
-    has_segments = folder.config.type_vocab_size > 1 or (spec is not None and spec.reads == PAIR)
+    has_segments = folder.config.type_vocab_size > 1 or (spec is not None and spec.reads in OF_TWO_TEXTS)
     seconds = encoded[::2] if has_segments else None
     rows = _joined(
         pack_rows(encoded[::2], template=tokenizer.template, max_length=limit, model_limit=limit),

@@ -24,7 +24,7 @@ from bertsmith.encoding.units import NO_LABEL, PER_POSITION, PER_UNIT, EncodedEx
 from bertsmith.finetuning.settings import LINEAR_KINDS, PROBE, FinetuningSettings
 from bertsmith.model.batch import rows_index
 from bertsmith.model.heads import Head, OwnHead
-from bertsmith.model.our_names import PAIR
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import quiet
 from bertsmith.randomness import generator
 from bertsmith.settings import require
@@ -52,10 +52,10 @@ class LinearStart:
         self.device = device
 
     def best_reads(self, seed: int = 1, *, pairs: bool = True) -> str:
-        """What a head on whole rows should read: "mean", "cls", or, where there is such a thing, "pooler" or "pair".
+        """What a head on whole rows should read: "mean", "cls", or where it makes sense "pooler", "pair" or "apart".
 
-        The pooler is a candidate if an earlier head was trained on it, the pair if every row has two texts. With very
-        few examples the pooler if it was trained, and else the mean.
+        The pooler is a candidate if an earlier head was trained on it, pairs read together and apart if every row has
+        two texts. With very few examples the pooler if it was trained, and else the mean.
 
         Args:
             pairs: whether the head can read pairs.
@@ -66,7 +66,9 @@ class LinearStart:
         units = _sample(len(self.features), MOST_PROBED, seed)
         if len(units) < _LEAST:
             return "pooler" if trained else "mean"
-        known = ["mean", "cls", *(["pooler"] if trained else []), *([PAIR] if pairs and self._has_pairs() else [])]
+        known = ["mean", "cls"]
+        known += ["pooler"] if trained else []
+        known += OF_TWO_TEXTS if pairs and self._has_pairs() else ()
         if len(np.unique(self.features.targets[units], axis=0)) < 2:
             return "mean"
         targets = self.features.targets[units]

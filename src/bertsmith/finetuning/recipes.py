@@ -76,6 +76,17 @@ def recipe_of_run(out: Path | str) -> str:
     return str(RunFolder.open(Path(out)).record["settings"].get("recipe", PAPER))
 
 
+def reads_of_run(out: Path | str) -> str | None:
+    """What the head of the run in a folder reads, which a probe has found; None if there is no run or no such setting.
+
+    A release that knew fewer things to read would have found another one.
+    """
+    if not (Path(out) / SETTINGS_FILE).is_file():
+        return None
+    found = RunFolder.open(Path(out)).record["settings"].get("run", {}).get("reads")
+    return None if found is None else str(found)
+
+
 def resolved(recipe: str, situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a fine-tuning by name: those that were given, then those of the recipe.
 

@@ -64,8 +64,8 @@ class FinetuningSettings:
     reads: str | None = help_field(
         None,
         "what the layer on top of whole texts reads: pooler, cls (its position, without the pooler), mean (over all "
-        "tokens) or pair (both means of two texts, their difference and product), or probe: the one on which a linear "
-        "model is best [pooler; auto: probe]",
+        "tokens), pair (both means of two texts, their difference and product) or apart (the same of texts that the "
+        "encoder reads one by one), or probe: the one on which a linear model is best [pooler; auto: probe]",
     )
     start: str = help_field(
         "random", "the new layer: random, or linear: fitted to the vectors of the base model; auto: linear"

@@ -10,7 +10,7 @@ from bertsmith.datasets.label_map import LabelMap
 from bertsmith.errors import ConfigError, RunError
 from bertsmith.files import write_json
 from bertsmith.finetuning.finished_run import TABLE_FILE
-from bertsmith.finetuning.recipes import recipe_of_run, resolved, search_grid, situation_of
+from bertsmith.finetuning.recipes import reads_of_run, recipe_of_run, resolved, search_grid, situation_of
 from bertsmith.finetuning.report import is_finetuning, write_finetuning_report
 from bertsmith.finetuning.run import FinetuningResult
 from bertsmith.finetuning.run import finetune as run_finetuning
@@ -100,12 +100,14 @@ def finetune(
     spec = spec if metric is None else with_metric(spec, metric)
     # What is given is checked before a model is read, which may take minutes or the network.
     FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
-    base: BaseModel = (folder := load_any(source))
+    folder = load_any(source)
     situation = situation_of(spec.name, spec.kind, len(data.train), folder, own_head=head is not None)
     values = resolved(recipe, situation, {**parts[FinetuningSettings], **parts[RecipeSettings]})
     parts = split_settings(values, [FinetuningSettings, RecipeSettings])
     chosen, rates = FinetuningSettings(**parts[FinetuningSettings]), RecipeSettings(**parts[RecipeSettings])
     out, begun = Path(out), resume
+    if resume and not search and chosen.reads == PROBE:
+        chosen = dataclasses.replace(chosen, reads=reads_of_run(out) or PROBE)
     if continue_on is not None:
         text = TaskText(
             path=Path(continue_on),
@@ -121,10 +123,11 @@ def finetune(
         source = continue_pretraining(
             source, out, text, device=chosen.device, precision=chosen.precision, seed=rates.seed, resume=resume
         )
-        base = checked.on_base(load_any(source), chosen.reads, rates)
+        base: BaseModel = checked.on_base(load_any(source), chosen.reads, rates)
         # If the continued pre-training was interrupted, there is no run yet.
         begun = resume and (out / SETTINGS_FILE).exists()
     else:
+        base = folder
         _require_no_continuation(out, continue_minutes, continue_steps, resume=resume)
     named = {"recipe_name": recipe, "source_name": str(source)}
     if not search:

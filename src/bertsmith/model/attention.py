@@ -4,13 +4,12 @@ Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head wid
 
 Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
 variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves are
-needed (for dropout on the CPU, and for the attention view), and in bf16 on a processor that multiplies it: there two
-batched products are faster than PyTorch's fused kernel, and their gradients several times as fast.
+needed (for dropout on the CPU, and for the attention view), and in bf16 on a processor with instructions for it: there
+two batched products take less time than PyTorch's fused kernel, above all for the gradients.
 
 Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
 """
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from bertsmith.model.batch import Run
 from bertsmith.model.noise import Noise
+from bertsmith.runtime import fast_precisions
 
 
 def attention(
@@ -125,12 +125,7 @@ def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device)
 
 def products_are_faster(query: Tensor) -> bool:
     """Whether `dense_attention` is the faster one: in bf16, on a processor with instructions for it."""
-    return query.dtype == torch.bfloat16 and query.device.type == "cpu" and _multiplies_bf16()
-
-
-@functools.cache
-def _multiplies_bf16() -> bool:
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return query.dtype == torch.bfloat16 and query.device.type == "cpu" and "bf16" in fast_precisions("cpu")
 
 
 def _has_flash(query: Tensor) -> bool:

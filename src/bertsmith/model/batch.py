@@ -108,6 +108,45 @@ class Batch:
         """The runs of equal length, with every token a query."""
         return _runs(self.lengths, self.lengths)
 
+    @functools.cached_property
+    def texts_apart(self) -> "TextsApart":
+        """The two texts of each row as sequences of their own.
+
+        A row [CLS] A [SEP] B [SEP] becomes [CLS] A [SEP], its tokens of segment 0, and [CLS] B [SEP], its first token
+        and those of segment 1. Positions restart at 0, and all segment ids are 0. Without a second text, the second
+        sequence is [CLS].
+        """
+        lengths = np.asarray(self.lengths, dtype=np.int64)
+        starts = np.cumsum(lengths) - lengths
+        is_second = self.segment_ids.cpu().numpy() > 0
+        is_second[starts] = False
+        text = 2 * np.repeat(np.arange(len(lengths)), lengths) + is_second  # [T], the texts of all rows are numbered
+        tokens = np.concatenate([starts, np.arange(len(text))])
+        text = np.concatenate([2 * np.arange(len(lengths)) + 1, text])
+        counts = np.bincount(text)  # [2N]
+        by_length = np.argsort(counts, kind="stable")
+        places = np.argsort(by_length)
+        tokens = tokens[np.argsort(places[text], kind="stable")]
+        row_ids = (2 * np.repeat(np.asarray(self.row_ids, dtype=np.int64), 2) + np.tile([0, 1], len(lengths)))[
+            by_length
+        ]
+        ids = self.token_ids.cpu().numpy()[tokens]
+        batch = Batch.from_flat(ids, np.zeros_like(ids), counts[by_length], row_ids, self.token_ids.device)
+        return TextsApart(batch=batch, places=tuple(places.tolist()))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextsApart:
+    """The texts of N rows of two, as 2N sequences that do not see each other.
+
+    Attributes:
+        batch: the sequences, ascending by length; the ids of those of row r are 2r and 2r + 1.
+        places: where in the batch the first text of the first row is, its second text, those of the second row ...
+    """
+
+    batch: Batch
+    places: tuple[int, ...]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Read:

@@ -6,7 +6,8 @@ K outputs of a head.
 Source: Devlin et al. (2018), section 3.1; `get_masked_lm_output` and `get_next_sentence_output` in the original
 run_pretraining.py; `create_model` in the original run_classifier.py and run_squad.py. Conneau et al. (2017),
 "Supervised Learning of Universal Sentence Representations from Natural Language Inference Data", section 3.1, for the
-vectors of a pair.
+vectors of a pair. Reimers and Gurevych (2019), "Sentence-BERT: Sentence Embeddings using Siamese BERT-Networks",
+section 3, for two texts that are encoded apart.
 """
 
 import abc
@@ -22,8 +23,8 @@ from bertsmith.errors import ConfigError
 from bertsmith.model.batch import Batch, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.layers import activation, initialize, linear, norm
-from bertsmith.model.noise import Noise
-from bertsmith.model.our_names import OWN_HEAD, PAIR, PREFIX, READS, VECTORS_OF_PAIR
+from bertsmith.model.noise import Noise, NoiseOfTexts
+from bertsmith.model.our_names import APART, OF_TWO_TEXTS, OWN_HEAD, PREFIX, READS, VECTORS_OF_PAIR
 
 if TYPE_CHECKING:
     from bertsmith.model.config import EncoderConfig
@@ -230,7 +231,7 @@ class Head:
             if self.reads_pairs:
                 raise ConfigError(
                     expected="a head of your own that reads vectors of the encoder's width (pooler, cls or mean)",
-                    found=f"{PAIR!r}, {VECTORS_OF_PAIR} times as wide",
+                    found=f"{self.reads!r}, {VECTORS_OF_PAIR} times as wide",
                     fix="use --reads mean, or leave your head out",
                 )
 
@@ -242,12 +243,17 @@ class Head:
     @property
     def reads_all(self) -> bool:
         """Whether it reads every token of a row, so that the last layer computes all of them."""
-        return self.pooled and self.reads in ("mean", PAIR)
+        return self.pooled and self.reads in ("mean", *OF_TWO_TEXTS)
 
     @property
     def reads_pairs(self) -> bool:
         """Whether it compares the two texts of a row."""
-        return self.pooled and self.reads == PAIR
+        return self.pooled and self.reads in OF_TWO_TEXTS
+
+    @property
+    def reads_apart(self) -> bool:
+        """Whether it compares two texts that the encoder reads as sequences of their own."""
+        return self.pooled and self.reads == APART
 
     def width(self, hidden_size: int) -> int:
         """The width of what it reads, for an encoder of width `hidden_size`."""
@@ -280,6 +286,23 @@ def pair_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
     counts = torch.segment_reduce(shares, "sum", lengths=lengths).clamp_min(1)  # [N, 2]
     spread = (exact.unsqueeze(1) * shares.unsqueeze(2)).flatten(1)  # [T, 2D]
     means = torch.segment_reduce(spread, "sum", lengths=lengths).view(len(counts), 2, -1) / counts.unsqueeze(2)
+    return _compared(means)
+
+
+def apart_of_rows(hidden: Tensor, batch: Batch) -> Tensor:
+    """[a, b, |a - b|, a * b] for each row, [N, 4D], at least in fp32, of texts that do not see each other.
+
+    a and b are the means of the hidden states of the sequences in `batch.texts_apart`, to which `hidden` belongs.
+
+    Source: Reimers and Gurevych (2019), section 3; the vectors are those of `pair_of_rows`.
+    """
+    apart = batch.texts_apart
+    means = mean_of_rows(hidden, apart.batch.lengths)[list(apart.places)]  # [2N, D]
+    return _compared(means.view(batch.num_rows, 2, -1))
+
+
+def _compared(means: Tensor) -> Tensor:
+    """[a, b, |a - b|, a * b], [N, 4D], of the means of both texts, [N, 2, D]."""
     first, other = means.unbind(1)  # [N, D] each
     return torch.cat([first, other, (first - other).abs(), first * other], dim=1)
 
@@ -328,7 +351,7 @@ class EncoderForTask(_OnEncoder):
         Args:
             read: the positions; not used by a pooled head, because the encoder says which position represents a row.
             frozen: run the encoder (except its pooler) without dropout and without gradients.
-            trace: see `Encoder.forward`.
+            trace: see `Encoder.forward`; of a head that reads texts apart, it is that of their sequences.
 
         Raises:
             ConfigError: the logits of the user's head have another shape.
@@ -336,10 +359,16 @@ class EncoderForTask(_OnEncoder):
         head = self.head
         if head.pooled:
             read = None if head.reads_all else self.encoder.read_of_rows(batch)
+        sequences, below = batch, None if frozen else noise
+        if head.reads_apart:
+            sequences = batch.texts_apart.batch  # 2N of them
+            below = None if below is None else NoiseOfTexts(below, batch.texts_apart.places)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-            hidden = self.encoder(batch, read=read, noise=None if frozen else noise, dtype=dtype, trace=trace)
+            hidden = self.encoder(sequences, read=read, noise=below, dtype=dtype, trace=trace)
         if head.on_pooler:
             hidden = self.encoder.pool(hidden)
+        elif head.reads_apart:
+            hidden = apart_of_rows(hidden, batch)  # [N, 4D]
         elif head.reads_pairs:
             hidden = pair_of_rows(hidden, batch)  # [N, 4D]
         elif head.reads_all:

@@ -46,6 +46,25 @@ class RowNoise:
         return torch.from_numpy(bits.view(np.int16)).ge(threshold).to(dtype)
 
 
+class NoiseOfTexts:
+    """The noise of rows, for the sequences of their texts: those of a row share its generator, the first text first.
+
+    Args:
+        noise: of the rows.
+        places: see `batch.TextsApart`.
+    """
+
+    def __init__(self, noise: Noise, places: Sequence[int]) -> None:
+        self._noise, self._places = noise, places
+
+    def keep(self, probability: float, sizes: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """See `Noise.keep`; the elements of a sequence depend on its row alone."""
+        in_rows = [sizes[place] for place in self._places]
+        of_rows = [first + second for first, second in zip(in_rows[::2], in_rows[1::2], strict=True)]
+        parts = self._noise.keep(probability, of_rows, dtype).split_with_sizes(in_rows)
+        return torch.cat([parts[number] for number in np.argsort(self._places)])
+
+
 class DeviceNoise:
     """Noise per micro-batch, for CUDA; also seeds the device's default generator, which the attention kernel uses."""
 

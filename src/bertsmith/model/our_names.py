@@ -8,9 +8,11 @@ PREFIX = "bert."  # of the encoder's names
 OWN_HEAD = "own_head"  # the part of a head that the user wrote
 # What a head of whole rows reads: the pooler on top of the position that represents the row (`Encoder.read_of_rows`),
 # the hidden state of that position, the mean of the last hidden states over all tokens, special ones included, or for
-# rows of two texts four vectors that compare the means of both (`heads.pair_of_rows`).
-PAIR = "pair"
-READS = ("pooler", "cls", "mean", PAIR)
+# rows of two texts four vectors that compare the means of both, which the encoder reads together in one row ("pair",
+# `heads.pair_of_rows`) or each by itself ("apart", `heads.apart_of_rows`).
+PAIR, APART = "pair", "apart"
+OF_TWO_TEXTS = (PAIR, APART)
+READS = ("pooler", "cls", "mean", *OF_TWO_TEXTS)
 VECTORS_OF_PAIR = 4
 PARTS = ("pooler", "mlm", "nsp", "classifier", "span", OWN_HEAD)
 

@@ -18,7 +18,7 @@ from bertsmith.datasets.examples import ChoiceExample, Example
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
 from bertsmith.model.batch import rows_index
-from bertsmith.model.our_names import PAIR
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.tasks.task import Prediction, Task
@@ -97,9 +97,9 @@ class ChoiceTask(Task):
                     found=str(count),
                     fix="add endings or remove the row",
                 )
-            if self.spec.reads == PAIR and not example.context.strip():
+            if self.spec.reads in OF_TWO_TEXTS and not example.context.strip():
                 raise InputError(
-                    expected=f"a context in {example.place}, for a head that reads 'pair'",
+                    expected=f"a context in {example.place}, for a head that reads {self.spec.reads!r}",
                     found="endings alone",
                     fix="fill it, or fine-tune with --reads mean",
                 )

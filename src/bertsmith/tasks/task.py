@@ -17,7 +17,7 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import Example
 from bertsmith.encoding.units import EncodedExamples, Logits
 from bertsmith.errors import ConfigError, nearest
-from bertsmith.model.our_names import PAIR, READS
+from bertsmith.model.our_names import OF_TWO_TEXTS, READS
 from bertsmith.settings import from_dict, to_dict
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.tokenizer import Tokenizer
@@ -70,13 +70,13 @@ class TaskSpec:
     def __post_init__(self) -> None:
         if self.reads not in READS:
             raise ConfigError(
-                expected="a task whose head reads pooler, cls, mean or pair",
+                expected="a task whose head reads pooler, cls, mean, pair or apart",
                 found=repr(self.reads),
                 fix=nearest(str(self.reads), READS),
             )
-        if self.reads == PAIR and self.kind in ("classification", "regression") and self.pair is not True:
+        if self.reads in OF_TWO_TEXTS and self.kind in ("classification", "regression") and self.pair is not True:
             raise ConfigError(
-                expected="examples of two texts each, for a head that reads 'pair'",
+                expected=f"examples of two texts each, for a head that reads {self.reads!r}",
                 found=f"{self.name} ({self.kind}) of single texts",
                 fix="give pairs, or use --reads mean",
             )

@@ -11,7 +11,7 @@ import numpy as np
 from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.encoding.units import EncodedExamples, Ints, Logits
 from bertsmith.errors import ConfigError, InputError
-from bertsmith.model.our_names import PAIR
+from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.progress import counted
 from bertsmith.tasks.settings import TaskSettings
 from bertsmith.text.encoded import Encoded
@@ -57,9 +57,9 @@ def require_segments(reads: str, tokenizer: Tokenizer) -> None:
     Raises:
         ConfigError: the rows of this tokenizer have both texts in one segment.
     """
-    if reads == PAIR and tokenizer.template.second_segment == 0:
+    if reads in OF_TWO_TEXTS and tokenizer.template.second_segment == 0:
         raise ConfigError(
-            expected="a model whose rows have a segment for each text, for a head that reads 'pair'",
+            expected=f"a model whose rows have a segment for each text, for a head that reads {reads!r}",
             found="one with both texts in segment 0, as in RoBERTa",
             fix="use --reads mean, or another model",
         )
