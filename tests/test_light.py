@@ -48,8 +48,8 @@ sys.meta_path.insert(0, Absent())
 """
 COMMAND = f"{HIDE}\nfrom bertsmith.cli.entry import main\nmain()"
 KINDS = (
-    "single", "pair", "several labels", "windows", "on the mean", "on the pair", "number", "choice",
-    "choice on the pair", "tags", "answer or none",
+    "single", "pair", "several labels", "windows", "on the mean", "on the pair", "on texts apart", "number", "choice",
+    "choice on the pair", "choice on texts apart", "tags", "answer or none",
 )  # fmt: skip
 TEXTS = ["the film was good", "a plot", "", "the film was good and the plot was bad and the man was good", "the film"]
 NEAR = {"rtol": 0, "atol": 1e-5}
