@@ -19,7 +19,7 @@ from tasks.task_samples import CONFIG, TOKENIZER, write_base_model
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    return load(write_base_model(tmp_path_factory.mktemp("base") / "model"), device="cpu")
+    return load(write_base_model(tmp_path_factory.mktemp("base") / "model"), device="cpu", products="plain")
 
 
 @pytest.fixture(scope="module")

@@ -229,3 +229,9 @@ def test_without_the_packed_products_of_torch_the_plain_ones_are_used(monkeypatc
         model = prepare(wide_model(), chosen)
         assert not any(isinstance(module, PackedLinear) for module in model.modules())
         assert torch.isfinite(model(random_batch(LENGTHS), dtype=chosen.dtype)).all()
+
+
+def test_a_packed_model_can_be_copied() -> None:
+    model, batch = wide_model(), random_batch(LENGTHS)
+    packed = prepare(copy.deepcopy(model), Runtime(device="cpu", precision="fp32", products="packed"))
+    assert torch.equal(copy.deepcopy(packed)(batch), packed(batch))

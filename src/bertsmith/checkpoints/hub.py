@@ -129,7 +129,7 @@ def _fetch(
         raise InputError(
             expected=f"a folder '{id}', or that model from the hub or in its cache",
             found="no such folder, no copy in the cache" + ("" if offline else ", and the hub cannot be reached"),
-            fix=_how_to_get(id),
+            fix=f"check the path, or {_how_to_get(id)}",
         ) from None
     except errors.GatedRepoError:
         raise InputError(

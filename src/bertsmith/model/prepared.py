@@ -7,6 +7,7 @@ of `int8_linear.py`.
 """
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -52,8 +53,21 @@ class PackedLinear(PreparedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor, dtype: torch.dtype, tokens: int) -> None:
         super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype).contiguous(), tokens)
+        self.tokens = tokens
+        self.weight = self._packed(weight.detach().to(dtype).contiguous())
         self.bias = bias.detach().to(dtype)
+
+    def _packed(self, weight: Tensor) -> Tensor:
+        packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, self.tokens)
+        return packed
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The layer with plain weights: packed ones can be neither copied nor pickled."""
+        return {**self.__dict__, "weight": self.weight.to_dense()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.weight = self._packed(self.weight)
 
     def forward(self, x: Tensor, then: str | None = None, plus: Tensor | None = None) -> Tensor:
         """The affine map [T, O] of [T, K], in the dtype of the weights; see `PreparedLinear`."""

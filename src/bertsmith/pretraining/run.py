@@ -189,7 +189,7 @@ def _first_model(
             raise VocabularyError(
                 expected=f"a corpus made with the vocabulary of '{settings.init}'",
                 found="one made with another vocabulary",
-                fix="build the corpus again with the vocab.txt of that model"
+                fix=f"build the corpus again with `bertsmith corpus TEXT --model {settings.init} --out CORPUS`"
                 if theirs.kind == ours.kind
                 else f"start from a model of {ours.kind}, the only pieces that corpora hold",
             )
