@@ -35,6 +35,7 @@ import torch.nn.functional as F
 from harness import RESULTS, machine, machine_label
 from learning_speed_report import append_line, read_lines
 from model_scores import ProbeTask, probe_tasks
+from pretraining_recipe import options_of
 from torch import Tensor, nn
 
 from bertsmith.checkpoints.assembly import save_pretrained, untrained
@@ -55,6 +56,7 @@ from bertsmith.training.trainer import Trainer
 Patch = contextlib.AbstractContextManager[Any]
 AVERAGED = 0.2  # of the steps, the last ones
 SPAN = 1 / 3.8  # probability that a span ends: the mean length of SpanBERT
+ROW_TOKENS = 40  # of a row of the docstrings, about: the detection loss is a mean over the tokens of a step
 GENERATOR_WEIGHT, DETECTION_WEIGHT = 1.0, 50.0  # section 3.2 of ELECTRA
 
 
@@ -246,7 +248,7 @@ def _detection_losses(
     hidden = model.encoder(dataclasses.replace(batch, token_ids=ids), dtype=self.runtime.dtype)
     told = linear(hidden, generated.detector).float().squeeze(1)
     wrong = (ids != truth).float()
-    detection = F.binary_cross_entropy_with_logits(told, wrong, reduction="sum") / (found.step_rows * 40)
+    detection = F.binary_cross_entropy_with_logits(told, wrong, reduction="sum") / (found.step_rows * ROW_TOKENS)
     loss = loss + DETECTION_WEIGHT * detection
     sums = {"mlm_nll": loss.detach(), "mlm_correct": torch.zeros(()), "mlm_count": torch.tensor(len(targets))}
     return loss, sums
@@ -347,12 +349,7 @@ def probes(model: EncoderForPreTraining, corpus: Corpus, tasks: Mapping[str, Pro
 
 def main() -> None:
     """Runs all ideas that have no line yet, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("corpus", metavar="CORPUS", type=Path)
-    parser.add_argument("--size", default="tiny")
-    parser.add_argument("--steps", type=int, default=300)
-    parser.add_argument("--length", type=int, default=64, help="maximum tokens per row [64]")
-    parser.add_argument("--seed", type=int, default=1)
+    parser = options_of(__doc__.splitlines()[0], steps=300)
     parser.add_argument("--data", type=Path, help="folder with glue/SST-2 and cls/nltk/qc, for the probes")
     parser.add_argument("--ideas", type=lambda text: text.split(","), default=list(IDEAS))
     options = parser.parse_args()

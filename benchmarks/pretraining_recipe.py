@@ -79,14 +79,24 @@ def run(arm: str, options: argparse.Namespace, rows: HeldOutRows) -> dict[str, A
     }
 
 
-def main() -> None:
-    """Runs all arms that have no line yet, and prints the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options_of(description: str, *, steps: int) -> argparse.ArgumentParser:
+    """The options of benchmarks that train one shape on one corpus for a number of steps.
+
+    Args:
+        steps: their default.
+    """
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("corpus", metavar="CORPUS", type=Path)
     parser.add_argument("--size", default="tiny")
-    parser.add_argument("--steps", type=int, default=600)
+    parser.add_argument("--steps", type=int, default=steps)
     parser.add_argument("--length", type=int, default=64, help="maximum tokens per row [64]")
     parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def main() -> None:
+    """Runs all arms that have no line yet, and prints the table."""
+    parser = options_of(__doc__.splitlines()[0], steps=600)
     parser.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS))
     options = parser.parse_args()
     torch.set_num_threads(1)

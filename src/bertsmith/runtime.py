@@ -224,10 +224,9 @@ def fast_precisions(device: str) -> tuple[str, ...]:
 
 
 def can_pack(device: str, precision: str) -> bool:
-    """Whether oneDNN multiplies with packed weights of this precision here, and at least as fast as torch does.
+    """Whether oneDNN multiplies with packed weights of this precision here: fp32 on x86 with AVX2, bf16 in hardware.
 
-    In fp32 on x86 with AVX2. Measured on Zen 4 with AVX-512, 1.1 to 1.5 times as fast as the products of torch (which
-    are those of MKL), and with AVX2 alone as fast; the fused activation is gained everywhere.
+    `benchmarks/encode_speed.py` compares them with the plain products of torch, which are those of MKL in fp32.
     """
     if device != "cpu" or not _has_packed_products():
         return False

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder, require_room
-from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, computed, rows_by_first, separate_rows
+from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.model.batch import Batch, GatheredRows, Read
 from bertsmith.model.encoder import Encoder, Trace
 from bertsmith.model.heads import apart_of_rows, pair_of_rows
 from bertsmith.model.layer_choice import LayerChoice
 from bertsmith.model.our_names import APART, OF_TWO_TEXTS, PAIR, VECTORS_OF_PAIR
-from bertsmith.progress import Progress, amount
+from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.text.pack import PackedRows
 from bertsmith.text.tokenizer import Tokenizer
@@ -153,7 +153,6 @@ class FrozenEncoder(RowEncoder):
         Raises:
             ConfigError: the vectors take too much memory.
         """
-        size = require_room((features.num_read, *width), what)
         depth = max(choice.layers)
         model = self.model.lower(depth)
         prunes = model.can_prune
@@ -170,14 +169,4 @@ class FrozenEncoder(RowEncoder):
             found: Logits = finish(choice.pick(states), gathered.batch).float().cpu().numpy()
             return found
 
-        def advance(share: float) -> None:
-            if progress is not None:
-                progress.advance(share * len(features.rows), f"{amount(size)}B of vectors")
-
-        return computed(
-            features,
-            compute,
-            width=width,
-            micro_tokens=self.micro_tokens,
-            advance=advance,
-        )
+        return self._collect(features, compute, width, what, micro_tokens=self.micro_tokens, progress=progress)

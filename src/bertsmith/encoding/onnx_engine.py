@@ -26,12 +26,12 @@ from bertsmith.encoding.onnx_session import (
     padded,
     unpadded,
 )
-from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder, Vectors, require_room
-from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, computed, rows_by_first, separate_rows
+from bertsmith.encoding.row_encoder import OF_ONE, RowEncoder, Vectors
+from bertsmith.encoding.units import EncodedExamples, Ints, Logits, RowPart, rows_by_first, separate_rows
 from bertsmith.errors import CheckpointError, ConfigError
 from bertsmith.files import digest_file
 from bertsmith.model.layer_choice import LayerChoice
-from bertsmith.progress import Progress, amount
+from bertsmith.progress import Progress
 from bertsmith.runtime import Runtime
 from bertsmith.settings import require
 from bertsmith.text.encoded import offsets_of
@@ -195,11 +195,16 @@ class OnnxEncoder(RowEncoder):
         """Whether the graph gives hidden states; one with a task head gives only its logits."""
         return HIDDEN in self._model.outputs
 
+    @property
+    def is_torch(self) -> bool:
+        """ONNX Runtime runs it."""
+        return False
+
     def choice(self, name: str) -> LayerChoice:
         """The choice of the last layer, by its name or number.
 
         Raises:
-            ConfigError: the name is unknown or stands for other layers.
+            ConfigError: the name is unknown or that of other layers.
         """
         found = super().choice(name)
         require(
@@ -264,18 +269,13 @@ class OnnxEncoder(RowEncoder):
                 found=f"an export with the head for {self._model.kind}, which gives only its outputs",
                 fix="use the model it was exported from",
             )
-        size = require_room((features.num_read, self.hidden_size), what)
-
-        def advance(share: float) -> None:
-            if progress is not None:
-                progress.advance(share * len(features.rows), f"{amount(size)}B of vectors")
-
-        return computed(
+        return self._collect(
             features,
             compute,
-            width=(self.hidden_size,),
+            (self.hidden_size,),
+            what,
             micro_tokens=self.runtime.inference_tokens,
-            advance=advance,
+            progress=progress,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from bertsmith.encoding.units import Ints
+from bertsmith.encoding.units import EncodedExamples, Ints, RowPart, computed
 from bertsmith.errors import CheckpointError, ConfigError, nearest
 from bertsmith.model.layer_choice import LayerChoice, layer_choice
 from bertsmith.progress import Progress, amount
@@ -73,6 +73,16 @@ class RowEncoder(abc.ABC):
         """What computes the hidden states."""
 
     @property
+    def has_vectors(self) -> bool:
+        """Whether it gives hidden states."""
+        return True
+
+    @property
+    def is_torch(self) -> bool:
+        """Whether torch runs it: then it shows its attention weights, and words get their vectors as tensors."""
+        return True
+
+    @property
     def hidden_size(self) -> int:
         """D."""
         return self.model.width
@@ -124,6 +134,35 @@ class RowEncoder(abc.ABC):
         Raises:
             ConfigError: the vectors take too much memory.
         """
+
+    def _collect(
+        self,
+        features: EncodedExamples,
+        compute: Callable[[RowPart], Vectors],
+        width: tuple[int, ...],
+        what: str,
+        *,
+        micro_tokens: int,
+        progress: Progress | None,
+    ) -> Vectors:
+        """The vectors of all positions that are read, float32 [R, *width]; equal rows are computed once.
+
+        Args:
+            compute: returns [r, *width] for some rows.
+            what: what R counts, for error messages.
+            micro_tokens: maximum tokens (or one row) to compute together.
+            progress: counts the rows that are done.
+
+        Raises:
+            ConfigError: the vectors take too much memory.
+        """
+        size = require_room((features.num_read, *width), what)
+
+        def advance(share: float) -> None:
+            if progress is not None:
+                progress.advance(share * len(features.rows), f"{amount(size)}B of vectors")
+
+        return computed(features, compute, width=width, micro_tokens=micro_tokens, advance=advance)
 
     def progress(self, rows: PackedRows) -> Progress:
         """A progress bar for running these rows through the encoder."""

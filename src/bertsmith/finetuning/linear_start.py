@@ -160,7 +160,7 @@ def pooler_was_trained(folder: ModelFolder) -> bool:
 
 def _units(features: EncodedExamples, units: Ints) -> EncodedExamples:
     """Some of the units, without targets."""
-    packed = _packed(features, rows_index(features.rows_per_unit, units))
+    packed = features.rows.select(rows_index(features.rows_per_unit, units))
     counts = features.rows_per_unit[units]
     return dataclasses.replace(
         features,
@@ -188,22 +188,11 @@ def _labelled_rows(
     order = generator(seed, "sample of a linear start").permutation(len(counts))
     before = np.cumsum(of_row[order]) - of_row[order]
     rows = np.arange(len(counts)) if of_row.sum() <= most else np.sort(order[before < most])
-    packed, positions = _packed(features, rows), rows_index(counts, rows)
+    packed, positions = features.rows.select(rows), rows_index(counts, rows)
     if features.read is None:
         return packed, None, positions
     shift = np.repeat(packed.offsets[:-1] - features.rows.offsets[:-1][rows], counts[rows])
     return packed, features.read[positions] + shift, positions
-
-
-def _packed(features: EncodedExamples, rows: Ints) -> PackedRows:
-    """Some of the rows."""
-    tokens = rows_index(features.lengths, rows)
-    return PackedRows(
-        features.rows.token_ids[tokens],
-        features.rows.segment_ids[tokens],
-        features.rows.lengths[rows],
-        features.rows.cut_by_row[rows],
-    )
 
 
 def _sample(count: int, most: int, seed: int) -> Ints:

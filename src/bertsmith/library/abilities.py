@@ -2,7 +2,6 @@
 
 from collections.abc import Collection
 
-from bertsmith.encoding.onnx_engine import OnnxEncoder
 from bertsmith.encoding.row_encoder import RowEncoder
 from bertsmith.errors import CheckpointError
 from bertsmith.inference.pair_scorer import can_score_pairs
@@ -18,23 +17,13 @@ _OF_TASKS = {
 }
 
 
-def has_vectors(encoder: RowEncoder) -> bool:
-    """Whether an encoder gives vectors; the graph of an export with a task head gives only its logits."""
-    return not isinstance(encoder, OnnxEncoder) or encoder.has_vectors
-
-
-def shows_attention(encoder: RowEncoder) -> bool:
-    """Whether an encoder gives its attention weights; no export does."""
-    return not isinstance(encoder, OnnxEncoder)
-
-
 def require_attention(encoder: RowEncoder, name: str) -> None:
     """Checks that an encoder gives its attention weights.
 
     Raises:
         CheckpointError: it is that of an ONNX folder.
     """
-    if not shows_attention(encoder):
+    if not encoder.is_torch:
         raise CheckpointError(
             expected="a model in torch, for its attention weights",
             found=f"the ONNX folder '{name}'",
@@ -57,9 +46,8 @@ def find_abilities(
     if pretrained is not None:
         found += ["fill"] if "mlm" in parts and not pretrained.engine.is_causal else []
         found += ["next_sentence"] if {"nsp", "pooler"} <= set(parts) else []
-    if has_vectors(encoder):
-        # Words get theirs as tensors of torch.
-        found += ["embed", "features"] if shows_attention(encoder) else ["embed"]
+    if encoder.has_vectors:
+        found += ["embed", "features"] if encoder.is_torch else ["embed"]
     if predictor is None:
         return (*found, "rerank")
     return (*found, "rerank") if can_score_pairs(predictor.task.spec) else tuple(found)

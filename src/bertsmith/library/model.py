@@ -19,7 +19,7 @@ from bertsmith.errors import CheckpointError
 from bertsmith.inference.pair_scorer import PairScorer
 from bertsmith.inference.predictor import Predictor
 from bertsmith.inference.pretraining_heads import Continuation, FilledText, PretrainedPredictor
-from bertsmith.library.abilities import find_abilities, has_vectors, require_attention, shows_attention
+from bertsmith.library.abilities import find_abilities, require_attention
 from bertsmith.library.inputs import (
     Text,
     checked_pairs,
@@ -113,8 +113,8 @@ class Model:
         self.max_question: int = 0 if of_questions is None else of_questions.max_question
         self.max_answers: int = 0 if of_questions is None else of_questions.n_best
         self.pair: bool | None = spec.pair if self.task in ("classification", "regression") and spec else None
-        self.width: int = embedder.width if has_vectors(embedder.encoder) else 0
-        self.shows_attention: bool = shows_attention(embedder.encoder)
+        self.width: int = embedder.width if embedder.encoder.has_vectors else 0
+        self.shows_attention: bool = embedder.encoder.is_torch
         self.abilities: tuple[str, ...] = find_abilities(predictor, pretrained, embedder.encoder, parts)
 
     @property

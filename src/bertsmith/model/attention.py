@@ -4,8 +4,8 @@ Letters: T tokens (keys), R queries, n sequences of one run, A heads, d head wid
 
 Each run of equal lengths is one call on views. On CUDA, in fp16 or bf16, the whole batch is one call to PyTorch's
 variable-length flash attention. The plain version, `dense_attention`, is used where the probabilities themselves are
-needed (for dropout on the CPU, and for the attention view), and in bf16 on a processor with instructions for it: there
-two batched products take less time than PyTorch's fused kernel, above all for the gradients.
+needed (for dropout on the CPU, and for the attention view), and where its two batched products take less time than
+PyTorch's fused kernel.
 
 Source: Vaswani et al. (2017), section 3.2; `attention_layer` in the original modeling.py.
 """
@@ -20,6 +20,8 @@ from torch import Tensor
 from bertsmith.model.batch import Run
 from bertsmith.model.noise import Noise
 from bertsmith.runtime import fast_precisions
+
+_WIDE_HEAD = 64
 
 
 def attention(
@@ -66,7 +68,7 @@ def attention(
         k = _heads_apart(run_key, run.rows, heads)  # [n, A, s, d]
         v = _heads_apart(run_value, run.rows, heads)
         mask = _causal_mask(run, query_positions, query.device) if causal else None
-        if drops or probabilities is not None or products_are_faster(query):
+        if drops or probabilities is not None or products_are_faster(query, heads):
             keep = None
             if drops:
                 count = run.rows * heads * run.queries * run.length
@@ -123,9 +125,19 @@ def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device)
     return keys <= positions.view(run.rows, 1, run.queries, 1)
 
 
-def products_are_faster(query: Tensor) -> bool:
-    """Whether `dense_attention` is the faster one: in bf16, on a processor with instructions for it."""
-    return query.dtype == torch.bfloat16 and query.device.type == "cpu" and "bf16" in fast_precisions("cpu")
+def products_are_faster(query: Tensor, heads: int) -> bool:
+    """Whether two batched products take less time than the fused kernel.
+
+    In bf16 on a processor with instructions for it: for the gradients, and for heads of at least 64, as measured by
+    `benchmarks/attention_products.py`.
+
+    Args:
+        query: [R, A*d].
+    """
+    if query.dtype != torch.bfloat16 or query.device.type != "cpu":
+        return False
+    needs_gradients = torch.is_grad_enabled() and query.requires_grad
+    return (needs_gradients or query.shape[1] // heads >= _WIDE_HEAD) and "bf16" in fast_precisions("cpu")
 
 
 def _has_flash(query: Tensor) -> bool:

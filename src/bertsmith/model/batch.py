@@ -127,11 +127,8 @@ class Batch:
         by_length = np.argsort(counts, kind="stable")
         places = np.argsort(by_length)
         tokens = tokens[np.argsort(places[text], kind="stable")]
-        row_ids = (2 * np.repeat(np.asarray(self.row_ids, dtype=np.int64), 2) + np.tile([0, 1], len(lengths)))[
-            by_length
-        ]
         ids = self.token_ids.cpu().numpy()[tokens]
-        batch = Batch.from_flat(ids, np.zeros_like(ids), counts[by_length], row_ids, self.token_ids.device)
+        batch = Batch.from_flat(ids, np.zeros_like(ids), counts[by_length], device=self.token_ids.device)
         return TextsApart(batch=batch, places=tuple(places.tolist()))
 
 
@@ -140,7 +137,7 @@ class TextsApart:
     """The texts of N rows of two, as 2N sequences that do not see each other.
 
     Attributes:
-        batch: the sequences, ascending by length; the ids of those of row r are 2r and 2r + 1.
+        batch: the sequences, ascending by length. Their noise is that of their rows, see `noise.NoiseOfTexts`.
         places: where in the batch the first text of the first row is, its second text, those of the second row ...
     """
 

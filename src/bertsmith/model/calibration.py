@@ -7,8 +7,8 @@ inputs. Where the inputs come from a norm or from attention, they are balanced a
 divided by the root of its largest value over its largest weight, so that no single input widens the range of all. Those
 that come out of the activation have one scale and no balance: they are rounded inside the product.
 
-The extremes count, not quantiles: the few largest activations of BERT carry meaning. Measured on all-MiniLM-L6-v2, the
-mean cosine to fp32 is 0.992 for the extremes and 0.911 if one value in 10,000 is cut off; 0.996 with the balance.
+The extremes count, not quantiles: the few largest activations of BERT carry meaning, and cutting off one value in
+10,000 moves the vectors much further from fp32 than the coarser steps do.
 
 Source: Xiao et al. (2023), "SmoothQuant", equation 4 with alpha = 0.5.
 """

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from bertsmith.datasets.examples import ChoiceExample, Example
 from bertsmith.encoding.units import PER_UNIT, EncodedExamples, Ints, Logits
 from bertsmith.errors import InputError
-from bertsmith.model.batch import rows_index
 from bertsmith.model.our_names import OF_TWO_TEXTS
 from bertsmith.settings import require
 from bertsmith.tasks.settings import TaskSettings
@@ -264,10 +263,10 @@ def _pack(contexts: Encoded, endings: Encoded, tokenizer: Tokenizer, settings: T
         return packed[0]
     if not packed:
         return pack_rows([], template=tokenizer.template, max_length=settings.max_length)
-    token_ids = np.concatenate([rows.token_ids for rows in packed])
-    segment_ids = np.concatenate([rows.segment_ids for rows in packed])
-    lengths = np.concatenate([rows.lengths for rows in packed])
-    cut_by_row = np.concatenate([rows.cut_by_row for rows in packed])
-    order = np.argsort(np.concatenate(places))
-    index = rows_index(lengths, order)
-    return PackedRows(token_ids[index], segment_ids[index], lengths[order], cut_by_row[order])
+    joined = PackedRows(
+        np.concatenate([rows.token_ids for rows in packed]),
+        np.concatenate([rows.segment_ids for rows in packed]),
+        np.concatenate([rows.lengths for rows in packed]),
+        np.concatenate([rows.cut_by_row for rows in packed]),
+    )
+    return joined.select(np.argsort(np.concatenate(places)))

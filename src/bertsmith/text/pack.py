@@ -73,6 +73,17 @@ class PackedRows:
         begin, end = self.offsets[index], self.offsets[index + 1]
         return self.token_ids[begin:end], self.segment_ids[begin:end]
 
+    def select(self, rows: Counts) -> "PackedRows":
+        """Some of the rows, in the given order; `rows` are their indices, int64 [n].
+
+        >>> rows = PackedRows(np.array([2, 7, 3]), np.zeros(3, int), np.array([2, 1]), np.zeros(2, int))
+        >>> rows.select(np.array([1, 0])).token_ids.tolist()
+        [3, 2, 7]
+        """
+        lengths = self.lengths[rows]
+        places = places_of(self.offsets[rows], lengths.astype(np.int64))
+        return PackedRows(self.token_ids[places], self.segment_ids[places], lengths, self.cut_by_row[rows])
+
     def distinct(self) -> tuple["PackedRows", Counts]:
         """The distinct rows, each once, and the index of each row among them, int64 [N].
 
@@ -90,11 +101,7 @@ class PackedRows:
         which = [numbers.setdefault(tokens[begin:end].tobytes(), len(numbers)) for begin, end in spans]
         if len(numbers) == len(self):
             return self, np.arange(len(self))
-        firsts = np.unique(which, return_index=True)[1]
-        lengths = self.lengths[firsts]
-        places = places_of(self.offsets[firsts], lengths.astype(np.int64))
-        rows = PackedRows(self.token_ids[places], self.segment_ids[places], lengths, self.cut_by_row[firsts])
-        return rows, np.array(which, dtype=np.int64)
+        return self.select(np.unique(which, return_index=True)[1]), np.array(which, dtype=np.int64)
 
 
 def pack_rows(
