@@ -145,9 +145,7 @@ class ModelFiles:
         openvino.save_model(quantized, path, compress_to_fp16=False)
 
     def _fix_scales(self, path: Path) -> None:
-        for file in self.folder.iterdir():
-            if file.is_file():
-                shutil.copy(file, path.parent)
+        shutil.copytree(self.folder, path.parent, dirs_exist_ok=True)
         encoder = load_frozen_encoder(path.parent, device="cpu", precision="fp32", products="plain")
         observe(encoder.model)
         flat = np.concatenate(self.calibration).astype(np.int32)
