@@ -82,7 +82,7 @@ def test_attention_with_dropout_averages_to_attention_without():
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_in_bf16_two_products_are_as_exact_as_the_fused_kernel(causal, monkeypatch):
-    """The processor decides which one runs; without gradients, narrow heads take the fused one."""
+    """The processor decides which one runs; without gradients, few weights take the fused one."""
     batch, *values = flat([9, 9, 4, 1])
     halves = [value.bfloat16() for value in values]
     exact = [half.double().requires_grad_() for half in halves]
@@ -106,6 +106,30 @@ def test_in_bf16_two_products_are_as_exact_as_the_fused_kernel(causal, monkeypat
         errors[bool(flags)] = [(one.double() - other).abs().max().item() for one, other in pairs]
     for products, fused in zip(errors[True], errors[False], strict=True):
         assert products <= 2 * fused + 2**-8
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("cached", [1, 81, 300])
+def test_attention_in_parts_is_that_of_the_whole(cached, causal, monkeypatch):
+    """Parts of one head, of a few heads and of a few sequences; all positions and some of them."""
+    batch, *values = flat([9, 9, 9, 9, 4, 1])
+    query, key, value = (one.bfloat16() for one in values)
+    found = {}
+    for least in (0, 10**9):
+        monkeypatch.setattr(attention_module, "_LEAST_WEIGHTS", least)
+        monkeypatch.setattr(attention_module, "_CACHED_WEIGHTS", cached)
+        monkeypatch.setattr(runtime, "_cpu_flags", lambda: frozenset({"avx512_bf16"}))
+        found[least] = attention(query, key, value, batch.runs, heads=HEADS, causal=causal)
+    exact = attention(*(one.double() for one in (query, key, value)), batch.runs, heads=HEADS, causal=causal)
+    errors = [(one.double() - exact).abs().max().item() for one in found.values()]
+    assert errors[0] <= 2 * errors[1] + 2**-8
+    read = Read.at(batch, np.array([0, 5, 9, 18, 30, 36, 40]))
+    some = query[read.positions]
+    monkeypatch.setattr(attention_module, "_LEAST_WEIGHTS", 0)
+    part = attention(
+        some, key, value, read.runs, heads=HEADS, causal=causal, query_positions=batch.positions[read.positions]
+    )
+    assert (part.double() - exact[read.positions]).abs().max() <= 2 * errors[1] + 2**-8
 
 
 def test_runs_join_only_neighbors_of_equal_length():

@@ -21,7 +21,8 @@ from bertsmith.model.batch import Run
 from bertsmith.model.noise import Noise
 from bertsmith.runtime import fast_precisions
 
-_WIDE_HEAD = 64
+_LEAST_WEIGHTS = 2**16  # below, the calls cost more than the arithmetic
+_CACHED_WEIGHTS = 2**19  # 1 MiB in bf16
 
 
 def attention(
@@ -68,7 +69,7 @@ def attention(
         k = _heads_apart(run_key, run.rows, heads)  # [n, A, s, d]
         v = _heads_apart(run_value, run.rows, heads)
         mask = _causal_mask(run, query_positions, query.device) if causal else None
-        if drops or probabilities is not None or products_are_faster(query, heads):
+        if drops or probabilities is not None:
             keep = None
             if drops:
                 count = run.rows * heads * run.queries * run.length
@@ -77,6 +78,8 @@ def attention(
             context, weights = dense_attention(q, k, v, mask=mask, keep=keep, scale_kept=1 / (1 - dropout))
             if probabilities is not None:
                 probabilities.extend(weights.detach().unbind(0))
+        elif products_are_faster(run_query, heads * run.rows * run.queries * run.length):
+            context = attention_in_parts(q, k, v, mask)
         else:
             context = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
         contexts.append(context.transpose(1, 2).reshape(run.rows * run.queries, -1))
@@ -125,19 +128,41 @@ def _causal_mask(run: Run, query_positions: Tensor | None, device: torch.device)
     return keys <= positions.view(run.rows, 1, run.queries, 1)
 
 
-def products_are_faster(query: Tensor, heads: int) -> bool:
-    """Whether two batched products take less time than the fused kernel.
+def products_are_faster(query: Tensor, weights: int) -> bool:
+    """Whether two batched products take less time than the fused kernel; `benchmarks/attention_products.py` times both.
 
-    In bf16 on a processor with instructions for it: for the gradients, and for heads of at least 64, as measured by
-    `benchmarks/attention_products.py`.
+    In bf16 on a processor with instructions for it, unless there is little to compute and no gradient.
 
     Args:
-        query: [R, A*d].
+        query: of one run.
+        weights: the number of its attention weights, over all heads.
     """
-    if query.dtype != torch.bfloat16 or query.device.type != "cpu":
+    if query.dtype != torch.bfloat16 or query.device.type != "cpu" or "bf16" not in fast_precisions("cpu"):
         return False
-    needs_gradients = torch.is_grad_enabled() and query.requires_grad
-    return (needs_gradients or query.shape[1] // heads >= _WIDE_HEAD) and "bf16" in fast_precisions("cpu")
+    return weights >= _LEAST_WEIGHTS or _needs_gradients(query)
+
+
+def attention_in_parts(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+    """`dense_attention`; without gradients for some sequences or heads at a time, whose weights stay in the cache."""
+    rows, heads, queries, _ = query.shape
+    size = queries * key.shape[2]
+    if _needs_gradients(query) or rows * heads * size <= _CACHED_WEIGHTS:
+        return dense_attention(query, key, value, mask=mask)[0]
+    most = max(1, _CACHED_WEIGHTS // size)  # sequences times heads
+    some_rows, some_heads = max(1, most // heads), min(heads, most)
+    context = query.new_empty(rows, queries, heads, query.shape[3]).transpose(1, 2)
+    for row in range(0, rows, some_rows):
+        of_rows = slice(row, row + some_rows)
+        seen = mask[of_rows] if mask is not None and mask.dim() == 4 else mask
+        for head in range(0, heads, some_heads):
+            part = of_rows, slice(head, head + some_heads)
+            context[part] = dense_attention(query[part], key[part], value[part], mask=seen)[0]
+    return context
+
+
+def _needs_gradients(x: Tensor) -> bool:
+    """Whether the operations on `x` are recorded for its gradient."""
+    return torch.is_grad_enabled() and x.requires_grad
 
 
 def _has_flash(query: Tensor) -> bool:
