@@ -224,7 +224,8 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
         shown = {one["name"]: one for one in (await client.get("/models")).json["models"]}
         assert list(shown) == list(models)
         assert shown["reviews"] == {
-            "name": "reviews", "task": "classification", "abilities": [*models["reviews"].abilities, "attention", "pieces"],
+            "name": "reviews", "task": "classification",
+            "abilities": [*models["reviews"].abilities, "attention", "pieces"],
             "labels": ["negative", "positive"], "pair": False, "max_length": 32, "embed_length": 64, "max_question": 0,
             "width": 32,
         }  # fmt: skip

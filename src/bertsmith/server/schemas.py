@@ -319,7 +319,7 @@ class ModelShown(BaseModel):
     name: str
     task: str | None
     abilities: list[str] = Field(
-        description="what it can do; every ability has a route, except `features`, which the library and the commands have"
+        description="what it can do; each ability has a route, except `features` (library and commands only)"
     )
     labels: list[str]
     pair: bool | None = Field(
