@@ -51,7 +51,7 @@ def is_hub_id(source: Path | str) -> bool:
 
 
 def shown(path: Path) -> str:
-    """The name of a model for messages: "starter" for the model in the package, as the user called it; else its path."""
+    """The name of a model for messages: its path, but "starter" for the model in the package, as the user typed."""
     return STARTER if path == _STARTER_FOLDER else str(path)
 
 
