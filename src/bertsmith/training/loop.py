@@ -216,8 +216,8 @@ class _Course:
             )
         elif steps > self.total and self.is_told_fewer:
             self.is_told_fewer = False
-            made = "all" if steps == planned else f"{steps:,} of the"
-            tell(f"steps are faster again, so {made} {counted(planned, 'planned step')} are made")
+            fitting = "all" if steps == planned else f"{steps:,} of the"
+            tell(f"steps are faster again, so {fitting} {counted(planned, 'planned step')} fit into the minutes now")
 
     def _fix_budget(self) -> None:
         """Determines the number of steps, once, and passes it to the run folder and the workload."""
