@@ -195,6 +195,7 @@ assert "torch" not in sys.modules
     assert found.returncode == 0, found.stderr[-2000:]
     replies = json.loads(found.stdout)
     assert [status for status, _ in replies] == [200] * 5 + [400, 400, 200], replies
+    assert replies[-1][1]["models"][0]["abilities"] == ["classify", "pieces"], "a graph shows no attention"
     model = load(places / "single", device="cpu")
     assert replies[0][1]["predictions"][0]["label"] == model.classify(["the film was good"])[0].label
     assert replies[4][1]["data"][0]["embedding"] == pytest.approx(

@@ -11,7 +11,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 import bertsmith
 from bertsmith.checkpoints.hub import resolve
-from bertsmith.errors import VocabularyError
+from bertsmith.checkpoints.load import load_any
+from bertsmith.errors import CheckpointError, VocabularyError
+from bertsmith.inference.loading import load_predictor, load_pretraining_heads
 from bertsmith.library.training import pretrain
 
 FOLDER = Path(bertsmith.__file__).parent / "starter"
@@ -33,6 +35,19 @@ def test_the_folder_is_complete_and_small():
 def test_every_file_is_as_it_was_when_it_was_made():
     report = bertsmith.inspect_model("starter")
     assert (report.digests, report.altered) == ("verified", ())
+
+
+def test_messages_call_it_by_the_name_that_the_user_typed():
+    model = load_any("starter")
+    report = [*bertsmith.inspect_model("starter").lines(), *model.report.lines()]
+    assert report[0].startswith("starter: Hugging Face folder")
+    assert str(FOLDER) not in "\n".join(report)
+    with pytest.raises(
+        CheckpointError, match="expected a fine-tuned model in 'starter'; found one without a task head"
+    ):
+        load_predictor("starter")
+    with pytest.raises(CheckpointError, match="expected a model with a trained nsp head in 'starter'"):
+        load_pretraining_heads(model, needs=["nsp"])
 
 
 def test_it_has_learned_english(model):

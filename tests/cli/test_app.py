@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import importlib.util
 import inspect
 import os
 import signal
@@ -230,6 +231,14 @@ def test_a_field_of_two_settings_is_one_option_without_a_default_if_they_differ(
     helps = {name: parameters[name].annotation.__metadata__[0].help for name in ("seed", "same")}
     assert helps == {"seed": "the seed", "same": "the same [3]"}
     assert list(inspect.signature(with_settings(command, ())).parameters) == ["own"]
+
+
+def test_what_serving_lacks_is_named_without_the_extra_which_would_install_torch(run, monkeypatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "uvicorn" else find(name))
+    found = run("serve", "--model", "model")
+    assert found.code == 1
+    assert found.err.endswith("found no uvicorn; pip install uvicorn\n")
 
 
 def _replace_the_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -12,6 +12,7 @@ from bertsmith.demo.labelled import (
     MOST_TRAIN,
     TRAIN_FILE,
     documents_by_source,
+    keep_share,
     write_labelled,
 )
 from bertsmith.tasks.named_tasks import read_task
@@ -77,6 +78,20 @@ def test_sources_are_the_texts_or_the_entries_of_a_single_folder(tmp_path):
     twins = [tmp_path / "books" / "poems" / "one.txt", tmp_path / "one.txt"]
     twins[1].write_text("This is a line.\n", encoding="utf-8")
     assert list(documents_by_source(twins)) == [str(twin) for twin in twins]
+
+
+def test_a_share_of_the_sentences_is_spread_over_each_label_and_no_label_gets_too_few(tmp_path):
+    given = {"large": documents("large", 40), "small": documents("small", 8)}
+    assert write_labelled(given, tmp_path, seed=1) == ""
+    before = read(tmp_path)
+    keep_share(tmp_path, 0.25)
+    after = read(tmp_path)
+    for old, new in zip(before, after, strict=True):
+        counts = [[label for _, label in part].count(name) for part in (old, new) for name in ("large", "small")]
+        assert counts[2:] == [min(count, max(FEWEST_SENTENCES, round(0.25 * count))) for count in counts[:2]]
+        assert [pair for pair in old if pair in new] == new, "in the same order"
+    large = [text for text, label in before[0] if label == "large"]
+    assert large.index([text for text, label in after[0] if label == "large"][-1]) > 0.9 * len(large)
 
 
 def test_tabs_and_line_breaks_do_not_break_the_table(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from bertsmith import progress
 from bertsmith.corpus.readers import Document
 from bertsmith.demo import run as demo
+from bertsmith.demo.labelled import TRAIN_FILE
 from bertsmith.errors import ConfigError, InputError, RunError
 from bertsmith.files import read_json
 from bertsmith.server.process import load_models
@@ -101,6 +102,33 @@ def test_the_demo_goes_from_several_texts_to_a_report_and_a_classifier(text, tmp
     assert {label for one in models.values() if one.labels for label in one.labels} == {"royal tales", "text"}
     resolved = read_json(out / "run" / "settings.json")["resolved"]
     assert resolved["steps"] >= 1, "the resolved number of steps must be recorded"
+
+
+def test_a_classifier_without_time_gets_fewer_sentences_and_a_late_demo_says_so(
+    text, tmp_path, hurried, monkeypatch, capsys
+):
+    """Its planned time is short from the speed of the pre-training; nothing here depends on that of the machine."""
+    monkeypatch.setattr(progress, "_silent", 0)
+    train = demo.train_classifier
+    planned = {}
+
+    def slow(base, labelled, out, *, seconds, tokens_per_second, seed):
+        planned["seconds"] = seconds
+        return train(base, labelled, out, seconds=1.0, tokens_per_second=1.0, seed=seed)
+
+    monkeypatch.setattr(demo, "train_classifier", slow)
+    monkeypatch.setattr(demo, "LATE_SHARE", 0.0)
+    other = write_text(tmp_path / "tales.txt", ["the king", "a queen", "her prince"])
+    result = demo.run_demo(tmp_path / "demo", minutes=0.1, texts=[text, other])
+    said = capsys.readouterr().err
+    assert planned["seconds"] <= demo.CLASSIFIER_SHARE * 6
+    assert "training a classifier of 2 labels, planned for 1 s" in said
+    assert re.search(r"the time left is too short for \d+ labelled sentences, so 48 are used", said)
+    assert "cheap systems to compare with: 2 systems in" in said
+    assert "training: 1 step in" in said
+    assert re.search(r"warning: the demo took .* because this machine is slow or busy", said)
+    assert result.classifier.num_dev == 48
+    assert len((tmp_path / "demo" / "labelled" / TRAIN_FILE).read_text(encoding="utf-8").splitlines()) == 1 + 48
 
 
 def test_a_single_file_gets_no_classifier_and_one_line_says_why(text, tmp_path, hurried, monkeypatch, capsys):

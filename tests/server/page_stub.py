@@ -23,7 +23,7 @@ def model_of(name: str, task: str | None, *abilities: str, labels: tuple[str, ..
     """One entry of GET /models."""
     always = {"name": name, "task": task, "labels": list(labels), "pair": None if task is None else False, "width": 3}
     always |= {"max_length": 512, "embed_length": 128, "max_question": 64 if task == "span" else 0}
-    return {**always, "abilities": [*abilities, "embed", "features"], **more}
+    return {**always, "abilities": [*abilities, "embed", "features", "attention", "pieces"], **more}
 
 
 MODELS = [

@@ -203,7 +203,8 @@ def test_a_request_without_a_model_goes_to_the_first_that_can(models: dict[str, 
     async def nobody(client: Client) -> None:
         reply = await client.post("/fill", {"texts": ["the [MASK]"]})
         assert reply.status == 400
-        assert reply.error.startswith("no model that is served here can fill; 'reviews' can classify, embed")
+        (listed,) = (await client.get("/models")).json["models"]
+        assert reply.error == f"no model that is served here can fill; 'reviews' can {', '.join(listed['abilities'])}"
 
     serve({"reviews": models["reviews"]}, nobody)
 
@@ -223,7 +224,8 @@ def test_the_models_are_listed(models: dict[str, Model]) -> None:
         shown = {one["name"]: one for one in (await client.get("/models")).json["models"]}
         assert list(shown) == list(models)
         assert shown["reviews"] == {
-            "name": "reviews", "task": "classification", "abilities": list(models["reviews"].abilities),
+            "name": "reviews", "task": "classification",
+            "abilities": [*models["reviews"].abilities, "attention", "pieces"],
             "labels": ["negative", "positive"], "pair": False, "max_length": 32, "embed_length": 64, "max_question": 0,
             "width": 32,
         }  # fmt: skip

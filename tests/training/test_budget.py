@@ -7,6 +7,7 @@ import time
 import pytest
 import torch
 
+from bertsmith import progress
 from bertsmith.errors import ConfigError, TrainingError
 from bertsmith.settings import to_dict
 from bertsmith.training import RunFolder, train
@@ -107,13 +108,19 @@ def test_a_replanned_run_that_was_killed_and_resumed_is_repeated_by_its_recorded
     assert same_parameters(resumed, counted)
 
 
-def test_a_machine_that_is_slow_for_a_while_gets_steps_back(tmp_path, monkeypatch):
+def test_a_machine_that_is_slow_for_a_while_gets_steps_back(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_silent", 0)
     clock = slowing(monkeypatch, 100, 8, 300)
     workload = ToyWorkload(clock=clock)
     result = toy_run(tmp_path, workload, minutes=20)
     changes = [int(part.split(":")[1]) for part in RunFolder.open(tmp_path).resolved["replanned"].split(",")]
     assert result.steps == changes[-1] > min(changes)
     assert 0.85 * 1200 <= clock.now <= 1.15 * 1200
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("steps are", "warning: steps"))]
+    assert said[0].startswith("warning: steps take longer than the trial steps did, so fewer than")
+    assert re.fullmatch(
+        r"steps are faster again, so (all|[\d,]+ of the) [\d,]+ planned steps fit into the minutes now", said[1]
+    )
 
 
 def test_the_time_that_the_caller_used_counts_towards_a_budget_in_minutes(tmp_path, clock):

@@ -57,7 +57,7 @@ def load_pretrained(
         ConfigError: `changes` would change the shape of a tensor.
     """
     if folder.tokenizer is not None:
-        warn_of_casing(folder.tokenizer, folder.path)
+        warn_of_casing(folder.tokenizer, folder.name)
     config = dataclasses.replace(folder.config, **(changes or {}))
     with torch.device("meta"):
         model = EncoderForPreTraining(new_encoder(config), seed=None)
@@ -124,7 +124,7 @@ def load_for_task(
         ConfigError: `reinit_layers` exceeds the number of layers, or the user's head is invalid, see `EncoderForTask`.
     """
     tokenizer = folder.require_tokenizer()
-    warn_of_casing(tokenizer, folder.path)
+    warn_of_casing(tokenizer, folder.name)
     config = dataclasses.replace(folder.config, **(changes or {}))
     layers = config.num_hidden_layers
     if reinit_layers > layers:
@@ -150,7 +150,7 @@ def load_for_task(
     elif keep_head and OWN_HEAD in folder.parts:
         name = folder.metadata.own_head or "of an unknown class"
         raise CheckpointError(
-            expected=f"the class of the head in '{folder.path}'",
+            expected=f"the class of the head in '{folder.name}'",
             found=f"none; the model was fine-tuned with the user's head {name!r}",
             fix="pass the class: head=... in Python, --head FILE:CLASS on the command line (embed and features work "
             "without it)",
@@ -160,7 +160,7 @@ def load_for_task(
         if rows != head.outputs or (head.on_pooler and "bert.pooler.weight" not in taken):
             raise CheckpointError(
                 expected=f"a {head.part} head of {head.outputs} rows{' on a pooler' if head.on_pooler else ''} in "
-                f"'{folder.path}'",
+                f"'{folder.name}'",
                 found=", ".join(folder.parts) + (f" ({rows} rows)" if rows else "") if folder.parts else "no head",
                 fix="use a model that was fine-tuned for this task",
             )
@@ -239,13 +239,13 @@ def _require_own_head(
     found = {name: list(tensor.shape) for name, tensor in folder.tensors.items() if part_of(name) == OWN_HEAD}
     if not found:
         raise CheckpointError(
-            expected=f"a model that was fine-tuned with the head {head.own.__name__!r} in '{folder.path}'",
+            expected=f"a model that was fine-tuned with the head {head.own.__name__!r} in '{folder.name}'",
             found=", ".join(folder.parts) or "no head",
             fix="omit the head, or name the model that was fine-tuned with it",
         )
     if wanted != found or (head.on_pooler and "bert.pooler.weight" not in taken):
         raise CheckpointError(
-            expected=f"the parameters of {head.own.__name__} in '{folder.path}': {wanted}",
+            expected=f"the parameters of {head.own.__name__} in '{folder.name}': {wanted}",
             found=f"{found}, written by {folder.metadata.own_head or 'a head of an unknown class'}",
             fix="pass the class that the model was fine-tuned with",
         )

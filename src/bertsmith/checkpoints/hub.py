@@ -50,6 +50,11 @@ def is_hub_id(source: Path | str) -> bool:
     return bool(_ID.fullmatch(text)) and not Path(text).exists() and not Path(text).parent.exists()
 
 
+def shown(path: Path) -> str:
+    """The name of a model for messages: its path, but "starter" for the model in the package, as the user typed."""
+    return STARTER if path == _STARTER_FOLDER else str(path)
+
+
 def resolve(
     source: Path | str,
     *,

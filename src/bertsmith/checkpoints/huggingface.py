@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bertsmith.checkpoints.architectures import architecture_of, read_config
 from bertsmith.checkpoints.card import write_card
+from bertsmith.checkpoints.hub import shown
 from bertsmith.checkpoints.metadata import WHOLE_ROWS, ModelMetadata, read_metadata, write_metadata
 from bertsmith.checkpoints.model_folder import (
     ModelFolder,
@@ -57,7 +58,7 @@ def read_model_folder(
         VocabularyError: the vocabulary is damaged or does not belong to the model.
     """
     folder = Path(path)
-    source = f"'{folder}'"
+    source = f"'{shown(folder)}'"
     values = _read_config(folder)
     config = read_config(values | {"is_causal": bool(values.get("is_causal") or values.get("is_decoder"))})
     architecture = architecture_of(config)

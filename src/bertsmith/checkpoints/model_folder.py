@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from bertsmith.checkpoints.hub import shown
 from bertsmith.checkpoints.metadata import ModelMetadata
 from bertsmith.checkpoints.plan import LoadReport
 from bertsmith.errors import CheckpointError, VocabularyError
@@ -41,6 +42,11 @@ class ModelFolder:
     report: LoadReport
 
     @property
+    def name(self) -> str:
+        """The path, or "starter" for the model in the package; for messages."""
+        return shown(self.path)
+
+    @property
     def parts(self) -> tuple[str, ...]:
         """The parts beyond embeddings and layers that exist: pooler, mlm, nsp, classifier, span, own_head."""
         return parts_of(self.tensors)
@@ -52,7 +58,7 @@ class ModelFolder:
             CheckpointError: the folder has no vocabulary.
         """
         if self.tokenizer is None:
-            raise no_vocabulary(self.path)
+            raise no_vocabulary(self.name)
         return self.tokenizer
 
 

@@ -54,7 +54,8 @@ def serve(
         raise ConfigError(
             expected="the packages of the extra serve",
             found=f"no {', '.join(missing)}",
-            fix="pip install 'bertsmith[serve]'",
+            # Not the extra, which would bring torch to a machine that serves ONNX folders without it.
+            fix=f"pip install {' '.join(missing)}",
         )
     from bertsmith.checkpoints.onnx_folder import is_onnx_folder
     from bertsmith.library.loading import name_and_source

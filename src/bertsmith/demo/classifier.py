@@ -6,16 +6,21 @@ from pathlib import Path
 
 from bertsmith.checkpoints.load import load_any
 from bertsmith.datasets.examples import TextExample
-from bertsmith.demo.labelled import DEV_FILE, TRAIN_FILE
+from bertsmith.demo.labelled import DEV_FILE, TRAIN_FILE, keep_share
 from bertsmith.demo.result import ClassifierResult, Interval
 from bertsmith.finetuning.recipes import resolved, situation_of
 from bertsmith.finetuning.run import finetune
 from bertsmith.finetuning.settings import FinetuningSettings, RecipeSettings
+from bertsmith.progress import counted, duration, tell, warn
 from bertsmith.settings import split_settings
+from bertsmith.tasks.data import TaskData
 from bertsmith.tasks.named_tasks import read_task
 from bertsmith.tasks.settings import TaskSettings
+from bertsmith.tasks.task import TaskSpec
+from bertsmith.text.tokenizer import Tokenizer
 
 MAX_LENGTH = 64  # tokens, as in the demo's pre-training
+FINETUNING_SHARE = 0.6  # of the time, for the steps; the rest is loading, cheap systems and scoring
 MOST_EPOCHS = 8
 LEAST_EPOCHS = 0.5
 METRIC = "accuracy"
@@ -26,21 +31,32 @@ def train_classifier(
 ) -> ClassifierResult:
     """The result of fine-tuning a model on labelled sentences for about `seconds`.
 
+    If not even LEAST_EPOCHS of the sentences fit into that time, both files of `labelled` are shortened. What takes
+    long in spite of that (many labels, a machine that has just become slower, a training that collapses and is
+    restarted) is not cut off.
+
     Args:
         base: the folder of the pre-trained model.
         labelled: the folder with TRAIN_FILE and DEV_FILE.
         out: a new run folder.
+        seconds: for loading, the cheap systems, the training and the scores together.
         tokens_per_second: how fast the model was pre-trained, from which the number of steps follows.
     """
-    settings = TaskSettings(max_length=MAX_LENGTH)
-    spec, data = read_task("classification", labelled / TRAIN_FILE, labelled / DEV_FILE, settings=settings)
-    train = [example for example in data.train if isinstance(example, TextExample)]
-    dev = [example for example in data.dev if isinstance(example, TextExample)]
     folder = load_any(base)
     tokenizer = folder.tokenizer
     assert tokenizer is not None, "the demo's model has its vocabulary"
-    lengths = tokenizer.encode_batch([example.first for example in train]).lengths + 2
-    epochs = seconds * tokens_per_second / float(lengths.clip(max=MAX_LENGTH).sum())
+    spec, data, train = _read(labelled)
+    tell(f"training a classifier of {counted(len(spec.labels), 'label')}, planned for {duration(seconds)}")
+    fitting = FINETUNING_SHARE * seconds * tokens_per_second
+    epochs = fitting / _tokens(tokenizer, train)
+    if epochs < LEAST_EPOCHS:
+        before = len(train)
+        keep_share(labelled, epochs / LEAST_EPOCHS)
+        spec, data, train = _read(labelled)
+        if len(train) < before:
+            warn(f"the time left is too short for {before:,} labelled sentences, so {len(train):,} are used")
+        epochs = fitting / _tokens(tokenizer, train)
+    dev = [example for example in data.dev if isinstance(example, TextExample)]
     given = {
         "epochs": round(min(MOST_EPOCHS, max(LEAST_EPOCHS, epochs)), 3),
         "seed": seed,
@@ -73,6 +89,19 @@ def train_classifier(
             for one in report.get("baselines", ())
         ],
     )
+
+
+def _read(labelled: Path) -> tuple[TaskSpec, TaskData, list[TextExample]]:
+    """The task, its examples, and those for training."""
+    settings = TaskSettings(max_length=MAX_LENGTH)
+    spec, data = read_task("classification", labelled / TRAIN_FILE, labelled / DEV_FILE, settings=settings)
+    return spec, data, [example for example in data.train if isinstance(example, TextExample)]
+
+
+def _tokens(tokenizer: Tokenizer, train: Sequence[TextExample]) -> float:
+    """The tokens of an epoch."""
+    lengths = tokenizer.encode_batch([example.first for example in train]).lengths + 2
+    return float(lengths.clip(max=MAX_LENGTH).sum())
 
 
 def _interval(ends: Sequence[float] | None) -> Interval | None:

@@ -86,6 +86,23 @@ def write_labelled(documents: Mapping[str, Documents], folder: Path, seed: int) 
     return ""
 
 
+def keep_share(folder: Path, share: float) -> None:
+    """Shortens the files of `write_labelled` to a share of the sentences of each label, evenly spread.
+
+    Args:
+        folder: holds TRAIN_FILE and DEV_FILE.
+        share: above 0, below 1; FEWEST_SENTENCES of a label are kept in any case.
+    """
+    for name in (TRAIN_FILE, DEV_FILE):
+        header, *rows = (folder / name).read_text(encoding="utf-8").rstrip("\n").split("\n")
+        kept = [header]
+        for _, group in itertools.groupby(rows, key=lambda row: row.rsplit("\t", 1)[1]):
+            of_label = list(group)
+            count = min(len(of_label), max(FEWEST_SENTENCES, round(share * len(of_label))))
+            kept += [of_label[number * len(of_label) // count] for number in range(count)]
+        write_text(folder / name, "\n".join(kept) + "\n")
+
+
 def _split(
     documents: Sequence[Sequence[str]], rng: np.random.Generator
 ) -> tuple[tuple[list[str], int], tuple[list[str], int]]:

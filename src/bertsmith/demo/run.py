@@ -40,7 +40,7 @@ from bertsmith.pretraining.ngram_baseline import CountedScores, NgramBaseline
 from bertsmith.pretraining.recipes import settings_from_recipe
 from bertsmith.pretraining.report import write_report
 from bertsmith.pretraining.run import pretrain
-from bertsmith.progress import Progress, tell, warn
+from bertsmith.progress import Progress, duration, tell, warn
 from bertsmith.randomness import generator
 from bertsmith.settings import require_number
 from bertsmith.text.normalize import TextRules
@@ -59,10 +59,10 @@ TITLE = "Bertsmith demo"
 READING_SHARE = 0.1  # reading the documentation on this machine stops there, if enough was read
 LATEST_READING_SHARE = 0.25  # it stops there, however little was read
 CLASSIFIER_SHARE = 0.1  # the classifier at the end
-FINETUNING_SHARE = 0.6  # of the classifier's time, for its steps; the rest is loading and scoring
 LEAST_CLASSIFIER_SHARE = 0.02  # the classifier, if the minutes are nearly used up
 TRAINING_SHARE = 0.5  # training, if what comes before takes so long that less is left
 LEAST_TRAINING_SHARE = 0.1  # training, however long that takes
+LATE_SHARE = 1.25  # a demo that took longer says so
 LATEST_SHARE = 1.1  # training that was given more time than is left is planned to end there
 ENOUGH_CHARACTERS = 2_000_000  # of documentation
 CLOSING_SECONDS = 8.0  # reserved for the predictions and the report
@@ -72,9 +72,10 @@ SHORTEST_MINUTES, LONGEST_MINUTES = 0.5, 10**7
 def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), seed: int = 1) -> DemoResult:
     """The result of the whole pipeline, from learning a vocabulary to the report, in about `minutes`.
 
-    On a machine that is busy or becomes busy, less documentation is read and fewer steps are made, so that the demo
-    ends within 1.25 times the minutes; the user's own text is always read as a whole. The text that was read and the
-    steps are in the folder, to repeat the run. If the minutes are too few for a single step, or the texts are too
+    On a machine that is busy or becomes busy, less documentation is read, fewer steps are made and the classifier gets
+    fewer sentences, for the demo to end within LATE_SHARE times the minutes; a line says so if it does not. The user's
+    own text is always read as a whole. The text that was read, the steps and the sentences are in the folder, to repeat
+    the run. If the minutes are too few for a single step, or the texts are too
     short, nothing is left in the folder.
 
     Args:
@@ -102,7 +103,10 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
         classifier = None
         if not prepared.no_classifier:
             classifier = _classifier(out, minutes, time.monotonic() - started, trained, seed)
-        return _finish(out, prepared, classifier, started, seed)
+        result = _finish(out, prepared, classifier, started, seed)
+    if result.seconds > LATE_SHARE * minutes * 60:
+        warn(f"the demo took {duration(result.seconds)}, longer than planned, because this machine is slow or busy")
+    return result
 
 
 @contextlib.contextmanager
@@ -236,7 +240,7 @@ def _classifier(out: Path, minutes: float, elapsed: float, trained: TrainResult,
         out / "run" / "model",
         out / "labelled",
         out / "classifier",
-        seconds=seconds * FINETUNING_SHARE,
+        seconds=seconds,
         tokens_per_second=trained.tokens / trained.seconds,
         seed=seed,
     )

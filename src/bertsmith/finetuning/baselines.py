@@ -38,7 +38,7 @@ from bertsmith.finetuning.predictions import Line, example_lines
 from bertsmith.finetuning.resampling import intervals
 from bertsmith.finetuning.training import FinetuningJob
 from bertsmith.metrics.labels import CLASS_METRICS
-from bertsmith.progress import said_once
+from bertsmith.progress import Progress, said_once
 from bertsmith.randomness import generator
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.task import Prediction, Task
@@ -134,25 +134,31 @@ class _Computation:
 
     def run(self) -> Baselines:
         """All systems of the task, in the order in which they are shown."""
-        results, lines = [], {}
-        for name, predict in self._systems():
-            begun = time.perf_counter()
-            predictions = predict()
-            seconds = time.perf_counter() - begun
-            # As they will be read from the file, with lists in place of tuples.
-            part = [json.loads(json.dumps(line)) for line in example_lines(self.task, self.dev, predictions)]
-            scores = {key: float(value) for key, value in self.task.score(self.dev, predictions).items()}
-            results.append(
-                {
-                    "name": name,
-                    "scores": scores,
-                    "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
-                    "seconds": round(seconds, 3),
-                    "train_examples": len(self.train),
-                }
-            )
-            lines[name] = part
+        results, lines, systems = [], {}, list(self._systems())
+        with Progress("cheap systems to compare with", len(systems), "systems") as progress:
+            for name, predict in systems:
+                result, part = self._scored(name, predict)
+                results.append(result)
+                lines[name] = part
+                progress.advance(1, name)
         return Baselines(results=results, lines=lines, linear=self._linear)
+
+    def _scored(self, name: str, predict: Callable[[], Sequence[Prediction]]) -> tuple[dict[str, Any], list[Line]]:
+        """The entry of a system in the results, and the lines of its predictions."""
+        begun = time.perf_counter()
+        predictions = predict()
+        seconds = time.perf_counter() - begun
+        # As they will be read from the file, with lists in place of tuples.
+        part = [json.loads(json.dumps(line)) for line in example_lines(self.task, self.dev, predictions)]
+        scores = {key: float(value) for key, value in self.task.score(self.dev, predictions).items()}
+        result = {
+            "name": name,
+            "scores": scores,
+            "intervals": intervals(self.task.kind, scores, part, self.task.spec.scheme),
+            "seconds": round(seconds, 3),
+            "train_examples": len(self.train),
+        }
+        return result, part
 
     def _systems(self) -> Iterator[tuple[str, Callable[[], Sequence[Prediction]]]]:
         kind = self.task.kind

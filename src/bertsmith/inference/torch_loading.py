@@ -49,7 +49,7 @@ def torch_pretraining_heads(
     """A predictor with pre-training heads in torch; see `loading.load_pretraining_heads`."""
     folder = load_any(source)
     loaded = load_pretrained(folder)
-    place = source.path if isinstance(source, ModelFolder) else source
+    place = source.name if isinstance(source, ModelFolder) else source
     require_heads({part_of(name) for name in loaded.model.state_dict()} - {*loaded.new_heads}, needs, place)  # type: ignore[arg-type]
     if loaded.tokenizer is None:
         raise no_vocabulary(place)

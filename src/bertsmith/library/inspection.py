@@ -71,7 +71,9 @@ class ModelReport:
 
     def lines(self) -> list[str]:
         """The report as lines of text."""
-        lines = [f"{self.path}: {self.what}"]
+        from bertsmith.checkpoints.hub import shown
+
+        lines = [f"{shown(self.path)}: {self.what}"]
         lines.append("sizes: " + ", ".join(f"{name} {value:,}" for name, value in self.sizes.items()))
         lines += [f"labels: {', '.join(self.labels)}"] if self.labels else []
         lines.append(f"text: {self.text}")

@@ -88,12 +88,12 @@ ABILITIES: Mapping[str, Ability] = {
     "attention": Ability(_look, _each),
     "pieces": Ability(_pieces, _each),
 }
-# Not listed in a model's `abilities`.
+# What the library does not list among the abilities of a model.
 OF_ALL = ("attention", "pieces")
 
 
 def abilities_of(model: "Model") -> tuple[str, ...]:
-    """All abilities of a model, with those of `OF_ALL` that it has."""
+    """All abilities of a model, with those of `OF_ALL` that it has: the list of every reply that names them."""
     return (*model.abilities, *(name for name in OF_ALL if name != "attention" or model.shows_attention))
 
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 
 from bertsmith import __version__
 from bertsmith.server import schemas
+from bertsmith.server.abilities import abilities_of
 from bertsmith.server.documents import document_router, page_router
 from bertsmith.server.gate import OPEN_PATHS, Gate
 from bertsmith.server.host_header import AllowedHosts
@@ -111,7 +112,7 @@ def _watch_router(service: Service) -> APIRouter:
             {
                 "name": host.name,
                 "task": host.model.task,
-                "abilities": list(host.model.abilities),
+                "abilities": list(abilities_of(host.model)),
                 "labels": list(host.model.labels),
                 "pair": host.model.pair,
                 "max_length": host.model.max_length,

@@ -318,7 +318,9 @@ class ModelShown(BaseModel):
 
     name: str
     task: str | None
-    abilities: list[str]
+    abilities: list[str] = Field(
+        description="what it can do; each ability has a route, except `features` (library and commands only)"
+    )
     labels: list[str]
     pair: bool | None = Field(
         description="whether it takes pairs of texts; null if it takes both texts and pairs, or neither"

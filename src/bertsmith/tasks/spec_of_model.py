@@ -84,7 +84,7 @@ def require_spec(folder: ModelFolder) -> TaskSpec:
     spec = spec_of(folder)
     if spec is None:
         raise CheckpointError(
-            expected=f"a fine-tuned model in '{folder.path}'",
+            expected=f"a fine-tuned model in '{folder.name}'",
             found="one without a task head" + (f" ({', '.join(folder.parts)})" if folder.parts else ""),
             fix="fine-tune it first (bertsmith finetune)",
         )

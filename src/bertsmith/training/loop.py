@@ -11,7 +11,7 @@ import safetensors
 import torch
 
 from bertsmith.errors import CheckpointError, ConfigError, TrainingError
-from bertsmith.progress import Progress, amount, counted, quiet, warn
+from bertsmith.progress import Progress, amount, counted, quiet, tell, warn
 from bertsmith.runtime import Rank
 from bertsmith.training import budget, distributed
 from bertsmith.training.checkpoint import Position
@@ -106,6 +106,7 @@ class _Course:
         )
         self.pace, self.evaluate_every = Pace(0), 0
         self.deadline: budget.Deadline | None = None
+        self.is_told_fewer = False  # the last message about the number of steps said that some are left out
 
     def _load(self) -> Position:
         """The position of the run; rank 0 loads first, because it may set damaged checkpoints aside."""
@@ -196,16 +197,27 @@ class _Course:
         steps = int(distributed.from_first_rank(steps, self.rank, self.trainer.device))
         if not steps:
             return False
-        if self.first and not self.pace.changes:
-            warn(
-                f"steps take longer than the trial steps did, so fewer than {counted(self.total, 'step')} are made, as "
-                "many as fit into the minutes; settings.json records every such change"
-            )
+        if self.first:
+            self._tell_change(steps)
         self.pace = self.pace.changed(self.position.step, steps)
         if self.first:
             self.run.resolve({**self.run.resolved, "replanned": self.pace.text})
         self.trainer.workload.change_pace(self.pace)
         return True
+
+    def _tell_change(self, steps: int) -> None:
+        """Says that the run gets fewer steps, and takes that back when the machine is fast again."""
+        planned = self.pace.planned
+        if steps < self.total and not self.is_told_fewer:
+            self.is_told_fewer = True
+            warn(
+                f"steps take longer than the trial steps did, so fewer than {counted(planned, 'step')} are made, as "
+                "many as fit into the minutes; settings.json records every such change"
+            )
+        elif steps > self.total and self.is_told_fewer:
+            self.is_told_fewer = False
+            fitting = "all" if steps == planned else f"{steps:,} of the"
+            tell(f"steps are faster again, so {fitting} {counted(planned, 'planned step')} fit into the minutes now")
 
     def _fix_budget(self) -> None:
         """Determines the number of steps, once, and passes it to the run folder and the workload."""
@@ -223,6 +235,7 @@ class _Course:
         if self.settings.minutes is not None:
             self.deadline = budget.Deadline(self.settings, resolved)
         self.trainer.workload.fix_steps(planned)
+        self.is_told_fewer = self.pace.steps < planned
         if self.pace.changes:
             self.trainer.workload.change_pace(self.pace)
 

@@ -140,6 +140,7 @@ export const ABILITIES = [
   },
   {
     id: "pieces",
+    needs: "pieces",
     group: "Look inside",
     title: "Pieces",
     says: "What the model reads: common words whole, rarer ones in pieces. ##\u00a0marks the continuation of a word.",
@@ -150,7 +151,7 @@ export const ABILITIES = [
     body: ({ text }) => ({ texts: [text] }),
     show: showPieces,
   },
-  { id: "attention", group: "Look inside", title: "Attention" },
+  { id: "attention", needs: "attention", group: "Look inside", title: "Attention" },
 ];
 
 function lines(text) {

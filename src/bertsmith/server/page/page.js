@@ -36,7 +36,7 @@ async function start() {
 }
 
 function can(model, ability) {
-  return ability.needs === undefined || model.abilities.includes(ability.needs);
+  return model.abilities.includes(ability.needs);
 }
 
 function list() {
