@@ -1,6 +1,6 @@
 """Makes the starter model of the package: vocabulary, corpus, pre-training, weights in half precision.
 
-    python tools/make_starter.py TEXT ... --work DIR --minutes 95
+    python tools/make_starter.py TEXT ... --work DIR --minutes 40
 
 The texts must be free to redistribute. The starter in the package was made from 100 English novels of Project
 Gutenberg, the State of the Union addresses and the inaugural addresses of presidents of the United States, and two
@@ -33,7 +33,7 @@ ABOUT = """## Texts
 
 100 English novels of Project Gutenberg (up to 1937), the State of the Union addresses from 1945 to 2006, the inaugural
 addresses of presidents of the United States, and two English translations of Genesis: 81.6 MB, all in the public
-domain. Made by `tools/make_starter.py` of Bertsmith in 95 minutes on one core.
+domain. Made by `tools/make_starter.py` of Bertsmith in 40 minutes on one core.
 
 ## What it is for
 
@@ -78,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("texts", metavar="TEXT", type=Path, nargs="+", help="files or folders of text")
     parser.add_argument("--work", metavar="DIR", type=Path, required=True, help="folder for the corpus and the run")
-    parser.add_argument("--minutes", type=float, default=95.0, help="minutes of pre-training")
+    parser.add_argument("--minutes", type=float, default=40.0, help="minutes of pre-training")
     parser.add_argument("--out", metavar="DIR", type=Path, default=PACKAGE, help="the model folder")
     options = parser.parse_args()
     options.work.mkdir(parents=True, exist_ok=True)
