@@ -36,10 +36,12 @@ from bertsmith.text.normalize import TextRules
 from bertsmith.training.distributed import on_first_rank, process_group
 from bertsmith.training.loop import OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.settings import TrainSettings
+from bertsmith.training.settings import BUDGETS, TrainSettings
 
 # Inputs given by path; their content is compared by digest, so a run can be resumed after they were moved.
 PLACES = ("corpus", "run.init", "run.config")
+# Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
+_UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
 
 # Parameter, gradient and two moments, four bytes each.
 BYTES_PER_PARAMETER = 16
@@ -60,7 +62,8 @@ def pretrain(
     Args:
         corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
-        resume: resume the run in `out`, which must have the same settings and inputs.
+        resume: resume the run in `out`, which must have the same settings and inputs; if it has no step yet, the
+            budget may be another one.
         on_evaluation: see `train`.
 
     Raises:
@@ -99,7 +102,8 @@ def pretrain(
     with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
         # The processes of one training share its folder, so one of them locks it.
         on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
-        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
+        free = on_first_rank(lambda: _may_change(Path(out), resume), rank) or PLACES
+        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=free)
         workload = Pretraining(
             model,
             source,
@@ -168,6 +172,15 @@ def settings_of_run(
         from_dict(PretrainingDataSettings, record.get("data", {}), where),
         from_dict(TrainSettings, record.get("train", {}), where),
     )
+
+
+def _may_change(out: Path, resume: bool) -> tuple[str, ...]:
+    """The settings that a run may be resumed with although it was started with others.
+
+    Raises:
+        RunError: there is no run to resume.
+    """
+    return (*PLACES, *_UNTIL_RESOLVED) if resume and not RunFolder.open(out).resolved else PLACES
 
 
 def _first_model(

@@ -60,7 +60,7 @@ def train(
         TrainingError: too many steps in a row were not finite, or all of them; the trained parameters are not finite;
             the disk or the GPU memory is full.
         ConfigError: the budget is too small for one step, the settings do not fit it, or the workload cannot select by
-            `keep_best`; a new run folder is removed.
+            `keep_best`; a run folder that is new is removed, one that was there before is kept.
         CheckpointError: there are checkpoints, but none is usable.
         KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written after the current step, or after SIGTERM in a
             single process, after the step before it.
@@ -74,8 +74,8 @@ def train(
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
                 return _Course(trainer, run, log, spent, on_evaluation).go(write_model)
         except ConfigError:
-            # A folder without a trained step would only block the next attempt.
-            if rank.index == 0 and not (run.last_step() or run.metrics("train")):
+            # A new folder without a trained step would only block the next attempt; what was there before stays.
+            if rank.index == 0 and run.is_new and not (run.last_step() or run.metrics("train")):
                 run.discard()
             raise
         except torch.OutOfMemoryError as error:
@@ -212,7 +212,11 @@ class _Course:
         resolved = self.run.resolved
         if not resolved:
             resolved = budget.resolve(
-                self.trainer, evaluate=self._evaluate, save=self._save, elapsed=lambda: time.monotonic() - self.started
+                self.trainer,
+                evaluate=self._evaluate,
+                save=self._save,
+                elapsed=lambda: time.monotonic() - self.started,
+                resumed=not self.run.is_new,
             )
             self.settings.warmup(resolved["steps"])
             if self.first:
