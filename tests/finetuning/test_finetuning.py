@@ -11,6 +11,7 @@ import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import SeedResult, table_cells
@@ -151,6 +152,25 @@ def test_a_dev_set_is_held_out_and_no_example_is_lost() -> None:
     assert sorted(e.id for e in [*kept, *aside]) == sorted(e.id for e in examples)
     with pytest.raises(ConfigError, match="at least two"):
         split_dev(examples[:1], seed=0)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_only_example_of_a_label_is_not_held_out_and_the_others_are_as_before(several: bool) -> None:
+    def of(names: str) -> list[TextExample]:
+        labels = [(name,) if several else name for name in names]
+        return [TextExample(id=str(n), first="a", label=label) for n, label in enumerate(labels)]
+
+    usual = {one.id for one in split_dev(of("xy" * 10), seed=0)[1]}
+    for number in range(20):
+        names = "xy" * 10
+        kept, aside = split_dev(of(names[:number] + "z" + names[number + 1 :]), seed=0)
+        assert str(number) in {one.id for one in kept}
+        assert len(aside) == 2
+        if str(number) not in usual:
+            assert {one.id for one in aside} == usual
+    assert split_dev(of("xyz"), seed=0) == (of("xyz"), []), "none to spare"
+    numbers = [TextExample(id=str(n), first="a", label=float(n)) for n in range(20)]
+    assert {one.id for one in split_dev(numbers, seed=0)[1]} == usual, "each number is different, which is no label"
 
 
 def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -210,7 +210,8 @@ class FinetuningJob:
                 f"windows as there are examples, {of_epoch / windows:.0%} of them"
             )
         if self.data.held_out:
-            lines.append("no dev file: a tenth of the training examples is held out")
+            held = "a tenth of the training examples is held out"
+            lines.append(f"no dev file: {held if self.data.dev else 'no label has an example to spare for scores'}")
         return lines
 
     def record(self) -> dict[str, Any]:

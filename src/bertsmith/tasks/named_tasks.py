@@ -308,7 +308,8 @@ def read_task(
         others = read_examples(name, dev, columns, scheme=spec.scheme, map_labels=map_labels).examples
         data = TaskData(train=examples, dev=others, digests=digests)
     if spec.kind == "classification":
-        warn_of_single(examples, held_out=data.held_out)
+        texts = cast("Sequence[TextExample]", examples)
+        warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
     if spec.kind in ("classification", "tagging"):
         warn_of_unlearned(spec.labels, data.train, data.dev)
     return spec, data
