@@ -104,7 +104,7 @@ class FinetuningJob:
         if task.head.pooled and settings.reads not in (None, PROBE):
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
         for name in task.ignored_settings():
-            warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
+            warn(f"{name} is ignored: {task.why_ignored(name)}")
         tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
