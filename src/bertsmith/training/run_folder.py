@@ -90,11 +90,7 @@ class RunFolder:
         return self.path / "model"
 
     @staticmethod
-    def create(
-        path: Path,
-        settings: Mapping[str, Any],
-        digests: Mapping[str, str] | None = None,
-    ) -> "RunFolder":
+    def create(path: Path, settings: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> "RunFolder":
         """A new run folder with its settings.json.
 
         Args:
