@@ -435,6 +435,32 @@ def test_the_best_score_comes_with_its_interval() -> None:
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
         "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, over the dev examples); 1,234 tokens/s",
     ]
+    report["intervals"] = {"accuracy": [0.6, 0.9]}
+    report["train_examples"] = 9
+    shared = {"intervals": {}, "seconds": 1.0, "train_examples": 9}
+    scores = {"bag of words": 0.75, "a linear model": 0.85, "a guess": 0.5}
+    report["baselines"] = [{"name": name, "scores": {"accuracy": score}, **shared} for name, score in scores.items()]
+    tie = "a tie within the interval of seed-2: seed-1 (0.6000), bag of words (0.7500); more dev examples would tell "
+    assert summary_lines(report)[-1] == tie + "them apart"
+
+
+def test_the_lines_of_a_training_name_what_matters_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: False)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
+    settings = dataclasses.replace(SETTINGS, reads="mean", epochs=1)
+    finetune(base, SPECS["single"], data, tmp_path / "run", settings, RecipeSettings(save_minutes=None), seeds=2)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("training")] == [
+        "training 1 of 2, seed 1",
+        "training 2 of 2, seed 2",
+    ]
+    assert sum("--reads mean --start random" in line for line in lines) == 1
+    assert not any("pooler" in line or "0 of" in line for line in lines)
+    assert len(set(lines)) == len(lines)
 
 
 @pytest.mark.parametrize("label", [1e300, -1e16, float("nan"), float("inf")])

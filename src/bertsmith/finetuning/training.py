@@ -188,7 +188,8 @@ class FinetuningJob:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        missing = [part for part in base.new_parts if part != self.head.saved_part]
+        unread = {self.head.saved_part} if self.head.on_pooler else {self.head.saved_part, "pooler"}
+        missing = [part for part in base.new_parts if part not in unread]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
         steps = counted(self.training.steps, "step")
@@ -199,10 +200,9 @@ class FinetuningJob:
             + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
         ]
         for split, features in (("train", self.train), ("dev", self.dev)):
-            if features is not None:
-                rows = features.rows
-                cut = f"{rows.truncated:,} of {counted(len(rows), 'row')} cut"
-                lines.append(f"{split}: {cut}, {counted(rows.cut_tokens, 'token')} in all")
+            if features is not None and features.rows.truncated:
+                cut = f"{features.rows.truncated:,} of {counted(len(features.rows), 'row')} cut"
+                lines.append(f"{split}: {cut}, {counted(features.rows.cut_tokens, 'token')} in all")
         windows, of_epoch = len(self.train), self._epoch_units()
         if windows > of_epoch:
             lines.append(
@@ -213,6 +213,14 @@ class FinetuningJob:
             held = "a tenth of the training examples is held out"
             lines.append(f"no dev file: {held if self.data.dev else 'no label has an example to spare for scores'}")
         return lines
+
+    def options(self) -> str:
+        """The settings that a recipe decides, as options of the command."""
+        one, rates = self.settings, self.training
+        values: dict[str, object] = {"reads": self.task.spec.reads} if self.task.head.pooled else {}
+        values |= {"start": one.start, "freeze": one.freeze, "epochs": one.epochs, "batch-size": one.batch_size}
+        values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": self.keep}
+        return " ".join(f"--{name} {value}" for name, value in values.items())
 
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
@@ -257,6 +265,7 @@ class FinetuningJob:
         *,
         resume: bool = False,
         rate_share: float = 1.0,
+        label: str = "training",
     ) -> SeedResult:
         """Trains with one seed in the run folder `path`, resumes that training, or returns its earlier result.
 
@@ -264,6 +273,7 @@ class FinetuningJob:
             on_scores: receives the dev scores of every evaluation; may raise to end the training.
             resume: the folder may already hold this training.
             rate_share: the peak learning rate as a fraction of that of the job.
+            label: what its progress is called.
 
         Raises:
             BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
@@ -290,7 +300,7 @@ class FinetuningJob:
             seed=seed,
             on_scores=on_scores,
         )
-        outcome = train(workload, training, run)
+        outcome = train(workload, training, run, label=label)
         result, spec = self._judge(path, training, outcome, workload.model)
         self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
         write_json(done, dataclasses.asdict(result))
