@@ -257,22 +257,4 @@ def summary_lines(report: Mapping[str, Any]) -> list[str]:
         low, high = report["intervals"][metric]
         best += f", {score:.4f} (95% interval {low:.4f} to {high:.4f}, over the dev examples)"
     lines.append(f"best by {metric}: {best}; {report['tokens_per_second']:,.0f} tokens/s")
-    return [*lines, *lines_of_baselines(report), *_tie(report)]
-
-
-def _tie(report: Mapping[str, Any]) -> list[str]:
-    """The line that names trainings and cheap systems that are no better, but within the interval of the best training.
-
-    Cheap systems that are better have a line of their own, see `lines_of_baselines`.
-    """
-    metric = report["metric"]
-    if metric not in report.get("intervals", {}):
-        return []
-    trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
-    systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
-    best, low = trainings.pop(report["best"]), report["intervals"][metric][0]
-    tied = {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
-    if not tied:
-        return []
-    named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
-    return [f"a tie within the interval of {report['best']}: {named}; more dev examples would tell them apart"]
+    return [*lines, *lines_of_baselines(report)]

@@ -218,7 +218,7 @@ class FinetuningJob:
         """The settings that a recipe decides, as options of the command."""
         one, rates = self.settings, self.training
         values: dict[str, object] = {"reads": self.task.spec.reads} if self.task.head.pooled else {}
-        values |= {"start": one.start, "freeze": one.freeze, "epochs": one.epochs, "batch-size": one.batch_size}
+        values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
         values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": self.keep}
         return " ".join(f"--{name} {value}" for name, value in values.items())
 
