@@ -180,6 +180,8 @@ def test_text_that_cannot_be_continued_on_is_refused_before_anything_is_trained(
     refused("found the table", InputError, tmp_path / "other.csv")
     refused("no such file|No such file", InputError, tmp_path / "nothing.txt")
     refused("found both", ConfigError, text, continue_minutes=1.0)
+    few = {"continue_minutes": 1e-4, "continue_steps": None}
+    refused("with --continue-minutes, or give --continue-steps instead", ConfigError, text, **few)
     refused("continue_steps above 0", ConfigError, text, continue_steps=0)
     refused(
         "a tokenizer of WordPieces", ConfigError, text, model=Path(write_base_model(tmp_path / "roberta", "roberta"))

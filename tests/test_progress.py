@@ -51,3 +51,13 @@ def test_control_characters_are_visible_at_a_terminal_only(monkeypatch, say) -> 
     assert raw.endswith("a\x1b[2J\x9b")
     assert shown.endswith(r"a\x1b[2J\x9b")
     assert shown == visible(raw)
+
+
+def test_short_work_has_no_last_line_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_silent", 0)
+    for least in (60.0, 0.0):
+        with progress.Progress(f"at least {least:g} s", 1, "rows", least=least) as shown:
+            shown.advance()
+    assert capsys.readouterr().err == "at least 0 s: 1 row in 0 s\n"

@@ -138,12 +138,19 @@ class Progress:
         unit: what is counted, e.g. "documents" or "bytes".
         done: units completed earlier, if the work is resumed.
         how: how the work is done, such as the precision; shown on the last line.
+        least: seconds of work below which there is no last line, for parts that are often short.
     """
 
     def __init__(
-        self, label: str, total: float | None = None, unit: str = "items", done: float = 0, how: str = ""
+        self,
+        label: str,
+        total: float | None = None,
+        unit: str = "items",
+        done: float = 0,
+        how: str = "",
+        least: float = 0.0,
     ) -> None:
-        self.label, self.total, self.unit, self.how = label, total, unit, how
+        self.label, self.total, self.unit, self.how, self.least = label, total, unit, how, least
         self.done, self._already = done, done
         self.note = ""
         self._started = self._last_line = time.monotonic()
@@ -163,8 +170,8 @@ class Progress:
         if self._live is not None:
             self._live.__exit__(kind, error, trace)
             self._live = None
-        if not _silent and kind is None:
-            spent = time.monotonic() - self._started
+        spent = time.monotonic() - self._started
+        if not _silent and kind is None and spent >= self.least:
             done = f"{amount(self.done)} {self._units(self.done)}"
             how = f", {self.how}" if self.how else ""
             print(f"{self.label}: {done} in {duration(spent)}{how}{self._tail()}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """rates, pretrain, report as a user types them: one small run, stopped and resumed."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,32 @@ def test_too_few_minutes_are_one_line_and_leave_nothing(run, corpus, tmp_path) -
     assert (result.code, result.out, result.err.count("\n")) == (1, "", 1)
     assert "expected a budget long enough for one step; found 0.0001 minutes; a step takes" in result.err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_without_a_step_is_kept_and_can_be_resumed_with_another_budget(run, corpus, tmp_path) -> None:
+    """As after a kill in the trial steps: what the message of too few minutes says can be done."""
+    place, straight = tmp_path / "run", tmp_path / "straight"
+    for out in (place, straight):
+        assert run("pretrain", corpus, "--out", out, "--steps", 4, *SMALL).code == 0
+    record = json.loads((place / "settings.json").read_text(encoding="utf-8"))
+    del record["resolved"]
+    record["settings"]["train"] |= {"steps": None, "minutes": 0.0001}
+    for left in ("checkpoints", "model"):
+        shutil.rmtree(place / left)
+    (place / "metrics.jsonl").unlink()
+    (place / "settings.json").write_text(json.dumps(record), encoding="utf-8")
+    for again in range(2):
+        refused = run("pretrain", corpus, "--out", place, "--resume")
+        assert (refused.code, refused.out, refused.err.count("\n")) == (1, "", 1), again
+        assert "--minutes, or give --steps or --tokens instead; --resume takes them" in refused.err
+    other = run("pretrain", corpus, "--out", place, "--resume", "--steps", 4, "--learning-rate", 0.5)
+    assert "learning_rate = 0.5" in other.err
+    resumed = run("pretrain", corpus, "--out", place, "--resume", "--steps", 4)
+    assert resumed.code == 0, resumed.err
+    models = [(out / "model" / "model.safetensors").read_bytes() for out in (place, straight)]
+    assert models[0] == models[1]
+    more = run("pretrain", corpus, "--out", place, "--resume", "--minutes", 1)
+    assert "train.minutes = 1.0 (was None); train.steps = None (was 4)" in more.err
 
 
 def test_a_run_folder_that_exists_is_refused_without_resume_and_needed_with_it(run, corpus, tmp_path) -> None:

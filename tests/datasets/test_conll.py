@@ -126,7 +126,7 @@ BAD_FILES = {
     "latin-1": ("EU O\nEspaña B-LOC\n".encode("latin-1"), "the byte 0xf1 in line 2, not UTF-8"),
     "SQuAD": (json.dumps(SQUAD), "found JSON"),
     "indented SQuAD": (json.dumps(SQUAD, indent=1), "found JSON"),
-    "a table of texts": ("label\ttext\n1\tshort one\n", "expected a tag without spaces in line 2 of"),
+    "a table of texts": ("label\ttext\n1\tshort one\n", "found a table of texts, with the header"),
     "prose": ("The boat came home.\nNobody was in it that day.\n", "expected 4 columns in line 2 of"),
 }
 
@@ -153,3 +153,23 @@ def test_real_files_have_their_exact_counts(real_data: Path) -> None:
     ncbi = [read_conll(real_data / "ner/bio_scibert/NCBI-disease" / f"{part}.txt") for part in ("train", "dev", "test")]
     assert [len(file.examples) for file in ncbi] == [5424, 923, 940]
     assert {tag for example in ncbi[0].examples for tag in example.tags} == {"O", "B-Disease", "I-Disease"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.csv", "text,label\na b c,x\n", "a table of texts, with the header 'text,label'"),
+        ("a.tsv", "Sentence\tid\tlabel\na b\t1\tx\n", "a table of texts"),
+        ("a.csv", "body,kind\na b,x\n", "1 column"),
+        ("a.parquet", "PAR1", "a Parquet table"),
+    ],
+)
+def test_a_table_of_texts_is_refused_with_the_task_for_it(tmp_path: Path, name: str, text: str, found: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=f"found {found}.*; use --task classification for one label of each text"):
+        read_conll(tmp_path / name)
+
+
+def test_words_that_name_columns_are_words(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("text O\nlabel O\n", encoding="utf-8")
+    assert read_conll(tmp_path / "a.conll").examples[0].words == ("text", "label")

@@ -367,3 +367,29 @@ def test_a_table_without_names_of_columns_is_told_in_the_error_or_by_its_label(
         read_texts(named)
     assert "first line" not in str(error.value)
     assert "warning" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("record", "place"),
+    [
+        ({"text": "Anna in Rome", "label": [[0, 4, "PER"]]}, "'label'"),
+        ({"text": "Anna in Rome", "label": []}, "'label'"),
+        ({"text": "Anna in Rome", "entities": [{"start": 0, "end": 4, "label": "PER"}]}, "'entities'"),
+        ({"text": "Anna in Rome", "spans": [{"start_offset": 0, "end_offset": 4, "label": "PER"}]}, "'spans'"),
+    ],
+)
+def test_texts_with_marked_spans_are_refused_with_the_task_for_them(tmp_path: Path, record, place: str) -> None:
+    path = tmp_path / "a.jsonl"
+    second = {**record, "label": [[0, 4, "PER"]]} if "label" in record else record
+    path.write_text(f"{json.dumps(record)}\n{json.dumps(second)}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=f"found spans in {place}.*; use --task ner for texts with marked spans"):
+        read_texts(path)
+    path.write_text(json.dumps({**record, "label": "x"}) + "\n", encoding="utf-8")
+    assert read_texts(path).examples[0].label == "x", "spans next to a label"
+    assert read_texts(path, target=None).examples[0].first == "Anna in Rome"
+
+
+def test_a_file_of_words_is_refused_with_the_task_for_it(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text("Anna B-PER\n", encoding="utf-8")
+    with pytest.raises(InputError, match="use --task ner for entities"):
+        read_texts(tmp_path / "a.conll")

@@ -12,7 +12,7 @@ from bertsmith.datasets.examples import Example, TextExample
 from bertsmith.errors import InputError
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.finetuning import baselines as module
-from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS
+from bertsmith.finetuning.baseline_lines import BAG, COSINE, OVERLAP, PAIRS, TAGS, VECTORS, verdict
 from bertsmith.finetuning.baselines import Baselines, baselines_of
 from bertsmith.finetuning.cheaper import write_linear
 from bertsmith.finetuning.report import write_finetuning_report
@@ -256,3 +256,10 @@ def test_lines_of_the_file_name_their_system(tmp_path: Path) -> None:
     computed(tmp_path, "single")
     lines = read_json_lines(tmp_path / "run" / "baselines.jsonl")
     assert [line["baseline"] for line in lines] == [BAG] * 20 + [VECTORS] * 20
+
+
+@pytest.mark.parametrize(("p_value", "words"), [(0.5, "ties with"), (0.01, "is better than")])
+def test_a_difference_within_noise_is_a_tie(p_value: float, words: str) -> None:
+    test = {"difference": 0.1, "low": -0.1, "high": 0.3, "p_value": p_value, "compared": "accuracy", "examples": 20}
+    better = {"name": BAG, "metric": "accuracy", "score": 0.8, "of_model": 0.7, **test}
+    assert verdict(better).startswith(f"the {BAG} {words} the fine-tuned model: accuracy 0.8000 against 0.7000; ")

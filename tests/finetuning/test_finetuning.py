@@ -11,6 +11,7 @@ import torch
 
 from bertsmith.checkpoints.architectures import new_encoder
 from bertsmith.checkpoints.load import load_any
+from bertsmith.datasets.examples import TextExample
 from bertsmith.errors import ConfigError, InputError, RunError, TrainingError
 from bertsmith.files import read_json, write_json
 from bertsmith.finetuning.finished_run import SeedResult, table_cells
@@ -151,6 +152,25 @@ def test_a_dev_set_is_held_out_and_no_example_is_lost() -> None:
     assert sorted(e.id for e in [*kept, *aside]) == sorted(e.id for e in examples)
     with pytest.raises(ConfigError, match="at least two"):
         split_dev(examples[:1], seed=0)
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_the_only_example_of_a_label_is_not_held_out_and_the_others_are_as_before(several: bool) -> None:
+    def of(names: str) -> list[TextExample]:
+        labels = [(name,) if several else name for name in names]
+        return [TextExample(id=str(n), first="a", label=label) for n, label in enumerate(labels)]
+
+    usual = {one.id for one in split_dev(of("xy" * 10), seed=0)[1]}
+    for number in range(20):
+        names = "xy" * 10
+        kept, aside = split_dev(of(names[:number] + "z" + names[number + 1 :]), seed=0)
+        assert str(number) in {one.id for one in kept}
+        assert len(aside) == 2
+        if str(number) not in usual:
+            assert {one.id for one in aside} == usual
+    assert split_dev(of("xyz"), seed=0) == (of("xyz"), []), "none to spare"
+    numbers = [TextExample(id=str(n), first="a", label=float(n)) for n in range(20)]
+    assert {one.id for one in split_dev(numbers, seed=0)[1]} == usual, "each number is different, which is no label"
 
 
 def test_a_collapsed_training_is_counted_and_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -415,6 +435,32 @@ def test_the_best_score_comes_with_its_interval() -> None:
         "accuracy: 0.7000 ± 0.1000 (0.6000, 0.8000)",
         "best by accuracy: seed-2, 0.8000 (95% interval 0.7500 to 0.8500, over the dev examples); 1,234 tokens/s",
     ]
+    report["intervals"] = {"accuracy": [0.6, 0.9]}
+    report["train_examples"] = 9
+    shared = {"intervals": {}, "seconds": 1.0, "train_examples": 9}
+    scores = {"bag of words": 0.75, "a linear model": 0.85, "a guess": 0.5}
+    report["baselines"] = [{"name": name, "scores": {"accuracy": score}, **shared} for name, score in scores.items()]
+    tie = "a tie within the interval of seed-2: seed-1 (0.6000), bag of words (0.7500); more dev examples would tell "
+    assert summary_lines(report)[-1] == tie + "them apart"
+
+
+def test_the_lines_of_a_training_name_what_matters_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bertsmith.progress._silent", 0)
+    monkeypatch.setattr(ClassificationTask, "is_collapsed", lambda *_: False)
+    base = write_base_model(tmp_path / "base")
+    data = TaskData(train=examples_of("single", 16), dev=examples_of("single", 10, seed=1))
+    settings = dataclasses.replace(SETTINGS, reads="mean", epochs=1)
+    finetune(base, SPECS["single"], data, tmp_path / "run", settings, RecipeSettings(save_minutes=None), seeds=2)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in lines if line.startswith("training")] == [
+        "training 1 of 2, seed 1",
+        "training 2 of 2, seed 2",
+    ]
+    assert sum("--reads mean --start random" in line for line in lines) == 1
+    assert not any("pooler" in line or "0 of" in line for line in lines)
+    assert len(set(lines)) == len(lines)
 
 
 @pytest.mark.parametrize("label", [1e300, -1e16, float("nan"), float("inf")])

@@ -645,8 +645,12 @@ def test_a_threshold_of_many_labels_is_ignored_with_a_word(base: str) -> None:
     tuned = dataclasses.replace(SPECS["single"].settings, tune_threshold=True)
     spec = dataclasses.replace(SPECS["single"], labels=("a", "b", "c"), settings=tuned)
     assert task_for(spec).ignored_settings() == ["tune_threshold"]
+    why = task_for(spec).why_ignored("tune_threshold")
+    assert why == "the threshold decides between two labels, and this task has 3"
     assert task_for(spec).cross_fitted([], []) is None
-    assert task_for(dataclasses.replace(SPECS["number"], settings=tuned)).ignored_settings() == ["tune_threshold"]
+    number = task_for(dataclasses.replace(SPECS["number"], settings=tuned))
+    assert number.ignored_settings() == ["tune_threshold"]
+    assert number.why_ignored("tune_threshold") == f"it has no effect on {number.spec.title}"
 
 
 def test_a_few_dev_examples_with_one_answer_are_no_collapse_if_training_examples_differ(

@@ -23,11 +23,12 @@ from bertsmith.errors import BertsmithError, ConfigError, RunError, VocabularyEr
 from bertsmith.files import read_json, read_json_lines
 from bertsmith.inference.loading import load_pretraining_heads
 from bertsmith.locks import locked_folder
-from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run
+from bertsmith.pretraining.run import PretrainingRunSettings, pretrain, settings_of_run, summary_lines
 from bertsmith.pretraining.settings import PretrainingDataSettings
 from bertsmith.text.normalize import TextRules
 from bertsmith.text.vocabulary import Vocabulary
 from bertsmith.text.wordpiece import WordPieceTokenizer
+from bertsmith.training.result import TrainResult
 from bertsmith.training.settings import TrainSettings
 
 WORDS = "the a man woman dog cat house store milk bread went saw bought ate sat on in to and . , ?".split()
@@ -377,3 +378,19 @@ def test_a_held_out_value_that_the_objective_does_not_have_is_refused_before_tra
     with pytest.raises(ConfigError, match="found 'mlm_los'; did you mean 'mlm_loss'"):
         run(corpus, tmp_path / "run", train={"keep_best": "mlm_los"})
     assert not (tmp_path / "run").exists()
+
+
+def test_the_summary_says_each_thing_once() -> None:
+    log = {"tokens": 900, "loss": 5.5, "mlm_loss": 5.5, "unigram_entropy": 5.75, "learning_rate": 0.1, "seconds": 61.0}
+    held_out = {"loss": 5.0, "mlm_loss": 4.5, "nsp_loss": 0.5, "unigram_entropy": 5.25}
+    scores = {f"held_out_{name}": value for name, value in held_out.items()}
+    metrics = {**log, "tokens_per_second": 1234.5, **scores}
+    work = {"steps": 1200, "tokens": 900, "sequences": 9, "seconds": 61.0, "skipped": 0, "spikes": 0}
+    result = TrainResult(**work, metrics=metrics, kept_step=600, best_step=600, kept_tokens=450, scores=scores)
+    assert summary_lines(result) == [
+        "1,200 steps, 900 tokens in 1 min 01 s, 1,234 tokens/s at the end",
+        "last training steps: mlm_loss 5.5, loss of token frequencies alone 5.75",
+        "held out, after step 600, the best: loss 5, mlm_loss 4.5, nsp_loss 0.5, loss of token frequencies alone 5.25",
+    ]
+    empty = TrainResult(**work, metrics={}, kept_step=1200, kept_tokens=900, scores={})
+    assert summary_lines(empty) == ["1,200 steps, 900 tokens in 1 min 01 s"]

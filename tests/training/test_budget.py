@@ -172,6 +172,23 @@ def test_what_else_lies_in_the_folder_of_a_run_that_never_began_stays(tmp_path, 
     assert [path.name for path in run.path.iterdir()] == ["mine.txt"]
 
 
+def test_a_run_that_was_there_before_stays_although_it_has_no_step(tmp_path, clock):
+    settings = toy_settings(minutes=0.1)
+    RunFolder.create(tmp_path, {"train": to_dict(settings)})
+    before = (tmp_path / "settings.json").read_bytes()
+    with pytest.raises(ConfigError, match=r"minutes with --minutes, or give --steps or --tokens .*--resume takes"):
+        train(ToyWorkload(clock=clock), settings, RunFolder.open(tmp_path))
+    assert (tmp_path / "settings.json").read_bytes() == before
+
+
+def test_the_time_that_was_spent_is_divided_into_loading_and_timing(tmp_path, clock):
+    settings = toy_settings(minutes=0.5)
+    run = RunFolder.create(tmp_path / "run", {"train": to_dict(settings)})
+    clock.now = 40.0
+    with pytest.raises(ConfigError, match=r"a step takes 1\.0 s, after 40\.0 s of loading and 1\.0 s of timing steps"):
+        train(ToyWorkload(clock=clock), settings, run, spent=40.0)
+
+
 def test_a_run_that_began_stays_whatever_its_continuation_is_given(tmp_path, clock):
     with pytest.raises(TrainingError):
         toy_run(tmp_path / "old", ToyWorkload(clock=clock, broken=tuple(range(13, 99))), minutes=1, save_every=10)

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from bertsmith.cli.options import given, note, say, settings_from
-from bertsmith.progress import counted
 
 CorpusArgument = Annotated[Path, typer.Argument(metavar="CORPUS", help="a folder that `bertsmith corpus` wrote")]
 
@@ -80,14 +79,13 @@ def pretrain(
     Ctrl-C finishes the step, writes a checkpoint and exits with code 130; --resume continues from there.
     """
     from bertsmith.library.training import pretrain as run_pretraining
+    from bertsmith.pretraining.run import summary_lines
     from bertsmith.runtime import Rank
 
     result = run_pretraining(corpus, out, resume=resume, **given(values))
     if Rank.from_environment().index == 0:
-        seconds = counted(round(result.seconds), "second")
-        say(f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')}, {seconds}")
-        for name, value in result.metrics.items():
-            say(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value:.4g}")
+        for line in summary_lines(result):
+            say(line)
         if result.skipped:
             note(f"steps skipped because the gradient was not finite: {result.skipped}")
         say(f"model: {out / 'model'}")

@@ -10,13 +10,18 @@ from pathlib import Path
 
 from bertsmith.corpus.sources import shown
 from bertsmith.datasets.examples import ExampleFile, TaggedExample
-from bertsmith.datasets.file_text import brief, file_text, line_of, lines_of, looks_like_json
+from bertsmith.datasets.file_text import brief, file_text, line_of, lines_of, looks_like_json, suffix_of
+from bertsmith.datasets.tables import LABEL_COLUMNS, TEXT_COLUMNS
 from bertsmith.errors import InputError
 from bertsmith.files import write_text
 from bertsmith.progress import counted
 
 DOCUMENT_START = "-DOCSTART-"
 
+_FOR_TABLES = (
+    "use --task classification for one label of each text; for tags, write a word and its tag per line, or JSON lines "
+    "with marked spans"
+)
 _BLANK = " \t\r"
 _SPACES = re.compile("[ \t\r]+")
 
@@ -32,10 +37,14 @@ def read_conll(path: Path, *, word_column: int = 0, tag_column: int | None = -1)
         InputError: the file cannot be read or has no sentences, or a line has a different number of columns, an empty
             word, or a tag with a space in it; the message gives file and line.
     """
+    if suffix_of(path) == ".parquet":
+        raise _no_sentences(path, "a Parquet table", _FOR_TABLES)
     text = file_text(path, what="a file of words and tags")
     if looks_like_json(text):
         raise _no_sentences(path, "JSON, which --task ner reads as texts with marked spans")
     lines = lines_of(text)
+    if _is_header(lines[0]):
+        raise _no_sentences(path, f"a table of texts, with the header {brief(lines[0])}", _FOR_TABLES)
     count, has_tabs = _layout(lines)
     word_at, tag_at = _columns(path, count, word_column, tag_column)
     examples: list[TaggedExample] = []
@@ -127,7 +136,7 @@ def _columns(path: Path, count: int, word_column: int, tag_column: int | None) -
             expected=f"a word in column {word_column} of '{shown(str(path))}'"
             + ("" if tag_column is None else f" and a tag in column {tag_column}"),
             found=counted(count, "column"),
-            fix="name the columns with --word-column and --tag-column",
+            fix=_FOR_TABLES if suffix_of(path) == ".csv" else "name the columns with --word-column and --tag-column",
         )
     return word_column % count, None if tag_column is None else tag_column % count
 
@@ -138,7 +147,7 @@ def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | 
         raise InputError(
             expected=f"{counted(count, 'column')} in {place}, as in the lines above",
             found=f"{len(cells)}, starting with {brief(cells[0])}",
-            fix="fix this line, or name a file with one word per line",
+            fix="fix this line, or name a file with one word per line; tables of texts are for --task classification",
         )
     word = cells[word_at].strip(_BLANK)
     if not word:
@@ -155,9 +164,15 @@ def _word_and_tag(cells: Sequence[str], count: int, word_at: int, tag_at: int | 
     return word, tag
 
 
-def _no_sentences(path: Path, found: str) -> InputError:
+def _is_header(line: str) -> bool:
+    """Whether a line names a column of texts and one of labels, which no line of a word does."""
+    names = {name.strip(' "\r').lower() for name in re.split("[\t,;]", line)}
+    return not names.isdisjoint(TEXT_COLUMNS) and not names.isdisjoint(LABEL_COLUMNS)
+
+
+def _no_sentences(path: Path, found: str, fix: str = "name a file in CoNLL format") -> InputError:
     return InputError(
         expected=f"sentences with one word per line in '{shown(str(path))}'",
         found=found,
-        fix="name a file in CoNLL format",
+        fix=fix,
     )

@@ -3,13 +3,32 @@
 import math
 from typing import Literal
 
-from bertsmith.datasets.file_text import brief, clean, parse_json
+from bertsmith.corpus.names import json_value
+from bertsmith.datasets.file_text import brief, clean, looks_like_json, parse_json
 from bertsmith.errors import InputError
 
 LONGEST_LABEL = 1000  # characters; a longer value is a text
 NO_GOLD = "-"  # in a column `gold_label`: SNLI's mark of pairs on whose label the annotators did not agree
+BORDERS = (("start", "end"), ("start_offset", "end_offset"))  # keys of a marked span
 
 Target = Literal["label", "labels", "number"]
+
+
+def holds_spans(value: str) -> bool:
+    """Whether a JSON text is a list of marked spans.
+
+    >>> holds_spans('[[0, 4, "PER"]]'), holds_spans('[{"start": 0, "end": 4}]'), holds_spans('["a", "b"]')
+    (True, True, False)
+    """
+    if not value.startswith("[") or not looks_like_json(value):
+        return False
+    try:
+        first = next(iter(json_value(value)), None)
+    except (ValueError, RecursionError):
+        return False
+    if isinstance(first, list):
+        return len(first) == 3 and all(type(border) is int for border in first[:2])
+    return isinstance(first, dict) and any(start in first and end in first for start, end in BORDERS)
 
 
 def gold_of_cell(cell: str, place: str, target: Target) -> str | float | tuple[str, ...]:

@@ -92,23 +92,32 @@ def warn_of_unlearned(labels: Sequence[str], examples: Sequence[Example], dev: S
     warn(f"labels missing from the training examples, so never learned: {', '.join(absent)}{first}")
 
 
-def warn_of_single(examples: Sequence[Example], *, held_out: bool) -> None:
+def single_examples(examples: Sequence[TextExample]) -> dict[str, int]:
+    """The labels that a single example has, and the number of that example, from 0."""
+    counts, numbers = Counter[str](), dict[str, int]()
+    for number, example in enumerate(examples):
+        for label in labels_of(example):
+            counts[label] += 1
+            numbers[label] = number
+    return {label: numbers[label] for label, count in counts.items() if count == 1}
+
+
+def warn_of_single(examples: Sequence[TextExample], *, held_out: bool, can_map: bool) -> None:
     """Warns of labels that a single training example has.
 
     Args:
         examples: the training examples, with those held out of the same file.
         held_out: whether the dev examples are among them.
+        can_map: whether the labels of the task can be mapped.
     """
-    places: dict[str, str] = {}
-    counts = Counter[str]()
-    for example in examples:
-        for label in labels_of(example):
-            counts[label] += 1
-            places.setdefault(label, example.place)
-    single = _listed(f"{label!r} ({places[label]})" for label, count in counts.items() if count == 1)
-    if single:
-        effect = "cannot be in both the training and the dev examples" if held_out else "can hardly be learned"
-        warn(f"labels with a single training example, which {effect}: {single}")
+    single = single_examples(examples)
+    if not single:
+        return
+    named = _listed(f"{label!r} ({examples[number].place})" for label, number in single.items())
+    effect = "is kept for training, so no score covers them" if held_out else "can hardly be learned from"
+    which, it, other = ("that label", "it", "another label") if len(single) == 1 else ("them", "them", "other labels")
+    merge = f", or merge {it} into {other} with --map" if can_map else ""
+    warn(f"labels with a single training example, which {effect}: {named}; add examples of {which}{merge}")
 
 
 def check_known(

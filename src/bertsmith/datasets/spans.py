@@ -25,7 +25,7 @@ from bertsmith.datasets.file_text import (
     unpacked,
     warn_of_places,
 )
-from bertsmith.datasets.label_cells import LONGEST_LABEL
+from bertsmith.datasets.label_cells import BORDERS, LONGEST_LABEL
 from bertsmith.datasets.words import MarkedSpan, tags_of_spans, words_of
 from bertsmith.errors import InputError
 from bertsmith.metrics.entities import convert_tags
@@ -36,7 +36,6 @@ SPAN_KEYS = ("spans", "entities", "label", "labels")
 ANNOTATION_KEYS = ("annotations", "completions")  # of Label Studio; the second one in its old versions
 
 _HEAD = 4096  # bytes that are checked for JSON
-_BORDERS = (("start", "end"), ("start_offset", "end_offset"))
 _OWN_SCHEME = "IOB2"
 
 
@@ -186,7 +185,7 @@ def _span(item: Any, text: str, place: str) -> MarkedSpan:
     if isinstance(item, list) and len(item) == 3:
         values = item
     elif isinstance(item, dict):
-        first, last = next((keys for keys in _BORDERS if keys[0] in item), _BORDERS[0])
+        first, last = next((keys for keys in BORDERS if keys[0] in item), BORDERS[0])
         labels = item.get("labels", [item.get("label")])
         one = labels[0] if isinstance(labels, list) and len(labels) == 1 else None
         values = (item.get(first), item.get(last), one)

@@ -30,7 +30,7 @@ from bertsmith.datasets.file_text import (
     suffix_of,
     unpacked,
 )
-from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell
+from bertsmith.datasets.label_cells import NO_GOLD, Target, gold_of_cell, holds_spans
 from bertsmith.errors import InputError, nearest
 from bertsmith.progress import counted, tell, warn
 
@@ -62,6 +62,7 @@ NUMBER_COLUMNS = "score label rating similarity relatedness_score value target s
 ID_COLUMNS = "id guid index idx pair_id".split()
 
 _WITH_HEADER = (".csv", ".tsv")
+_OF_WORDS = (".conll", ".iob", ".iob2", ".bio")
 _SHOWN_COLUMNS = 12
 _PARQUET_ROWS = 1024
 
@@ -150,6 +151,12 @@ def read_texts(
         InputError: the file cannot be read, a column is missing or ambiguous, or a label is missing or not a number;
             the message gives file and line, or the columns of the file.
     """
+    if suffix_of(path) in _OF_WORDS:
+        raise InputError(
+            expected=f"a table of texts with labels, a file that ends in {', '.join(SUFFIXES)}",
+            found=f"'{shown(str(path))}', words with tags by its name",
+            fix="use --task ner for entities or --task pos for plain tags",
+        )
     rows = read_table(path)
     first_row = next(rows, None)
     if first_row is None:
@@ -157,6 +164,8 @@ def read_texts(
     columns = list(first_row.values)
     texts = _text_columns(path, columns, text_column, pair_column)
     known_labels = NUMBER_COLUMNS if target == "number" else LABEL_COLUMNS
+    if target and label_column is None and not any(_plain(name) in known_labels for name in columns):
+        _refuse_spans(first_row)
     label = _label_column(path, columns, texts, label_column, known_labels) if target else ""
     id_column = next((name for name in columns if _plain(name) in ID_COLUMNS and name not in (*texts, label)), None)
     _tell_columns(path, [name for name in columns if name != id_column], texts, label)
@@ -167,6 +176,8 @@ def read_texts(
         if _plain(label) == "gold_label" and cell.strip() == NO_GOLD:
             skipped.append((row.place, f"the label {NO_GOLD!r}, on which the annotators did not agree"))
             continue
+        if target and holds_spans(cell):
+            _refuse_spans(row)
         gold = gold_of_cell(cell, row.place, target) if target else None
         if empty := [name for name, cell in zip(texts, cells, strict=True) if not cell.strip()]:
             skipped.append((row.place, f"empty text in column {empty[0]!r}"))
@@ -189,6 +200,21 @@ def read_texts(
     if suffix_of(path) in _WITH_HEADER and any(label == example.label for example in examples):
         warn(f"'{shown(str(path))}' has the label {label!r}, the name of its label column: the file needs a header")
     return ExampleFile(examples=tuple(examples), skipped=tuple(skipped))
+
+
+def _refuse_spans(row: Row) -> None:
+    """Refuses a row whose text has marked spans instead of a label.
+
+    Raises:
+        InputError: it has.
+    """
+    marked = next((name for name, value in row.values.items() if holds_spans(value)), None)
+    if marked is not None:
+        raise InputError(
+            expected=f"a label of the whole text in {row.place}",
+            found=f"spans in {marked!r}: {brief(row.values[marked])}",
+            fix="use --task ner for texts with marked spans, or name the label with --label-column",
+        )
 
 
 def _tell_columns(path: Path, columns: Sequence[str], texts: Sequence[str], label: str) -> None:

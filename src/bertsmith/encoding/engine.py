@@ -90,7 +90,7 @@ class Engine(abc.ABC):
         Raises:
             NotFiniteError: the model computed no finite numbers for an example.
         """
-        progress = Progress("evaluating", total=len(features.rows), unit="rows")
+        progress = Progress("evaluating", total=len(features.rows), unit="rows", least=1.0)
 
         def advance_here(share: float) -> None:
             progress.advance(share * len(features.rows))

@@ -166,7 +166,7 @@ class RowEncoder(abc.ABC):
 
     def progress(self, rows: PackedRows) -> Progress:
         """A progress bar for running these rows through the encoder."""
-        return Progress("frozen encoder", total=len(rows), unit="rows")
+        return Progress("frozen encoder", total=len(rows), unit="rows", least=1.0)
 
     def require_pooling(self, pooling: str, choice: LayerChoice) -> None:
         """Checks that the pooling is known, works with the layers, and has the parameters it needs.

@@ -26,7 +26,7 @@ _OTHERWISE = "try more epochs, another learning rate or a model that was pre-tra
 
 
 def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
-    """The lines that the command prints: each cheap system with its main score, and whether one is better.
+    """The lines that the command prints: each cheap system with its main score, what ties, and whether one is better.
 
     Args:
         report: the content of report.json; older ones have no cheap systems.
@@ -42,18 +42,35 @@ def lines_of_baselines(report: Mapping[str, Any]) -> list[str]:
         took = counted(max(1, round(one["seconds"])), "second")
         lines.append(f"baseline, {one['name']}: {metric} {one['scores'][metric]:.4f}{interval}{share}; {took}")
     better = report.get("better_baseline")
-    return [*lines, verdict(better)] if better else lines
+    return [*lines, *_tie(report), *([verdict(better)] if better else [])]
+
+
+def _tie(report: Mapping[str, Any]) -> list[str]:
+    """The line that names trainings and cheap systems that are no better, but within the interval of the best training.
+
+    Cheap systems that are better have a line of their own, see `verdict`.
+    """
+    metric = report["metric"]
+    if metric not in report.get("intervals", {}):
+        return []
+    trainings = {run["folder"]: run["scores"].get(metric) for run in report["runs"]}
+    systems = {one["name"]: one["scores"].get(metric) for one in report.get("baselines", ())}
+    best, low = trainings.pop(report["best"]), report["intervals"][metric][0]
+    tied = {name: score for name, score in (trainings | systems).items() if score is not None and low <= score <= best}
+    if not tied:
+        return []
+    named = ", ".join(f"{name} ({score:.4f})" for name, score in tied.items())
+    return [f"a tie within the interval of {report['best']}: {named}; more dev examples would tell them apart"]
 
 
 def verdict(better: Mapping[str, Any]) -> str:
-    """One line: which cheap system is better than the fine-tuned model, whether by more than noise, and what to do.
+    """One line: which cheap system scores higher than the fine-tuned model, by more than noise or not, and what to do.
 
     Args:
         better: from `better_baseline`.
     """
-    said = (
-        f"the {better['name']} is better than the fine-tuned model: {better['metric']} {better['score']:.4f} against "
-    )
+    relation = "ties with" if better.get("p_value", 0.0) >= LEVEL else "is better than"
+    said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
     said += f"{better['of_model']:.4f}"
     if "p_value" in better:
         noise = "more than noise" if better["p_value"] < LEVEL else "within noise"

@@ -113,15 +113,18 @@ def finetune(
     with locked_folder(Path(out), create=not resume):
         free = ("model", "recipe", *WITHOUT_EFFECT)
         run = RunFolder.prepare(Path(out), record, job.digests(), resume=resume, may_change=free)
-        for line in job.lines():
+        for line in (*job.lines(), f"settings of recipe {recipe_name}, and those given: {job.options()}"):
             tell(line)
         baselines = baselines_of(job, run.path, resume=resume)
         first = job.training.seed
-        trained = [_train_seed(job, run.path, seed, resume) for seed in range(first, first + count)]
+        trained = []
+        for number, seed in enumerate(range(first, first + count), start=1):
+            label = f"training {number} of {count}, seed {seed}" if count > 1 else "training"
+            trained.append(_train_seed(job, run.path, seed, resume, label))
         return _finish(job, run, trained, baselines)
 
 
-def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple[Path, SeedResult, int]:
+def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool, label: str) -> tuple[Path, SeedResult, int]:
     """The folder of the training with a seed, its result, and how often it collapsed and was restarted.
 
     A restart has another seed and half the learning rate. If all starts collapse, the one with the best score is kept.
@@ -131,7 +134,8 @@ def _train_seed(job: FinetuningJob, out: Path, seed: int, resume: bool) -> tuple
     for again in range(RESTARTS + 1):
         path = out / (f"seed-{seed}-again-{again}" if again else f"seed-{seed}")
         drawn = derive(seed, "after a collapse", again) % _NARROW if again else seed
-        result = job.train_once(path, drawn, resume=resume, rate_share=RATE_AFTER_COLLAPSE**again)
+        share, name = RATE_AFTER_COLLAPSE**again, f"{label}, start {again + 1}" if again else label
+        result = job.train_once(path, drawn, resume=resume, rate_share=share, label=name)
         if not result.collapsed:
             return path, result, again
         collapsed.append((path, result))

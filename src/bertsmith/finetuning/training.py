@@ -104,7 +104,7 @@ class FinetuningJob:
         if task.head.pooled and settings.reads not in (None, PROBE):
             task = task_for(dataclasses.replace(task.spec, reads=settings.reads))
         for name in task.ignored_settings():
-            warn(f"{name} has no effect on {spec.name} ({spec.kind}) and is ignored")
+            warn(f"{name} is ignored: {task.why_ignored(name)}")
         tokenizer = _load(folder, dataclasses.replace(task.head, own=own_head), settings, seed=0).tokenizer
         # A held-out dev set comes from the training file, so its labels must be known.
         task.check([*data.train, *data.dev] if data.held_out else data.train, gold=True, training=True)
@@ -188,7 +188,8 @@ class FinetuningJob:
         """What a user should know before training starts."""
         base = _load(self.folder, self.head, self.settings, seed=0)
         added = sum(parameter.numel() for parameter in base.model.output_layer.parameters())
-        missing = [part for part in base.new_parts if part != self.head.saved_part]
+        unread = {self.head.saved_part} if self.head.on_pooler else {self.head.saved_part, "pooler"}
+        missing = [part for part in base.new_parts if part not in unread]
         assert self.training.steps is not None, "a budget in steps"
         examples = f"{len(self.data.train):,} training and {counted(len(self.data.dev), 'dev example')}"
         steps = counted(self.training.steps, "step")
@@ -199,10 +200,9 @@ class FinetuningJob:
             + (f"; missing from the base model, so randomly initialized: {', '.join(missing)}" if missing else "")
         ]
         for split, features in (("train", self.train), ("dev", self.dev)):
-            if features is not None:
-                rows = features.rows
-                cut = f"{rows.truncated:,} of {counted(len(rows), 'row')} cut"
-                lines.append(f"{split}: {cut}, {counted(rows.cut_tokens, 'token')} in all")
+            if features is not None and features.rows.truncated:
+                cut = f"{features.rows.truncated:,} of {counted(len(features.rows), 'row')} cut"
+                lines.append(f"{split}: {cut}, {counted(features.rows.cut_tokens, 'token')} in all")
         windows, of_epoch = len(self.train), self._epoch_units()
         if windows > of_epoch:
             lines.append(
@@ -210,8 +210,17 @@ class FinetuningJob:
                 f"windows as there are examples, {of_epoch / windows:.0%} of them"
             )
         if self.data.held_out:
-            lines.append("no dev file: a tenth of the training examples is held out")
+            held = "a tenth of the training examples is held out"
+            lines.append(f"no dev file: {held if self.data.dev else 'no label has an example to spare for scores'}")
         return lines
+
+    def options(self) -> str:
+        """The settings that a recipe decides, as options of the command."""
+        one, rates = self.settings, self.training
+        values: dict[str, object] = {"reads": self.task.spec.reads} if self.task.head.pooled else {}
+        values |= {"start": one.start, "freeze": one.freeze, "epochs": f"{one.epochs:g}", "batch-size": one.batch_size}
+        values |= {"learning-rate": f"{rates.learning_rate:g}", "schedule": rates.schedule, "keep": self.keep}
+        return " ".join(f"--{name} {value}" for name, value in values.items())
 
     def record(self) -> dict[str, Any]:
         """The job's entries in settings.json."""
@@ -256,6 +265,7 @@ class FinetuningJob:
         *,
         resume: bool = False,
         rate_share: float = 1.0,
+        label: str = "training",
     ) -> SeedResult:
         """Trains with one seed in the run folder `path`, resumes that training, or returns its earlier result.
 
@@ -263,6 +273,7 @@ class FinetuningJob:
             on_scores: receives the dev scores of every evaluation; may raise to end the training.
             resume: the folder may already hold this training.
             rate_share: the peak learning rate as a fraction of that of the job.
+            label: what its progress is called.
 
         Raises:
             BertsmithError: as `train`; RunError if the folder is not empty and `resume` is not set.
@@ -289,7 +300,7 @@ class FinetuningJob:
             seed=seed,
             on_scores=on_scores,
         )
-        outcome = train(workload, training, run)
+        outcome = train(workload, training, run, label=label)
         result, spec = self._judge(path, training, outcome, workload.model)
         self.write_model(path / MODEL_FOLDER, workload.model, spec, result)
         write_json(done, dataclasses.asdict(result))

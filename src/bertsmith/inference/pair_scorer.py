@@ -40,7 +40,7 @@ class PairScorer:
         if not can_score_pairs(spec):
             raise ConfigError(
                 expected="a single-label classification or regression model of text pairs, for re-ranking",
-                found=f"one for {spec.name} ({spec.kind})",
+                found=f"one for {spec.title}",
                 fix="fine-tune a model on pairs of query and passage",
             )
         self.predictor = predictor

@@ -34,6 +34,7 @@ from bertsmith.progress import counted, tell, warn
 from bertsmith.settings import require, require_number
 from bertsmith.tasks.named_tasks import read_examples
 from bertsmith.tasks.settings import ColumnSettings
+from bertsmith.training.budget import BudgetError
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE, RunFolder
 
 MINUTES = 2.0
@@ -157,10 +158,14 @@ def continue_pretraining(
             place.mkdir(parents=True, exist_ok=True)
             write_json(place / TEXT_FILE, record)
             _pretrain(folder, str(source), text, place, device, precision, seed)
-        except (InputError, ConfigError):
+        except (InputError, ConfigError) as error:
             # Nothing is trained yet, and the folder would only block the next attempt.
             if not resume:
                 shutil.rmtree(place)
+            if isinstance(error, BudgetError):
+                fix = f"allow more than {error.minutes:g} with --continue-minutes, or give --continue-steps instead"
+                fix += ", in a new run" if resume else ""
+                raise ConfigError(expected=error.expected, found=error.found, fix=fix) from None
             raise
         # What is left to do needs the model alone.
         RunFolder.open(place / "run").clear()

@@ -33,7 +33,7 @@ from bertsmith.tasks.named_tasks import default_settings, read_task, task_name
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.training.loop import TrainResult
 from bertsmith.training.run_folder import CONTINUED, SETTINGS_FILE
-from bertsmith.training.settings import TrainSettings
+from bertsmith.training.settings import BUDGETS, TrainSettings
 
 
 def finetune(
@@ -176,7 +176,8 @@ def pretrain(
         out: the run folder; new, unless `resume`.
         recipe: where the settings that are not given come from: "auto" (the default) or "2018", the paper's. A resumed
             run keeps its own.
-        resume: resume the run in `out`; settings that are not given keep their values.
+        resume: resume the run in `out`; settings that are not given keep their values. Those that are given must be the
+            same, but a run without a step may get another budget.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
             size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 
@@ -193,12 +194,13 @@ def pretrain(
     _, run, data, train = settings_of_run(out)
     if run.recipe is None and parts[PretrainingRunSettings].get("recipe") == PAPER:
         del parts[PretrainingRunSettings]["recipe"]  # runs of the first release had that recipe without its name
+    budget = dict.fromkeys(BUDGETS) if parts[TrainSettings].keys() & set(BUDGETS) else {}
     return run_pretraining(
         corpus,
         out,
         dataclasses.replace(run, **parts[PretrainingRunSettings]),
         dataclasses.replace(data, **parts[PretrainingDataSettings]),
-        dataclasses.replace(train, **parts[TrainSettings]),
+        dataclasses.replace(train, **{**budget, **parts[TrainSettings]}),
         resume=True,
     )
 

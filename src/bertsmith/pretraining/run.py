@@ -29,17 +29,23 @@ from bertsmith.pretraining.initialization import initialize_from_corpus
 from bertsmith.pretraining.objectives import OBJECTIVES
 from bertsmith.pretraining.settings import PretrainingDataSettings, PretrainingRunSettings
 from bertsmith.pretraining.workload import Pretraining
-from bertsmith.progress import tell, warn
+from bertsmith.progress import counted, duration, tell, warn
 from bertsmith.runtime import Rank, choose, memory_bytes
 from bertsmith.settings import from_dict, require, to_dict
 from bertsmith.text.normalize import TextRules
 from bertsmith.training.distributed import on_first_rank, process_group
-from bertsmith.training.loop import OnEvaluation, TrainResult, train
+from bertsmith.training.evaluations import PREFIX
+from bertsmith.training.loop import TIMES, OnEvaluation, TrainResult, train
 from bertsmith.training.run_folder import RunFolder
-from bertsmith.training.settings import TrainSettings
+from bertsmith.training.settings import BUDGETS, TrainSettings
 
 # Inputs given by path; their content is compared by digest, so a run can be resumed after they were moved.
 PLACES = ("corpus", "run.init", "run.config")
+# Settings that a run may be resumed with until its number of steps is known, because a budget can prove too small.
+_UNTIL_RESOLVED = tuple(f"train.{name}" for name in (*BUDGETS, "warmup_steps"))
+
+# Values of a log line that are no scores.
+_OF_THE_WORK = ("tokens", "sequences", "gradient_norm", "learning_rate", "skipped", *TIMES)
 
 # Parameter, gradient and two moments, four bytes each.
 BYTES_PER_PARAMETER = 16
@@ -60,7 +66,8 @@ def pretrain(
     Args:
         corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
-        resume: resume the run in `out`, which must have the same settings and inputs.
+        resume: resume the run in `out`, which must have the same settings and inputs; if it has no step yet, the
+            budget may be another one.
         on_evaluation: see `train`.
 
     Raises:
@@ -99,7 +106,8 @@ def pretrain(
     with process_group(rank, runtime.torch_device), contextlib.ExitStack() as held:
         # The processes of one training share its folder, so one of them locks it.
         on_first_rank(lambda: held.enter_context(locked_folder(Path(out), create=not resume)), rank)
-        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=PLACES)
+        free = on_first_rank(lambda: _may_change(Path(out), resume), rank) or PLACES
+        run = RunFolder.prepare(Path(out), record, digests, resume=resume, rank=rank, may_change=free)
         workload = Pretraining(
             model,
             source,
@@ -151,6 +159,35 @@ def _selection(training: TrainSettings, result: TrainResult) -> dict[str, Any]:
     return {"kept_best": training.keep_best, "best_step": result.best_step, "steps_of_run": result.steps}
 
 
+def summary_lines(result: TrainResult) -> list[str]:
+    """The lines that the command prints: the work, the scores of the last logged steps, and those on held-out rows.
+
+    The held-out scores are those of the model that was kept.
+    """
+    speed = result.metrics.get("tokens_per_second")
+    work = f"{counted(result.steps, 'step')}, {counted(result.tokens, 'token')} in {duration(result.seconds)}"
+    lines = [work + (f", {speed:,.0f} tokens/s at the end" if speed else "")]
+    last = {name: value for name, value in result.metrics.items() if not name.startswith(PREFIX)}
+    held_out = {name.removeprefix(PREFIX): value for name, value in result.scores.items()}
+    kept = "" if result.best_step is None else f", after step {result.best_step:,}, the best"
+    for title, values in (("last training steps", last), (f"held out{kept}", held_out)):
+        if shown := _in_words(values):
+            lines.append(f"{title}: {shown}")
+    return lines
+
+
+def _in_words(values: Mapping[str, float]) -> str:
+    """The scores among the values of a log line; a sum of losses is left out if it has a single term."""
+    shown = []
+    for name, value in values.items():
+        of_rows = name.removesuffix("loss")
+        terms = [one for one in values if one.startswith(of_rows) and one.endswith("_loss") and one != name]
+        is_repeated = name.endswith("loss") and any(values[one] == value for one in terms)
+        if name not in _OF_THE_WORK and not is_repeated:
+            shown.append(f"{name.replace('unigram_entropy', 'loss of token frequencies alone')} {value:.4g}")
+    return ", ".join(shown)
+
+
 def settings_of_run(
     run: Path | str,
 ) -> tuple[str, PretrainingRunSettings, PretrainingDataSettings, TrainSettings]:
@@ -168,6 +205,15 @@ def settings_of_run(
         from_dict(PretrainingDataSettings, record.get("data", {}), where),
         from_dict(TrainSettings, record.get("train", {}), where),
     )
+
+
+def _may_change(out: Path, resume: bool) -> tuple[str, ...]:
+    """The settings that a run may be resumed with although it was started with others.
+
+    Raises:
+        RunError: there is no run to resume.
+    """
+    return (*PLACES, *_UNTIL_RESOLVED) if resume and not RunFolder.open(out).resolved else PLACES
 
 
 def _first_model(

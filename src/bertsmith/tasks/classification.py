@@ -225,6 +225,15 @@ class ClassificationTask(Task):
         ignored += ["calibrate"] if self.spec.multi_label and settings.calibrate else []
         return [*ignored, "tune_threshold"] if settings.tune_threshold and not _has_two_sides(self.spec) else ignored
 
+    def why_ignored(self, name: str) -> str:
+        """Why a setting has no effect; see `Task.why_ignored`."""
+        count = "each text can have several" if self.spec.multi_label else f"this task has {len(self.spec.labels)}"
+        if name == "tune_threshold":
+            return f"the threshold decides between two labels, and {count}"
+        if name == "calibrate":
+            return "it needs one label for each text, and a text can have several"
+        return super().why_ignored(name)
+
     def tuned(self, examples: Sequence[Example], predictions: Sequence[LabelPrediction]) -> TaskSpec:
         """The spec with values fitted to the dev examples: a temperature if `calibrate` is set, then a threshold.
 

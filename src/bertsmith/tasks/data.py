@@ -3,7 +3,8 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from bertsmith.datasets.examples import Example, QuestionExample
+from bertsmith.datasets.examples import Example, QuestionExample, TextExample
+from bertsmith.datasets.labels import single_examples
 from bertsmith.errors import ConfigError
 from bertsmith.randomness import generator
 
@@ -28,6 +29,9 @@ class TaskData:
 def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
     """Training and dev examples: a random fraction, at least one example, is held out as the dev set.
 
+    The only example with some label of a classification stays in the training set; if that holds for every example, the
+    dev set is empty.
+
     Raises:
         ConfigError: there are too few examples for a split.
     """
@@ -39,12 +43,19 @@ def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tup
         together = example.context if isinstance(example, QuestionExample) else str(number)
         by_context.setdefault(together, []).append(number)
     groups = list(by_context.values())
-    aside: set[int] = set()
+    needed, aside = _needed(examples), set[int]()
     for group in generator(seed, "dev split").permutation(len(groups)).tolist():
         if len(aside) >= max(1, round(share * len(examples))):
             break
-        aside |= set(groups[group])
+        if needed.isdisjoint(groups[group]):
+            aside |= set(groups[group])
     kept = [example for number, example in enumerate(examples) if number not in aside]
     if not kept:
         raise ConfigError(expected="questions about several contexts", found="one context", fix="give --dev a file")
     return kept, [examples[number] for number in sorted(aside)]
+
+
+def _needed(examples: Sequence[Example]) -> set[int]:
+    """The numbers of the examples without which a label of a classification could not be learned."""
+    texts = [one for one in examples if isinstance(one, TextExample) and isinstance(one.label, str | tuple)]
+    return set(single_examples(texts).values()) if len(texts) == len(examples) else set()

@@ -46,7 +46,7 @@ from bertsmith.settings import require
 from bertsmith.tasks.data import TaskData, split_dev
 from bertsmith.tasks.settings import ColumnSettings, TaskSettings
 from bertsmith.tasks.surroundings import with_surroundings
-from bertsmith.tasks.task import TaskSpec
+from bertsmith.tasks.task import TaskSpec, title_of
 
 # Labels in the order of the outputs.
 PRESETS: dict[str, tuple[str, ...]] = {
@@ -308,7 +308,8 @@ def read_task(
         others = read_examples(name, dev, columns, scheme=spec.scheme, map_labels=map_labels).examples
         data = TaskData(train=examples, dev=others, digests=digests)
     if spec.kind == "classification":
-        warn_of_single(examples, held_out=data.held_out)
+        texts = cast("Sequence[TextExample]", examples)
+        warn_of_single(texts, held_out=data.held_out, can_map=name not in GLUE and name not in NLI)
     if spec.kind in ("classification", "tagging"):
         warn_of_unlearned(spec.labels, data.train, data.dev)
     return spec, data
@@ -355,7 +356,7 @@ def require_kind(name: str, spec: TaskSpec) -> None:
     kind = kind_of(name)
     require(
         kind == spec.kind,
-        expected=f"a file for the model's task, {spec.name} ({spec.kind})",
-        found=f"the format of {name} ({kind})",
+        expected=f"a file for the model's task, {spec.title}",
+        found=f"the format of {title_of(name, kind)}",
         fix="name a model for that task, or another --task",
     )

@@ -262,6 +262,12 @@ class TaggingTask(Task):
         is_ignored = not (self.spec.scheme or self.spec.settings.constrained_tags)
         return [*super().ignored_settings(), *(["constrained_tags"] if is_ignored else [])]
 
+    def why_ignored(self, name: str) -> str:
+        """Why a setting has no effect; see `Task.why_ignored`."""
+        if name == "constrained_tags":
+            return "these tags have no scheme, so each word's most likely tag is answered"
+        return super().why_ignored(name)
+
     def answer_without_model(self, example: Example) -> TagsPrediction | None:
         """The empty prediction of a sentence without words; None for all others."""
         assert isinstance(example, TaggedExample), "a tagging task takes tagged examples"

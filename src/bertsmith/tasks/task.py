@@ -29,6 +29,15 @@ if TYPE_CHECKING:
     from bertsmith.model.heads import Head
 
 
+def title_of(name: str, kind: str) -> str:
+    """The name of a task, with its kind if that is another word.
+
+    >>> title_of("cola", "classification"), title_of("regression", "regression")
+    ('cola (classification)', 'regression')
+    """
+    return name if name == kind else f"{name} ({kind})"
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """A complete description of a task; plain values, stored in `bertsmith.json`.
@@ -77,9 +86,14 @@ class TaskSpec:
         if self.reads in OF_TWO_TEXTS and self.kind in ("classification", "regression") and self.pair is not True:
             raise ConfigError(
                 expected=f"examples of two texts each, for a head that reads {self.reads!r}",
-                found=f"{self.name} ({self.kind}) of single texts",
+                found=f"{self.title} of single texts",
                 fix="give pairs, or use --reads mean",
             )
+
+    @property
+    def title(self) -> str:
+        """The name, with the kind if that is another word, for messages."""
+        return title_of(self.name, self.kind)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -209,6 +223,10 @@ class Task(abc.ABC):
             name for name in names if name not in used and getattr(self.spec.settings, name) != getattr(plain, name)
         ]
 
+    def why_ignored(self, name: str) -> str:
+        """Why a setting among the ignored ones has no effect."""
+        return f"it has no effect on {self.spec.title}"
+
     def answer_without_model(self, example: Example) -> Prediction | None:
         """The prediction for an example with nothing for the model to read; None (the default) for all others."""
         return None
@@ -238,7 +256,7 @@ class Task(abc.ABC):
         """
         raise ConfigError(
             expected="one label for each example, for balanced class weights",
-            found=f"{self.spec.name} ({self.spec.kind})",
+            found=self.spec.title,
             fix="use --class-weights none",
         )
 

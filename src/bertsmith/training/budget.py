@@ -37,7 +37,12 @@ _LOOKS = 1000  # at most this many times per run is the time compared with the b
 
 
 def resolve(
-    trainer: Trainer, *, evaluate: Callable[[], None], save: Callable[[], None], elapsed: Callable[[], float]
+    trainer: Trainer,
+    *,
+    evaluate: Callable[[], None],
+    save: Callable[[], None],
+    elapsed: Callable[[], float],
+    resumed: bool = False,
 ) -> dict[str, Any]:
     """The resolved budget, to be recorded: "steps", "evaluate_every" and, for minutes, the measurements.
 
@@ -46,14 +51,15 @@ def resolve(
         evaluate: runs the evaluation of step 0.
         save: writes the checkpoint of step 0.
         elapsed: returns the seconds of the budget spent so far.
+        resumed: the run was there before, so only its budget can be changed.
 
     Raises:
-        ConfigError: the budget is too short for a single step.
+        BudgetError: the budget is too short for a single step.
         KeyboardInterrupt: a stop was requested during the trials.
     """
     settings = trainer.settings
     if settings.minutes is not None:
-        return _resolve_minutes(trainer, settings.minutes * 60, evaluate, save, elapsed)
+        return _resolve_minutes(trainer, settings.minutes * 60, evaluate, save, elapsed, resumed)
     steps = settings.steps or _steps_for_tokens(trainer, settings.tokens or 0)
     return {"steps": steps, "evaluate_every": settings.evaluate_every or -(-steps // EVALUATIONS)}
 
@@ -71,6 +77,7 @@ def _resolve_minutes(
     evaluate: Callable[[], None],
     save: Callable[[], None],
     elapsed: Callable[[], float],
+    resumed: bool,
 ) -> dict[str, Any]:
     settings = trainer.settings
 
@@ -82,10 +89,12 @@ def _resolve_minutes(
         action()
         return agreed(time.monotonic() - start)
 
+    loading = agreed(elapsed())
     step_seconds = _time_of_a_step(trainer, agreed, lambda: agreed(elapsed()) / seconds)
     spent = agreed(elapsed())
+    before = f", after {loading:.1f} s of loading and {spent - loading:.1f} s of timing steps"
     if spent + step_seconds > seconds * (1 - _RESERVE):
-        raise _too_short(seconds, spent + step_seconds, step_seconds, f"timing steps took {spent:.1f} s")
+        raise _too_short(seconds, spent + step_seconds, step_seconds, before, resumed)
     trainer.workload.fix_steps(_TRIAL_RUN)
     evaluation_seconds, save_seconds = timed(evaluate), timed(save)
     spent = agreed(elapsed())
@@ -105,8 +114,8 @@ def _resolve_minutes(
         fixed += evaluations * evaluation_seconds
     steps = int((usable - fixed) / each)
     if steps < 1:
-        rest = f"evaluating and saving take {evaluation_seconds + save_seconds:.1f} s"
-        raise _too_short(seconds, spent + fixed + each, step_seconds, rest)
+        rest = f" and evaluating and saving take {evaluation_seconds + save_seconds:.1f} s"
+        raise _too_short(seconds, spent + fixed + each, step_seconds, rest + before, resumed)
     return {
         "steps": steps,
         "evaluate_every": settings.evaluate_every or -(-steps // evaluations),
@@ -128,13 +137,15 @@ class BudgetError(ConfigError):
         self.minutes = minutes
 
 
-def _too_short(seconds: float, needed: float, step_seconds: float, rest: str) -> BudgetError:
+def _too_short(seconds: float, needed: float, step_seconds: float, rest: str, resumed: bool) -> BudgetError:
     """The error for a budget of `seconds`, when at least `needed` seconds are required."""
     least = math.ceil(needed / (1 - _RESERVE) / 6) / 10
+    # With --resume, other settings than the budget have to stay as they are.
+    more = "; --resume takes them" if resumed else ", or use a smaller model or smaller steps"
     return BudgetError(
         expected="a budget long enough for one step",
-        found=f"{seconds / 60:g} minutes; a step takes {step_seconds:.1f} s and {rest}",
-        fix=f"allow more than {least:g} minutes, or use a smaller model or smaller steps",
+        found=f"{seconds / 60:g} minutes; a step takes {step_seconds:.1f} s{rest}",
+        fix=f"allow more than {least:g} minutes with --minutes, or give --steps or --tokens instead{more}",
         minutes=least,
     )
 

@@ -44,6 +44,7 @@ def train(
     write_model: WriteModel | None = None,
     on_evaluation: OnEvaluation | None = None,
     spent: float = 0.0,
+    label: str = "training",
 ) -> TrainResult:
     """Starts or resumes the run in `run`, trains until its budget is used up, and returns the result.
 
@@ -55,12 +56,13 @@ def train(
         write_model: called by rank 0 at the end, with the folder RUN/model and the result.
         on_evaluation: called by rank 0 after each evaluation, with the completed steps and the values, as logged.
         spent: seconds that the caller has used to prepare the run; they count towards a budget in minutes.
+        label: what the progress of the steps is called, such as which of several trainings this is.
 
     Raises:
         TrainingError: too many steps in a row were not finite, or all of them; the trained parameters are not finite;
             the disk or the GPU memory is full.
         ConfigError: the budget is too small for one step, the settings do not fit it, or the workload cannot select by
-            `keep_best`; a new run folder is removed.
+            `keep_best`; a run folder that is new is removed, one that was there before is kept.
         CheckpointError: there are checkpoints, but none is usable.
         KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written after the current step, or after SIGTERM in a
             single process, after the step before it.
@@ -72,10 +74,10 @@ def train(
         trainer = Trainer(workload, settings, rank, stop)
         try:
             with MetricsLog(run, settings.tensorboard and rank.index == 0) as log:
-                return _Course(trainer, run, log, spent, on_evaluation).go(write_model)
+                return _Course(trainer, run, log, spent, on_evaluation, label).go(write_model)
         except ConfigError:
-            # A folder without a trained step would only block the next attempt.
-            if rank.index == 0 and not (run.last_step() or run.metrics("train")):
+            # A new folder without a trained step would only block the next attempt; what was there before stays.
+            if rank.index == 0 and run.is_new and not (run.last_step() or run.metrics("train")):
                 run.discard()
             raise
         except torch.OutOfMemoryError as error:
@@ -90,8 +92,15 @@ class _Course:
     """A run in progress: its position, and the work between its steps."""
 
     def __init__(
-        self, trainer: Trainer, run: RunFolder, log: MetricsLog, spent: float, on_evaluation: OnEvaluation | None
+        self,
+        trainer: Trainer,
+        run: RunFolder,
+        log: MetricsLog,
+        spent: float,
+        on_evaluation: OnEvaluation | None,
+        label: str,
     ) -> None:
+        self.label = label
         self.trainer, self.run, self.log, self.on_evaluation = trainer, run, log, on_evaluation
         self.settings, self.rank = trainer.settings, trainer.rank
         self.first = self.rank.index == 0
@@ -137,7 +146,7 @@ class _Course:
         self._fix_budget()
         if self.settings.evaluate_at_start or self.position.step:
             self._evaluate_if_due()
-        with Progress("training", self.total, "steps", done=self.position.step) as progress:
+        with Progress(self.label, self.total, "steps", done=self.position.step) as progress:
             while self.position.step < self.total and not self._out_of_patience():
                 progress.total = self.total
                 self._run(progress)
@@ -224,7 +233,11 @@ class _Course:
         resolved = self.run.resolved
         if not resolved:
             resolved = budget.resolve(
-                self.trainer, evaluate=self._evaluate, save=self._save, elapsed=lambda: time.monotonic() - self.started
+                self.trainer,
+                evaluate=self._evaluate,
+                save=self._save,
+                elapsed=lambda: time.monotonic() - self.started,
+                resumed=not self.run.is_new,
             )
             self.settings.warmup(resolved["steps"])
             if self.first:

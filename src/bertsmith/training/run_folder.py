@@ -73,10 +73,11 @@ class RunFolder:
     Attributes:
         path: the folder.
         record: the content of settings.json.
+        is_new: whether `create` made it, so that nothing in it is older than this object.
     """
 
-    def __init__(self, path: Path, record: dict[str, Any]) -> None:
-        self.path, self.record = path, record
+    def __init__(self, path: Path, record: dict[str, Any], *, is_new: bool = False) -> None:
+        self.path, self.record, self.is_new = path, record, is_new
 
     @property
     def checkpoints(self) -> Path:
@@ -89,11 +90,7 @@ class RunFolder:
         return self.path / "model"
 
     @staticmethod
-    def create(
-        path: Path,
-        settings: Mapping[str, Any],
-        digests: Mapping[str, str] | None = None,
-    ) -> "RunFolder":
+    def create(path: Path, settings: Mapping[str, Any], digests: Mapping[str, str] | None = None) -> "RunFolder":
         """A new run folder with its settings.json.
 
         Args:
@@ -119,7 +116,7 @@ class RunFolder:
             "machine": machine(),
             "started": datetime.now(UTC).isoformat(timespec="seconds"),
         }
-        run = RunFolder(path, record)
+        run = RunFolder(path, record, is_new=True)
         run._write_record()
         return run
 

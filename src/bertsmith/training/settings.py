@@ -12,6 +12,8 @@ from bertsmith.training.schedule import SCHEDULES
 OPTIMIZER_NAMES = ("adam", "lamb", "muon")
 MUON_RATE = 0.02
 
+BUDGETS = ("steps", "tokens", "minutes")
+
 # These may change when a run is resumed: they affect what is written, not what is learned.
 MAY_CHANGE_ON_RESUME = ("log_every", "evaluate_every", "save_every", "save_minutes", "keep_checkpoints", "tensorboard")
 
@@ -70,12 +72,12 @@ class TrainSettings:
     tensorboard: bool = help_field(False, "also write TensorBoard files (needs the package tensorboard)")
 
     def __post_init__(self) -> None:
-        given = [name for name in ("steps", "tokens", "minutes") if getattr(self, name) is not None]
+        given = [name for name in BUDGETS if getattr(self, name) is not None]
         require(
             len(given) == 1,
             expected="one budget",
             found=" and ".join(given) or "none",
-            fix="set one of steps, tokens and minutes",
+            fix="give one of --steps, --tokens and --minutes",
         )
         if self.replanned is not None:
             require(
@@ -85,16 +87,7 @@ class TrainSettings:
                 fix="set the steps that were planned; they are in settings.json of the run to repeat",
             )
             self.pace(self.steps or 0)
-        for name in (
-            "steps",
-            "tokens",
-            "minutes",
-            "evaluate_every",
-            "save_every",
-            "save_minutes",
-            "patience",
-            "muon_rate",
-        ):
+        for name in (*BUDGETS, "evaluate_every", "save_every", "save_minutes", "patience", "muon_rate"):
             value = getattr(self, name)
             require(value is None or value > 0, expected=f"{name} above 0", found=value, fix="increase it or omit it")
         for name in ("learning_rate", "clip_norm", "epsilon", "skip_limit", "log_every", "keep_checkpoints"):
