@@ -92,6 +92,10 @@ def test_the_automatic_recipe_depends_on_examples_task_and_width() -> None:
     assert "freeze" not in large
     wide = dataclasses.replace(SMALL, config=dataclasses.replace(CONFIG, hidden_size=768))
     assert resolved("auto", wide, {})["learning_rate"] == 5e-5
+    narrow = dataclasses.replace(CONFIG, hidden_size=256)
+    little = dataclasses.replace(SMALL, config=narrow, is_well_trained=False)
+    assert resolved("auto", little, {})["learning_rate"] == 5e-4
+    assert "freeze" not in resolved("auto", little, {})
     assert "start" not in resolved("auto", dataclasses.replace(SMALL, kind="span"), {})
     own = resolved("auto", dataclasses.replace(SMALL, own_head=True), {})
     assert "start" not in own
@@ -209,7 +213,7 @@ def test_the_resolved_settings_are_recorded_and_a_resumed_run_keeps_its_recipe(
         record = read_json(tmp_path / "run" / "settings.json")["settings"]
         assert (record["recipe"], record["run"]["start"], record["run"]["freeze"]) == ("auto", "linear", "nothing")
         assert record["run"].get("reads") == record["spec"].get("reads")  # the pooler is not recorded
-        assert record["train"]["learning_rate"] == 3e-4
+        assert record["train"]["learning_rate"] == 1e-3  # the highest of a model that has read little
         before = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
         run_command(base, "classification", tmp_path / "run", resume=True, **common)
         assert (tmp_path / "run" / "model" / "model.safetensors").read_bytes() == before
@@ -490,7 +494,7 @@ def test_texts_of_rows_are_encoded_apart_as_rows_of_their_own(architecture: str)
     batch = Batch.from_flat(ids, segments, lengths, row_ids=[4, 0, 9, 2])
     apart = batch.texts_apart
     assert list(apart.batch.lengths) == sorted(apart.batch.lengths)
-    assert [apart.batch.lengths[place] for place in apart.places] == [4, 4, 1, 3, 3, 3, 1, 1]
+    assert [apart.batch.lengths[place] for place in apart.places] == [4, 4, 1, 3, 4, 2, 1, 1]
     with torch.inference_mode():
         found = apart_of_rows(encoder(apart.batch), batch)
         for row, end in enumerate(np.cumsum(lengths)):

@@ -24,9 +24,11 @@ from bertsmith.training.run_folder import SETTINGS_FILE, RunFolder
 _SMALL = 10_000  # training examples below which embeddings are frozen and three epochs are too few
 _BATCH = 16
 _MANY_TOKENS = 10**9  # of pre-training, from which embeddings are frozen
-_RATE_TIMES_WIDTH = 0.0384  # peak learning rate times hidden size: 1e-4 for a width of 384, 5e-5 for 768
-_RATE_TIMES_WIDTH_AFTER_LITTLE = 0.128  # the same for a model that read few tokens: 5e-4 for 256
-_LOWEST_RATE, _HIGHEST_RATE = 2e-5, 1e-3
+_LOWEST_RATE = 2e-5
+# Peak learning rate times hidden size, and the highest rate: 1e-4 for a width of 384, 5e-5 for 768; of a model that has
+# not read many tokens, 5e-4 for 256.
+_RATE_TIMES_WIDTH, _HIGHEST_RATE = 0.0384, 3e-4
+_RATE_TIMES_WIDTH_AFTER_LITTLE, _HIGHEST_RATE_AFTER_LITTLE = 0.128, 1e-3
 _EPOCHS = 3.0
 _STEPS, _FEWEST_STEPS, _MOST_EPOCHS = 200, 100, 20.0  # of small sets: 200, of very small ones fewer
 
@@ -125,8 +127,12 @@ def _automatic(situation: Situation, given: Mapping[str, Any]) -> dict[str, Any]
     # A size that is no positive number is refused by the settings class; until then, one counts in its place.
     batch = min(asked if isinstance(asked, int) and asked > 0 else 1, max(1, situation.examples))
     fitted = situation.kind in LINEAR_KINDS and not situation.own_head and not given.get("reinit_layers")
-    scaled = _RATE_TIMES_WIDTH if situation.is_well_trained else _RATE_TIMES_WIDTH_AFTER_LITTLE
-    rate = min(_HIGHEST_RATE, max(_LOWEST_RATE, scaled / situation.config.hidden_size))
+    scaled, highest = (
+        (_RATE_TIMES_WIDTH, _HIGHEST_RATE)
+        if situation.is_well_trained
+        else (_RATE_TIMES_WIDTH_AFTER_LITTLE, _HIGHEST_RATE_AFTER_LITTLE)
+    )
+    rate = min(highest, max(_LOWEST_RATE, scaled / situation.config.hidden_size))
     values: dict[str, Any] = {
         "batch_size": batch,
         "epochs": _epochs(situation.examples, batch),

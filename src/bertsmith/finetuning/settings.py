@@ -188,7 +188,8 @@ class RecipeSettings:
 
     seed: int = help_field(1, "seed of the first training; the others use the following numbers")
     learning_rate: float = help_field(
-        5e-5, "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model"
+        5e-5,
+        "peak learning rate; 2018: for swag 2e-5; auto: 0.0384 / width of the model, 0.128 / width if it read little",
     )
     warmup_share: float = help_field(0.1, "fraction of the steps with a rising learning rate")
     schedule: str = help_field("tf_linear", "tf_linear (2018), hf_linear (auto) or constant")
