@@ -263,3 +263,8 @@ def test_a_difference_within_noise_is_a_tie(p_value: float, words: str) -> None:
     test = {"difference": 0.1, "low": -0.1, "high": 0.3, "p_value": p_value, "compared": "accuracy", "examples": 20}
     better = {"name": BAG, "metric": "accuracy", "score": 0.8, "of_model": 0.7, **test}
     assert verdict(better).startswith(f"the {BAG} {words} the fine-tuned model: accuracy 0.8000 against 0.7000; ")
+
+
+def test_a_single_example_shows_no_system_to_be_better() -> None:
+    better = {"name": BAG, "metric": "accuracy", "score": 1.0, "of_model": 0.0, "examples": 1}
+    assert verdict(better).startswith(f"the {BAG} scores higher than the fine-tuned model: accuracy 1.0000 against 0.0")

@@ -69,7 +69,10 @@ def verdict(better: Mapping[str, Any]) -> str:
     Args:
         better: from `better_baseline`.
     """
-    relation = "ties with" if better.get("p_value", 0.0) >= LEVEL else "is better than"
+    if "p_value" in better:
+        relation = "is better than" if better["p_value"] < LEVEL else "ties with"
+    else:
+        relation = "scores higher than"  # on a single example, which shows no more
     said = f"the {better['name']} {relation} the fine-tuned model: {better['metric']} {better['score']:.4f} against "
     said += f"{better['of_model']:.4f}"
     if "p_value" in better:
