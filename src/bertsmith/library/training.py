@@ -177,7 +177,7 @@ def pretrain(
         recipe: where the settings that are not given come from: "auto" (the default) or "2018", the paper's. A resumed
             run keeps its own.
         resume: resume the run in `out`; settings that are not given keep their values. Those that are given must be the
-            same, but a run without a step may get another budget.
+            same, but a run that was stopped while steps were timed for its minutes may get another budget.
         settings: fields of PretrainingRunSettings, PretrainingDataSettings and TrainSettings by name, such as
             size="tiny", steps=20_000, rows_per_step=32, max_length=64.
 

@@ -66,8 +66,8 @@ def pretrain(
     Args:
         corpus: a folder written by `build_corpus`.
         out: the run folder; new, unless `resume`.
-        resume: resume the run in `out`, which must have the same settings and inputs; if it has no step yet, the
-            budget may be another one.
+        resume: resume the run in `out`, which must have the same settings and inputs; the budget may be another one
+            if the run was stopped before its number of steps was known, while steps were timed for its minutes.
         on_evaluation: see `train`.
 
     Raises:
