@@ -75,8 +75,7 @@ def run_demo(out: Path, *, minutes: float = 5.0, texts: Sequence[Path] = (), see
     On a machine that is busy or becomes busy, less documentation is read, fewer steps are made and the classifier gets
     fewer sentences, for the demo to end within LATE_SHARE times the minutes; a line says so if it does not. The user's
     own text is always read as a whole. The text that was read, the steps and the sentences are in the folder, to repeat
-    the run. If the minutes are too few for a single step, or the texts are too
-    short, nothing is left in the folder.
+    the run. If the minutes are too few for a single step, or the texts are too short, nothing is left in the folder.
 
     Args:
         out: a new folder.
