@@ -169,6 +169,9 @@ def test_the_only_example_of_a_label_is_not_held_out_and_the_others_are_as_befor
         if str(number) not in usual:
             assert {one.id for one in aside} == usual
     assert split_dev(of("xyz"), seed=0) == (of("xyz"), []), "none to spare"
+    for seed in range(100):
+        kept, aside = split_dev(of("zz" + "xy" * 9), seed)
+        assert (len(aside), {one.label for one in kept}) == (2, {one.label for one in of("xyz")}), "not both of two"
     numbers = [TextExample(id=str(n), first="a", label=float(n)) for n in range(20)]
     assert {one.id for one in split_dev(numbers, seed=0)[1]} == usual, "each number is different, which is no label"
 

@@ -1,10 +1,12 @@
 """The training and dev examples of a task, and how a dev set is split off the training file."""
 
 import dataclasses
+import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from bertsmith.datasets.examples import Example, QuestionExample, TextExample
-from bertsmith.datasets.labels import single_examples
+from bertsmith.datasets.labels import labels_of
 from bertsmith.errors import ConfigError
 from bertsmith.randomness import generator
 
@@ -29,8 +31,8 @@ class TaskData:
 def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tuple[list[Example], list[Example]]:
     """Training and dev examples: a random fraction, at least one example, is held out as the dev set.
 
-    The only example with some label of a classification stays in the training set; if that holds for every example, the
-    dev set is empty.
+    Each label of a classification keeps a training example; if every example is the only one of a label, the dev set is
+    empty.
 
     Raises:
         ConfigError: there are too few examples for a split.
@@ -43,11 +45,14 @@ def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tup
         together = example.context if isinstance(example, QuestionExample) else str(number)
         by_context.setdefault(together, []).append(number)
     groups = list(by_context.values())
-    needed, aside = _needed(examples), set[int]()
+    labels, aside = _labels(examples), set[int]()
+    left = Counter(itertools.chain.from_iterable(labels))
     for group in generator(seed, "dev split").permutation(len(groups)).tolist():
         if len(aside) >= max(1, round(share * len(examples))):
             break
-        if needed.isdisjoint(groups[group]):
+        taken = Counter(label for number in groups[group] for label in labels[number])
+        if all(left[label] > count for label, count in taken.items()):
+            left.subtract(taken)
             aside |= set(groups[group])
     kept = [example for number, example in enumerate(examples) if number not in aside]
     if not kept:
@@ -55,7 +60,7 @@ def split_dev(examples: Sequence[Example], seed: int, share: float = 0.1) -> tup
     return kept, [examples[number] for number in sorted(aside)]
 
 
-def _needed(examples: Sequence[Example]) -> set[int]:
-    """The numbers of the examples without which a label of a classification could not be learned."""
+def _labels(examples: Sequence[Example]) -> Sequence[Sequence[str]]:
+    """The labels of each example of a classification; no labels in other tasks."""
     texts = [one for one in examples if isinstance(one, TextExample) and isinstance(one.label, str | tuple)]
-    return set(single_examples(texts).values()) if len(texts) == len(examples) else set()
+    return [labels_of(one) for one in texts] if len(texts) == len(examples) else [()] * len(examples)
