@@ -25,7 +25,7 @@ FLOORS = {
     "model": 2, "vocabularies": 2, "tensorflow_files": 2, "reports": 2,
     "corpus": 3, "checkpoints": 3,
     "datasets": 4,
-    "encoding": 4,
+    "encoding": 4, "word_vectors": 4,
     "tasks": 5, "pretraining": 5,
     "baselines": 6,
     "finetuning": 7, "inference": 7, "vectors": 7,
@@ -37,7 +37,7 @@ FLOORS = {
 SHORTEST, LONGEST = 40, 400  # lines of a file
 TABLES = {"tasks/kinds.py", "model/our_names.py"}  # as short as what they list
 DEEPEST = 14  # modules in a chain of imports
-NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets")
+NEVER_TORCH = ("text", "vocabularies", "corpus", "metrics", "datasets", "word_vectors")
 # Optional packages, which may not be installed: imported inside the functions that use them.
 OPTIONAL = {"optuna", "tensorboard", "torch.utils.tensorboard", "onnx", "onnxruntime", "tokenizers", "usearch"}
 # Slow to import and rarely needed: imported inside the functions that use them.

@@ -29,7 +29,7 @@ def test_every_command_has_a_help_with_an_example(run, command) -> None:
 
 def test_the_help_lists_every_command(run) -> None:
     result = run("--help")
-    listed = {line.split()[0] for line in result.out.split("Commands:")[1].splitlines() if line.strip()}
+    listed = {line.strip().split("  ")[0] for line in result.out.split("Commands:")[1].splitlines() if line.strip()}
     assert result.code == 0
     assert {command.name for command in COMMANDS} <= listed
 

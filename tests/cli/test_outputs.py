@@ -20,7 +20,7 @@ from cli.test_predicting import write_model
 INPUTS = {
     "texts", "vocab", "evaluation", "corpus", "config", "runs", "train", "dev", "data", "test", "passages", "queries",
     "judgements", "changes", "text", "fit_on", "source", "api_key_file", "folders", "model", "init", "file",
-    "continue_on",
+    "continue_on", "vectors",
 }  # fmt: skip
 
 
@@ -77,6 +77,9 @@ OUTPUTS: Mapping[tuple[str, str], Output] = {
         kept=("model/model.safetensors",),
     ),
     ("vectors", "picture"): Output("vectors some.html --picture", ("some.html",), ".html", PAGE),
+    ("vectors convert", "out"): Output(
+        "vectors convert some.vec --to text --out", ("some.vec",), ".vec", b"1 2\na 0 1\n"
+    ),
 }  # fmt: skip
 # Outputs that are folders; their command is typed with an existing folder of another kind, and with an input.
 FOLDERS = {
@@ -84,6 +87,7 @@ FOLDERS = {
     ("corpus", "out"): ("corpus texts --vocab vocab.txt --replace --out", ("texts", ".")),
     ("pretrain", "out"): ("pretrain corpus --size tiny --steps 1 --out", ("corpus",)),
     ("finetune", "out"): ("finetune --model model --task spam --out", ("model",)),
+    ("vectors train", "out"): ("vectors train texts --minimum-count 1 --replace --out", ("texts", ".")),
     ("convert", "destination"): ("convert model --to google --replace", ("model", ".")),
 }
 
@@ -95,6 +99,7 @@ def _inputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("texts").mkdir()
     Path("texts/f0.txt").write_text("the man went to the store\n\nhe bought a man\n" * 4)
     Path("texts/page.html").write_bytes(PAGE)
+    Path("some.vec").write_text("1 2\na 0 1\n")
     for name in ("lines.txt", "lines.npy", "lines.jsonl"):
         Path(name).write_text("the man\nthe store\n")
     np.save("some.npy", np.arange(12, dtype=np.float32).reshape(4, 3))

@@ -6,10 +6,11 @@ Exit codes: 0 success; 1 an error that the user can fix, explained in one line; 
 import errno
 import os
 import sys
-from collections.abc import Callable, MutableMapping, Sequence
-from typing import NamedTuple, NoReturn
+from collections.abc import Callable, Container, MutableMapping, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from bertsmith import __version__
 from bertsmith.cli import (
@@ -25,6 +26,7 @@ from bertsmith.cli import (
     text,
     vectors,
     vocabulary,
+    word_vectors,
 )
 from bertsmith.cli.options import note, with_settings
 from bertsmith.cli.usage import UsageError, usage_line
@@ -148,6 +150,33 @@ COMMANDS = (
     ),
     Command(vectors.vectors, "vectors", "bertsmith vectors my-vectors.npy --center --out my-centred-vectors.npy"),
     Command(
+        word_vectors.train,
+        "vectors train",
+        "bertsmith vectors train my-text --width 20 --minimum-count 2 --out my-word-vectors",
+        word_vectors.train_settings,
+    ),
+    Command(
+        word_vectors.convert,
+        "vectors convert",
+        "bertsmith vectors convert my-word-vectors --to binary --out my-word-vectors.bin",
+    ),
+    Command(
+        word_vectors.neighbours,
+        "vectors neighbours",
+        "bertsmith vectors neighbours my-word-vectors gardener sailor --count 3",
+    ),
+    Command(
+        word_vectors.analogy,
+        "vectors analogy",
+        "bertsmith vectors analogy my-word-vectors gardener gate sailor",
+    ),
+    Command(
+        word_vectors.similarity,
+        "vectors similarity",
+        "bertsmith vectors similarity my-word-vectors gardener sailor",
+    ),
+    Command(word_vectors.show, "vectors show", "bertsmith vectors show my-word-vectors gardener"),
+    Command(
         serve.serve,
         "serve",
         "bertsmith serve --model my-run/model --model my-spam-run/model",
@@ -167,9 +196,30 @@ COMMANDS = (
 )
 
 
+class _Commands(TyperGroup):
+    """The group of all commands, of which some have names of two words, such as `vectors train`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The command that the first words name, and the other arguments."""
+        return super().resolve_command(ctx, _with_one_name(args, self.commands))
+
+
+def _with_one_name(arguments: Sequence[str], names: Container[str]) -> list[str]:
+    """The arguments with the first two joined if they are the name of a command.
+
+    >>> _with_one_name(["vectors", "train", "my-text"], ["vectors", "vectors train"])
+    ['vectors train', 'my-text']
+    >>> _with_one_name(["vectors", "x.npy"], ["vectors", "vectors train"])
+    ['vectors', 'x.npy']
+    """
+    joined = " ".join(arguments[:2])
+    return [joined, *arguments[2:]] if len(arguments) > 1 and joined in names else list(arguments)
+
+
 def application(chosen: str | None = None) -> typer.Typer:
     """The command-line application; only the command named `chosen` is sure to have the options from its settings."""
     application = typer.Typer(
+        cls=_Commands,
         help="BERT from raw text to a served model: learn a vocabulary, build a corpus, pre-train, fine-tune, compute "
         "vectors, search, export and serve.",
         no_args_is_help=True,
@@ -211,7 +261,8 @@ def wait_briefly(environment: MutableMapping[str, str]) -> None:
 def main() -> None:
     """Runs the command line of this process and exits with its code."""
     wait_briefly(os.environ)
-    chosen = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), None)
+    given = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    chosen = next(iter(_with_one_name(given, [command.name for command in COMMANDS])), None)
     try:
         code = application(chosen)(prog_name="bertsmith", standalone_mode=False)
     except SystemExit:

@@ -11,7 +11,7 @@ Source: Levy, Goldberg and Dagan, "Improving distributional similarity with less
 structure with randomness" (2011), for the decomposition.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,13 +45,27 @@ def cooccurrences(corpus: Corpus, *, window: int = WINDOW, most_tokens: int = MO
             f"neighboring pieces are counted in {tokens:,} of {counted(corpus.num_tokens, 'token')}, in documents "
             "spread evenly over the corpus"
         )
+    return count_neighbors(_runs(corpus, documents, window), size, window=window)
+
+
+def count_neighbors(
+    runs: Iterable[npt.NDArray[Any]], size: int, *, window: int, by_distance: bool = False
+) -> sparse.csr_matrix:
+    """How often two ids are at most `window` places apart, a symmetric matrix [V, V] of float32.
+
+    Args:
+        runs: arrays of ids; -1 is no id, and `window` of them in a row separate what is not counted together.
+        size: V.
+        by_distance: ids that are d places apart count 1 / d, as in GloVe.
+    """
     total = sparse.csr_matrix((size, size), dtype=np.float32)
-    for pieces in _runs(corpus, documents, window):
+    for ids in runs:
         for distance in range(1, window + 1):
-            left, right = pieces[:-distance], pieces[distance:]
+            left, right = ids[:-distance], ids[distance:]
             both = (left >= 0) & (right >= 0)
+            weight = 1 / distance if by_distance else 1
             pairs = sparse.coo_matrix(
-                (np.ones(int(both.sum()), dtype=np.float32), (left[both], right[both])), shape=(size, size)
+                (np.full(int(both.sum()), weight, dtype=np.float32), (left[both], right[both])), shape=(size, size)
             )
             total = total + pairs.tocsr()
     return (total + total.T).tocsr()

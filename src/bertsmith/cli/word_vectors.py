@@ -1,0 +1,192 @@
+"""Commands for word vectors without context: train, convert, and ask. They are typed `bertsmith vectors train` ..."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from bertsmith.cli.options import JsonOption, TextArguments, note, print_json, print_table, say, settings_from
+from bertsmith.outputs import FileKind, require_output
+from bertsmith.progress import counted
+
+VectorsArgument = Annotated[
+    Path, typer.Argument(metavar="V", help="folder of word vectors, or a file of Word2Vec or GloVe (also .gz)")
+]
+LowercaseOption = Annotated[
+    bool, typer.Option("--lowercase", help="look words up in lower case; a folder knows that itself")
+]
+MostFrequentOption = Annotated[
+    int, typer.Option(min=0, metavar="N", help="only the N most frequent words may answer; 0: all")
+]
+EXPORTED = {
+    to: FileKind("word vectors", starts=tuple(b"%d" % digit for digit in range(1, 10))) for to in ("text", "binary")
+}
+
+
+def train_settings() -> Sequence[type]:
+    """The settings of `vectors train`."""
+    from bertsmith.word_vectors.settings import WordVectorSettings
+
+    return (WordVectorSettings,)
+
+
+def train(
+    texts: TextArguments,
+    out: Annotated[Path, typer.Option(metavar="V", help="folder to write")],
+    form: Annotated[str, typer.Option(help="layout of .txt files, as in `corpus`")] = "auto",
+    column: Annotated[str, typer.Option(help="text column of .jsonl and .parquet files; default: detected")] = "",
+    resume: Annotated[bool, typer.Option("--resume", help="resume V; give the same options again")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite V, or an unfinished V")] = False,
+    **values: Any,
+) -> None:
+    """Train vectors of words without context: Word2Vec, GloVe, or PPMI with an SVD.
+
+    Words are basic tokens; a window does not reach into the next sentence, which is a line in files with a sentence per
+    line. Defaults are those of the original programs. A stopped run resumes after its last complete epoch, and gives
+    the same bytes.
+    """
+    from bertsmith.word_vectors.settings import WordVectorSettings
+    from bertsmith.word_vectors.training import train_word_vectors
+
+    settings = settings_from(WordVectorSettings, values)
+    found = train_word_vectors(texts, out, settings, form=form, column=column, resume=resume, replace=replace)
+    for line in found.about["notes"]:
+        note(line)
+    say(f"{out}: {counted(len(found.words), 'word')}, vectors of {counted(found.width, 'number')}")
+
+
+def convert(
+    vectors: VectorsArgument,
+    to: Annotated[str, typer.Option(help="text or binary, the formats of Word2Vec")],
+    out: Annotated[Path, typer.Option(metavar="F", help="output file")],
+    replace: Annotated[bool, typer.Option("--replace", help="overwrite F")] = False,
+) -> None:
+    """Write word vectors to a file that other tools read, with exactly the same numbers."""
+    from bertsmith.word_vectors.formats import load_word_vectors, write_word_vectors
+
+    if to not in EXPORTED:
+        raise typer.BadParameter("--to is text or binary")
+    require_output(out, EXPORTED[to], inputs=[vectors], replace=replace)
+    found = load_word_vectors(vectors)
+    write_word_vectors(found, out, to)
+    say(f"{out}: {counted(len(found.words), 'word')}, vectors of {counted(found.width, 'number')}")
+
+
+def neighbours(
+    vectors: VectorsArgument,
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="one or more words")],
+    count: Annotated[int, typer.Option(min=1, help="number of neighbours")] = 10,
+    lowercase: LowercaseOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the words nearest to each word, with their cosines.
+
+    Opposites are used alike, so that they are often neighbours: hot and cold.
+    """
+    from bertsmith.word_vectors.answers import neighbors
+    from bertsmith.word_vectors.formats import load_word_vectors
+
+    found = load_word_vectors(vectors, lowercase=lowercase)
+    found.rows(words)
+    for word in words:
+        near = neighbors(found, word, count)
+        if json:
+            print_json({"word": word, "neighbours": [one._asdict() for one in near]})
+            continue
+        if len(words) > 1:
+            say(word)
+        print_table(("cosine", "word"), [(f"{one.cosine:.4f}", one.word) for one in near])
+
+
+def analogy(
+    vectors: VectorsArgument,
+    words: Annotated[
+        list[str], typer.Argument(metavar="A B C | FILE", help="three words; or a file with four words per line")
+    ],
+    count: Annotated[int, typer.Option(min=1, help="number of answers to A B C")] = 1,
+    most_frequent: MostFrequentOption = 30_000,
+    lowercase: LowercaseOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Answer "A is to B as C is to what?", or score a file of such questions.
+
+    The answer is the word whose cosine with B - A + C is highest, other than these three. A file has four words per
+    line, the right answer last; a line ": name" starts a section. Questions with unknown words are counted.
+    """
+    from bertsmith.word_vectors import answers
+    from bertsmith.word_vectors.formats import load_word_vectors
+
+    if len(words) not in (1, 3):
+        raise typer.BadParameter("give three words, or one file of questions")
+    found = load_word_vectors(vectors, lowercase=lowercase)
+    if len(words) == 3:
+        a, b, c = words
+        best = answers.analogy(found, a, b, c, count=count, most_frequent=most_frequent)
+        if json:
+            print_json([one._asdict() for one in best])
+        else:
+            print_table(("cosine", "word"), [(f"{one.cosine:.4f}", one.word) for one in best])
+        return
+    scores = answers.score_analogies(found, words[0], most_frequent=most_frequent)
+    if json:
+        for one in scores:
+            print_json({"section": one.name, "accuracy": one.accuracy, "correct": one.correct, "asked": one.asked,
+                        "left_out": one.left_out})  # fmt: skip
+        return
+    print_table(
+        ("section", "accuracy", "correct", "asked", "left out"),
+        [(one.name, one.accuracy, one.correct, one.asked, one.left_out) for one in scores],
+    )
+
+
+def similarity(
+    vectors: VectorsArgument,
+    words: Annotated[
+        list[str], typer.Argument(metavar="A B | FILE", help="two words; or a file with two words and a score per line")
+    ],
+    lowercase: LowercaseOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the cosine of two words, or the rank correlation with a file of judged pairs.
+
+    The cosine says how alike two words are used; it is high for opposites too. Pairs with unknown words are counted.
+    """
+    from bertsmith.word_vectors import answers
+    from bertsmith.word_vectors.formats import load_word_vectors
+
+    if len(words) not in (1, 2):
+        raise typer.BadParameter("give two words, or one file of pairs")
+    found = load_word_vectors(vectors, lowercase=lowercase)
+    if len(words) == 2:
+        cosine = answers.similarity(found, *words)
+        if json:
+            print_json({"cosine": cosine})
+        else:
+            say(f"{cosine:.4f}")
+        return
+    score = answers.score_similarities(found, words[0])
+    if json:
+        print_json({"spearman": score.spearman, "pairs": score.pairs, "left_out": score.left_out})
+    else:
+        left = counted(score.left_out, "pair")
+        say(f"Spearman {score.spearman:.4f} over {counted(score.pairs, 'pair')}; left out, with unknown words: {left}")
+
+
+def show(
+    vectors: VectorsArgument,
+    word: Annotated[str, typer.Argument(metavar="WORD")],
+    lowercase: LowercaseOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Print the vector of a word, rounded to two decimals; --json prints it exactly.
+
+    It is the same in every context.
+    """
+    from bertsmith.word_vectors.formats import load_word_vectors
+
+    vector = load_word_vectors(vectors, lowercase=lowercase).vector(word)
+    if json:
+        print_json({"word": word, "vector": [float(number) for number in vector]})
+    else:
+        say(" ".join(f"{number:.2f}" for number in vector))

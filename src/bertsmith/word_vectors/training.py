@@ -1,0 +1,239 @@
+"""Training word vectors from text files: the words, the stream, the epochs, the folder.
+
+While vectors are made for V, the folder V.training has what a run needs to resume: its settings, the words, the stream
+of their numbers or the counts of their neighbors, and the tables after the last complete epoch. It is removed when V is
+in place.
+"""
+
+import dataclasses
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+from scipy import sparse
+
+from bertsmith.corpus.cooccurrence import count_neighbors, ppmi, reduced
+from bertsmith.corpus.readers import ReadingSettings
+from bertsmith.errors import InputError, RunError
+from bertsmith.files import atomic_file, read_json, remove_partials, require_outside, write_json, write_text
+from bertsmith.locks import locked_folder
+from bertsmith.progress import Progress, counted, tell
+from bertsmith.randomness import generator
+from bertsmith.settings import to_dict
+from bertsmith.text.normalize import TextRules
+from bertsmith.word_vectors.glove import GloVe
+from bertsmith.word_vectors.settings import GLOVE, PPMI, WordVectorSettings
+from bertsmith.word_vectors.word2vec import Word2Vec
+from bertsmith.word_vectors.word_stream import WordList, WordStream, choose_words, readable_texts, write_stream
+from bertsmith.word_vectors.word_vectors import WORD_VECTOR_FOLDER, WordVectors, load_folder, save_word_vectors
+
+_SETTINGS, _WORDS, _STREAM, _STATE = "settings.json", "words.txt", "stream.i32", "state.safetensors"
+_READY = "ready.json"  # the last file of the preparation: counts of the words, and what was left out
+
+
+def train_word_vectors(
+    texts: Sequence[str | Path],
+    out: str | Path,
+    settings: WordVectorSettings | None = None,
+    *,
+    form: str = "auto",
+    column: str = "",
+    resume: bool = False,
+    replace: bool = False,
+    **changes: Any,
+) -> WordVectors:
+    """Word vectors trained on text files, also written to the folder `out`.
+
+    Args:
+        texts: files (.txt, .jsonl, .parquet, also .gz and .zst) and folders; "-" is stdin.
+        out: the folder to write.
+        settings: how to train; by default skip-gram with the settings of the original program.
+        form: layout of .txt files, see `ReadingSettings`.
+        column: the text column of .jsonl and .parquet files, if it has no common name.
+        resume: resume a stopped run with the same settings; the result is the same, byte for byte.
+        replace: replace an existing folder of word vectors, and an unfinished run.
+        changes: single settings, instead of those in `settings`.
+
+    Raises:
+        ConfigError: a setting is out of range or does not belong to the method.
+        InputError: a file is missing, empty or damaged, there are too few words, or `out` is taken.
+        RunError: there is an unfinished run that is neither resumed nor replaced, or one with other settings.
+    """
+    settings = dataclasses.replace(settings or WordVectorSettings(), **changes).resolved()
+    out = Path(out)
+    require_outside(out, texts)
+    folder = Path(f"{out.absolute()}.training")
+    made_of = {
+        "settings": to_dict(settings), "texts": [str(text) for text in texts], "form": form, "column": column,
+    }  # fmt: skip
+    if out.exists() and not replace:
+        if resume and not folder.exists():
+            return _finished(out, made_of)
+        raise InputError(
+            expected=f"no folder at '{out}'", found="one that exists", fix="choose another, or add --replace"
+        )
+    if replace and out.exists() and not (out.is_dir() and WORD_VECTOR_FOLDER.fits(out)):
+        raise InputError(
+            expected=f"word vectors or nothing at '{out}'", found="something else", fix="choose another folder"
+        )
+    with locked_folder(folder):
+        _prepare_folder(folder, made_of, resume=resume, replace=replace)
+        try:
+            words = _prepared(texts, ReadingSettings(form=form, column=column), settings, folder)
+        except InputError:
+            _empty(folder)  # there is nothing to resume
+            raise
+        vectors, losses = _trained(words, settings, folder)
+        found = WordVectors(
+            words=words.words,
+            vectors=vectors,
+            counts=words.counts,
+            lowercase=not settings.cased,
+            about={
+                **made_of,
+                "text_words": words.text_words,
+                "notes": words.notes,
+                "loss": losses,
+                "versions": {"numpy": np.__version__, "scipy": scipy.__version__},
+            },
+        )
+        save_word_vectors(found, out, replace=replace)
+        _empty(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def _finished(out: Path, made_of: dict[str, Any]) -> WordVectors:
+    """The result of a run that is resumed although it is complete."""
+    found = load_folder(out)
+    if any(found.about.get(key) != value for key, value in made_of.items()):
+        raise _other_run(out)
+    return found
+
+
+def _prepare_folder(folder: Path, made_of: dict[str, Any], *, resume: bool, replace: bool) -> None:
+    """Makes the folder of the run ready: what is in it is of this run, or removed."""
+    remove_partials(folder)
+    before = folder / _SETTINGS
+    if before.exists():
+        if resume:
+            if read_json(before) != made_of:
+                raise _other_run(folder)
+            return
+        if not replace:
+            raise RunError(
+                expected=f"no unfinished run in '{folder}'",
+                found="one",
+                fix="add --resume, or --replace to start again",
+            )
+    elif any(path.name != ".lock" for path in folder.iterdir()):
+        raise RunError(expected=f"a run in '{folder}'", found="other files", fix="move them away")
+    _empty(folder)
+    write_json(before, made_of)
+
+
+def _prepared(
+    texts: Sequence[str | Path], reading: ReadingSettings, settings: WordVectorSettings, folder: Path
+) -> WordList:
+    """The vocabulary; afterwards the folder has the stream of the words."""
+    if (folder / _READY).exists():
+        ready = read_json(folder / _READY)
+        known = (folder / _WORDS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        return WordList(known, np.array(ready["counts"], dtype=np.int64), ready["text_words"], ready["notes"])
+    rules = TextRules(lowercase=not settings.cased)
+    files = readable_texts([Path(text) for text in texts], folder)
+    words = choose_words(files, reading, rules, minimum_count=settings.minimum_count, most_words=settings.most_words)
+    write_stream(files, reading, rules, words, folder / _STREAM)
+    write_text(folder / _WORDS, "".join(f"{word}\n" for word in words.words))
+    ready = {"counts": words.counts.tolist(), "text_words": words.text_words, "notes": words.notes}
+    write_json(folder / _READY, ready)
+    return words
+
+
+def _trained(
+    words: WordList, settings: WordVectorSettings, folder: Path
+) -> tuple[npt.NDArray[np.float32], list[float]]:
+    """(the vectors, float32 [V, D], the mean loss of each epoch)."""
+    stream = WordStream(folder / _STREAM)
+    known = int(words.counts.sum())
+    tell(
+        f"{counted(len(words.words), 'word')} with a vector; they make up {known / words.text_words:.1%} of "
+        f"{counted(words.text_words, 'word')} of text"
+    )
+    assert settings.width is not None
+    if settings.method == PPMI:
+        matrix = ppmi(_neighbors(stream, words, settings))
+        return reduced(matrix, settings.width, generator(settings.seed, "word vectors")), []
+    assert settings.epochs is not None
+    model: Word2Vec | GloVe
+    if settings.method == GLOVE:
+        model = GloVe(_neighbors(stream, words, settings), settings)
+        unit, total = "pairs", len(model.entries.counts)
+    else:
+        model = Word2Vec(words.counts, settings)
+        unit, total = "words", known
+    losses = _read_state(folder / _STATE, model.tables)
+    done = len(losses)
+    with Progress(settings.method, settings.epochs * total, unit, done=done * total) as progress:
+        for epoch in range(done, settings.epochs):
+            if isinstance(model, GloVe):
+                losses.append(model.train_epoch(epoch, progress))
+            else:
+                losses.append(model.train_epoch(stream, epoch, progress))
+            _write_state(folder / _STATE, model.tables, losses)
+    return model.vectors, losses
+
+
+def _neighbors(stream: WordStream, words: WordList, settings: WordVectorSettings) -> sparse.csr_matrix:
+    assert settings.window is not None
+    total = len(stream.ids)
+    with Progress("counting neighbors", total, "words") as progress:
+
+        def runs() -> Any:
+            for ids in stream.runs(settings.window or 0):
+                yield ids
+                progress.advance(min(len(ids), total - progress.done))
+
+        return count_neighbors(runs(), len(words.words), window=settings.window, by_distance=settings.method == GLOVE)
+
+
+def _write_state(path: Path, tables: dict[str, npt.NDArray[np.float32]], losses: list[float]) -> None:
+    with atomic_file(path) as file:
+        file.write(save(tables, metadata={"losses": json.dumps(losses)}))
+
+
+def _read_state(path: Path, tables: dict[str, npt.NDArray[np.float32]]) -> list[float]:
+    """The losses of the complete epochs; `tables` receive the values after them, in place."""
+    if not path.exists():
+        return []
+    try:
+        with safe_open(path, framework="numpy") as file:
+            losses: list[float] = json.loads((file.metadata() or {})["losses"])
+            for name, table in tables.items():
+                table[:] = file.get_tensor(name)
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise RunError(
+            expected=f"the state of a run in '{path}'", found=str(error), fix="start again with --replace"
+        ) from None
+    return losses
+
+
+def _empty(folder: Path) -> None:
+    """Removes the files of a run, its settings last, so that what is left by a crash is still known as a run."""
+    for name in (_READY, _STATE, _STREAM, _WORDS, "stdin.txt", _SETTINGS):
+        (folder / name).unlink(missing_ok=True)
+
+
+def _other_run(place: Path) -> RunError:
+    return RunError(
+        expected=f"the settings and texts of the run in '{place}'",
+        found="others",
+        fix="give the same options again, or start again with --replace",
+    )
