@@ -3,7 +3,7 @@
 gensim is no dependency of the project; install it where this runs (`pip install gensim`). Both sides get the same
 sentences and settings, take turns, and train skip-gram or CBOW with noise words, and skip-gram with the Huffman tree.
 Words per second are those of the vocabulary, before frequent ones are thinned out. Quality is the fraction of halves of
-frequent words whose nearest word is their other half: in every second sentence the word `w` is written `w_`.
+frequent words whose nearest word is their other half: half of the occurrences of `w`, by chance, are written `w_`.
 
 Usage: OMP_NUM_THREADS=1 python benchmarks/word_vectors.py FILE ... [--megabytes 1] [--rounds 3]
 """
@@ -51,7 +51,8 @@ def sentences_of(files: list[Path], characters: int) -> tuple[list[list[str]], l
         SKIPPED : SKIPPED + SPLIT
     ]
     halves = {word: f"{word}_" for word in chosen}
-    return [[halves.get(w, w) for w in s] if n % 2 else s for n, s in enumerate(found)], chosen
+    coin = np.random.default_rng(0)
+    return [[halves[w] if w in halves and coin.random() < 0.5 else w for w in s] for s in found], chosen
 
 
 def quality(words: list[str], vectors: np.ndarray, chosen: list[str]) -> float:

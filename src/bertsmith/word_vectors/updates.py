@@ -19,6 +19,7 @@ from bertsmith.word_vectors.draws import NO_WORD, Ids
 
 LIMIT = 6.0  # scores beyond it are saturated
 STEPS = 1000  # of the table of the sigmoid
+_MOST_CELLS = 2**13  # of a dense matrix of weights
 
 Floats = npt.NDArray[np.float32]
 Flags = npt.NDArray[np.bool_]
@@ -104,6 +105,13 @@ def add_rows(table: Floats, places: Ids, weights: Floats, sources: Floats, repea
     is_last = numbers[places] == np.arange(count, dtype=np.int32)
     rows = places[is_last]
     numbers[rows] = np.arange(len(rows), dtype=np.int32)
+    columns = numbers[places]
+    shape = len(sources), len(rows)
+    if shape[0] * shape[1] <= _MOST_CELLS:
+        # A small sparse matrix takes longer to make than a dense one to multiply.
+        cells = columns + np.repeat(np.arange(shape[0]) * shape[1], repeats)
+        dense = np.bincount(cells, weights, shape[0] * shape[1]).astype(np.float32).reshape(shape)
+        table[rows] += dense.T @ sources
+        return
     starts = np.arange(0, count + 1, repeats, dtype=np.int32)
-    matrix = sparse.csr_matrix((weights, numbers[places], starts), shape=(len(sources), len(rows)))
-    table[rows] += matrix.T @ sources
+    table[rows] += sparse.csr_matrix((weights, columns, starts), shape=shape).T @ sources
