@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from harness import interleave, machine, ratio_summary, spread, write_result
+from harness import interleave, machine, machine_label, ratio_summary, spread, write_result
 
 from bertsmith.corpus.readers import read_documents
 from bertsmith.metrics.vectors import unit
@@ -128,7 +128,8 @@ def main() -> None:
             }
             print(name, result[name])
     about = {"machine": machine(), "gensim": importlib.metadata.version("gensim"), "epochs": options.epochs}
-    write_result("word_vectors", {**about, "cases": result})
+    name = f"word_vectors_{machine_label(about['machine'])}_gensim-{about['gensim']}"
+    write_result(name, {**about, "cases": result})
 
 
 if __name__ == "__main__":
