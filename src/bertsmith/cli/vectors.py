@@ -173,6 +173,7 @@ def vectors(
     """Report vector geometry, and optionally correct it to make vectors easier to compare.
 
     Changes are applied in the order of the options. Removing directions and whitening also subtract the mean.
+    Vectors of words without context are trained and asked by `vectors train` and the commands after it.
     """
     from bertsmith.library.vector_files import change_vectors
     from bertsmith.reports.pictures import require_picture
