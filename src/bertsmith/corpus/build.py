@@ -37,7 +37,7 @@ from bertsmith.corpus.shards import (
     ShardWriter,
     read_shard,
 )
-from bertsmith.corpus.sources import STDIN, Skipped, Source, find_sources
+from bertsmith.corpus.sources import STDIN, Skipped, total_bytes
 from bertsmith.errors import InputError
 from bertsmith.files import FolderKind, atomic_folder, digest_file, require_outside, write_json
 from bertsmith.progress import Progress, counted
@@ -110,10 +110,8 @@ def build_corpus(
     with atomic_folder(out, replace=CORPUS_FOLDER if replace else False) as folder:
         if isinstance(given, list) and not any(isinstance(one, Document) for one in given):
             paths = [one for one in given if not isinstance(one, Document)]
-            total: int | None = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
+            total = total_bytes(paths)
             items: Iterator[Any] = read_blocks(paths, settings)
-            # The size of stdin is unknown.
-            total = None if any(str(path) == STDIN for path in paths) else total
             unit = "bytes"
         else:
             total = sum(map(_size, given)) if isinstance(given, list) else None

@@ -101,6 +101,16 @@ class ReadReport:
         default_factory=dict, metadata={"help": "text files by what divides them into documents"}
     )
 
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, one sentence each."""
+        named = (
+            ("unusable files in the folders, skipped", self.skipped_files),
+            ("bytes that are not UTF-8, dropped", self.encoding_errors),
+            ("lines that are too long, cut", self.cut_lines),
+        )
+        return [f"{what}: {count}" for what, count in named if count]
+
     def add_counts(self, counts: BlockCounts) -> None:
         """Adds the counts of one block."""
         self.encoding_errors += counts.encoding_errors

@@ -15,7 +15,7 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -115,6 +115,16 @@ def find_sources(paths: Iterable[Path | str]) -> Iterator[Source | Skipped]:
                 )
         else:
             yield _unless_seen(_source(Path(path), status, named=True), status, seen)
+
+
+def total_bytes(paths: Sequence[Path | str]) -> int | None:
+    """The size of all files at `paths`, as stored; None if stdin is among them, whose size is unknown.
+
+    Raises:
+        InputError: as raised by `find_sources`.
+    """
+    total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
+    return None if any(str(path) == STDIN for path in paths) else total
 
 
 def _status(path: Path) -> os.stat_result:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from bertsmith.corpus.parsing import TextBlock, parse_lines
 from bertsmith.corpus.readers import FileRead, ReadingSettings, ReadReport, read_blocks
-from bertsmith.corpus.sources import Source, find_sources
+from bertsmith.corpus.sources import total_bytes
 from bertsmith.progress import Progress
 from bertsmith.text.normalize import TextRules
 from bertsmith.vocabularies.word_counts import WordCounter, WordCounts
@@ -40,7 +40,7 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
     """
     # A word never spans two lines, so there is no need to split sentences.
     settings = ReadingSettings(form="lines", column=column)
-    total = sum(found.size for found in find_sources(paths) if isinstance(found, Source))
+    total = total_bytes(paths)
     files: dict[str, WordCounts] = {}
     read, counter = ReadReport(), WordCounter(rules)
     words, is_full = 0, False
@@ -63,11 +63,4 @@ def count_files(paths: Sequence[Path], rules: TextRules, column: str = "") -> Fi
             is_full = len(files) >= MOST_FILES or words >= MOST_WORDS
     if is_full and len(further := counter.part()):
         files[FURTHER_FILES] = further
-    notes = []
-    if read.skipped_files:
-        notes.append(f"unusable files in the folders, skipped: {read.skipped_files}")
-    if read.encoding_errors:
-        notes.append(f"bytes that are not UTF-8, dropped: {read.encoding_errors}")
-    if read.cut_lines:
-        notes.append(f"lines that are too long, cut: {read.cut_lines}")
-    return FileCounts(counter.counts, files, notes)
+    return FileCounts(counter.counts, files, read.notes)

@@ -20,7 +20,7 @@ from bertsmith.export.limits import require_equal
 from bertsmith.export.record import RECORD, versions
 from bertsmith.export.sample import DataFile, sample_for
 from bertsmith.files import read_json, write_json
-from bertsmith.model.our_names import APART, OWN_HEAD, PAIR
+from bertsmith.model.our_names import APART, OF_TWO_TEXTS, OWN_HEAD, PAIR
 from bertsmith.tasks.kinds import task_for
 from bertsmith.tasks.spec_of_model import spec_of
 from bertsmith.tasks.task import TaskSpec
@@ -205,13 +205,11 @@ def transformers_runner(
             read = hidden.take_along_dim(last.unsqueeze(1), 1)[:, 0]
         elif reads == PAIR:
             segments = torch.from_numpy(inputs[INPUTS[2]].reshape(mask.shape))
-            a, b = (
-                (hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in (mask * (1 - segments), mask * segments)
-            )
-            read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
+            parts = (mask * (1 - segments), mask * segments)
+            read = torch.cat([(hidden * part).sum(1) / part.sum(1).clamp(min=1) for part in parts])  # [2B, D]
         else:
             read = (hidden * mask).sum(1) / mask.sum(1)
-        if reads == APART:
+        if reads in OF_TWO_TEXTS:
             a, b = read.chunk(2)
             read = torch.cat([a, b, (a - b).abs(), a * b], dim=1)
         logits = torch.nn.functional.linear(read, layer["classifier.weight"], layer["classifier.bias"])

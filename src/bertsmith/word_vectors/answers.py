@@ -76,7 +76,7 @@ def analogy(
     """The words that are to c as b is to a, by the cosine with b - a + c; none of the three itself.
 
     Args:
-        most_frequent: only the first so many words may answer; 0 for all.
+        most_frequent: the number of most frequent words that may answer; 0 for all.
 
     Raises:
         InputError: a word has no vector.
@@ -103,7 +103,7 @@ def score_analogies(
 
     Args:
         path: four words per line, `Athens Greece Oslo Norway`; a line `: name` starts a section.
-        most_frequent: only the first so many words may answer; questions with others are left out. 0 for all.
+        most_frequent: the number of most frequent words that may answer; questions with others are left out. 0 for all.
 
     Raises:
         InputError: the file is missing, or a line has another number of words.

@@ -8,20 +8,18 @@ Source: Pennington, Socher and Manning, "GloVe: global vectors for word represen
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
 from bertsmith.errors import TrainingError
 from bertsmith.progress import Progress
 from bertsmith.randomness import generator
+from bertsmith.word_vectors.draws import Ids
 from bertsmith.word_vectors.settings import WordVectorSettings
 from bertsmith.word_vectors.updates import Floats, add_rows
 
 LARGEST_GRADIENT = 100.0  # of a component
 MOST_BLOCK = 1024  # entries whose gradients are computed from the same vectors
 MOST_REPEATS = 8  # expected in a block, of the row with most entries
-
-Ids = npt.NDArray[np.int32]
 
 
 class Entries(NamedTuple):

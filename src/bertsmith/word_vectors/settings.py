@@ -19,7 +19,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     SKIP_GRAM: {**_WORD2VEC, "learning_rate": 0.025},
     CBOW: {**_WORD2VEC, "learning_rate": 0.05},
     GLOVE: {"width": 50, "window": 15, "epochs": 25, "learning_rate": 0.05, "maximum_count": 100.0, "power": 0.75},
-    PPMI: {"width": 100, "window": 5, "epochs": 1},
+    PPMI: {"width": 100, "window": 5},
 }
 
 
@@ -35,7 +35,7 @@ class WordVectorSettings:
     width: int | None = help_field(None, "numbers in a vector; default: 100, with glove 50", most=10_000)
     window: int | None = help_field(None, "words to each side that count as context; default: 5, glove 15", most=1000)
     minimum_count: int = help_field(5, "occurrences below which a word is left out", most=10**9)
-    most_words: int = help_field(0, "at most so many words, the most frequent ones; 0: no limit", most=10**8)
+    most_words: int = help_field(0, "keep at most this many words, the most frequent ones; 0: no limit", most=10**8)
     epochs: int | None = help_field(
         None, "passes over the text; default: 5, with glove 25 over the counts", most=10_000
     )
@@ -82,7 +82,7 @@ class WordVectorSettings:
         used = {*DEFAULTS[self.method], *(("block", "hierarchical") if self.is_word2vec else ())}
         for name in ("epochs", "learning_rate", "negatives", "subsample", "block", "maximum_count", "power"):
             require(
-                getattr(self, name) is None or (name in used and (name, self.method) != ("epochs", PPMI)),
+                getattr(self, name) is None or name in used,
                 expected=f"settings of the method {self.method}",
                 found=f"{name.replace('_', ' ')}, which it does not use",
                 fix="leave it out, or choose another method",
@@ -112,8 +112,6 @@ class WordVectorSettings:
         15
         """
         values = dict(DEFAULTS[self.method])
-        if self.method == PPMI:
-            del values["epochs"]
         if self.hierarchical:
             values["negatives"] = 0
         missing = {name: value for name, value in values.items() if getattr(self, name) is None}

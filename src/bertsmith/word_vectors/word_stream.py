@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bertsmith.corpus.readers import ReadingSettings, ReadReport, read_documents
-from bertsmith.corpus.sources import Source, find_sources
+from bertsmith.corpus.sources import total_bytes
 from bertsmith.errors import InputError
 from bertsmith.files import atomic_file
 from bertsmith.outputs import STDIN
@@ -94,7 +94,7 @@ def choose_words(
         InputError: a file is missing, empty or damaged, or fewer than two words are frequent enough.
     """
     counter, report = WordCounter(rules), ReadReport()
-    with Progress("counting words", _bytes(texts), "bytes") as progress:
+    with Progress("counting words", total_bytes(texts) or None, "bytes") as progress:
         done = 0
         for sentences in _batches(texts, reading, report):
             counter.add(sentences)
@@ -112,7 +112,7 @@ def choose_words(
             fix="give more text, or lower --minimum-count",
         )
     numbers = np.array([-count for count, _ in chosen], dtype=np.int64)
-    return WordList([word for _, word in chosen], numbers, counts.total, _notes(report))
+    return WordList([word for _, word in chosen], numbers, counts.total, report.notes)
 
 
 def write_stream(texts: Sequence[Path], reading: ReadingSettings, rules: TextRules, words: WordList, to: Path) -> None:
@@ -147,18 +147,3 @@ def _batches(texts: Sequence[Path], reading: ReadingSettings, report: ReadReport
                 sentences, held = [], 0
     if sentences:
         yield sentences
-
-
-def _bytes(texts: Sequence[Path]) -> int | None:
-    return sum(found.size for found in find_sources(texts) if isinstance(found, Source)) or None
-
-
-def _notes(report: ReadReport) -> list[str]:
-    notes = []
-    if report.skipped_files:
-        notes.append(f"unusable files in the folders, skipped: {report.skipped_files}")
-    if report.encoding_errors:
-        notes.append(f"bytes that are not UTF-8, dropped: {report.encoding_errors}")
-    if report.cut_lines:
-        notes.append(f"lines that are too long, cut: {report.cut_lines}")
-    return notes
